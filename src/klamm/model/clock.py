@@ -1,0 +1,41 @@
+"""Time as an argument: shells carry a Clock, pure cores receive `now_ms`."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for timestamps, monotonic time for timeouts; never mixed."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, for timestamps that people and clients see."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that only go forward, for timeouts."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that moves when a test says so."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now = now_ms
+
+    def now_ms(self) -> int:
+        return self._now
+
+    def monotonic_ms(self) -> int:
+        return self._now
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` milliseconds pass."""
+        self._now += ms
