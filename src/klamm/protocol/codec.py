@@ -1,0 +1,75 @@
+"""Bytes to messages and back, by readers and writers compiled once per class and version.
+
+`decode` and `encode` look the compiled function up, or make it on first use, and turn every way it can fail into one
+error: what a peer sent is a `RemoteProtocolError`, what our own code asked for is a `LocalProtocolError`.
+
+A reader never believes a count: a declared length is compared with the bytes that are there before anything is made.
+"""
+
+import struct
+from typing import Any, TypeVar
+
+from klamm.model.errors import LocalProtocolError, RemoteProtocolError
+from klamm.protocol.compiler import Reader, Writer, compile_reader, compile_writer
+from klamm.protocol.schema import declaration
+
+M = TypeVar("M")
+Buffer = bytes | bytearray | memoryview
+
+_readers: dict[tuple[type[Any], int], Reader] = {}
+_writers: dict[tuple[type[Any], int], Writer] = {}
+
+
+def decode(cls: type[M], version: int, buf: Buffer, offset: int = 0) -> tuple[M, int]:
+    """Read one message that starts at `offset`; returns it and the offset after it.
+
+    Fields of type `records` are views of `buf` and keep it alive. Bytes after the message are left alone.
+    """
+    reader = _readers.get((cls, version)) or _reader(cls, version)
+    try:
+        return reader(buf, offset, len(buf))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        name = declaration(cls).name
+        raise RemoteProtocolError(f"{name} v{version} ends early or holds no valid text: {error}") from error
+
+
+def encode(msg: object, version: int) -> bytes:
+    """The bytes of a message, without header or length."""
+    pieces: list[Any] = []
+    encode_into(msg, version, pieces)
+    try:
+        return b"".join(pieces)
+    except TypeError as error:
+        raise LocalProtocolError(f"{type(msg).__name__} v{version} cannot be written: {error}") from error
+
+
+def encode_into(msg: object, version: int, out: list[Any]) -> None:
+    """Append the bytes of a message to `out`, piece by piece.
+
+    The value of a `records` field is appended as it is and may be anything with a length: a view, or a slice of a
+    file that the socket will send by itself.
+    """
+    cls = type(msg)
+    writer = _writers.get((cls, version)) or _writer(cls, version)
+    try:
+        writer(msg, out.append)
+    except (struct.error, AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise LocalProtocolError(f"{cls.__name__} v{version} cannot be written: {error}") from error
+
+
+def _reader(cls: type[Any], version: int) -> Reader:
+    _check_version(cls, version)
+    reader = _readers[cls, version] = compile_reader(cls, version)
+    return reader
+
+
+def _writer(cls: type[Any], version: int) -> Writer:
+    _check_version(cls, version)
+    writer = _writers[cls, version] = compile_writer(cls, version)
+    return writer
+
+
+def _check_version(cls: type[Any], version: int) -> None:
+    first, last = declaration(cls).versions
+    if not first <= version <= last:
+        raise LocalProtocolError(f"{cls.__name__} has versions {first} to {last}, not {version}")

@@ -1,0 +1,39 @@
+"""Unsigned variable-length integers, as flexible versions write lengths, counts and tags."""
+
+from klamm.model.errors import RemoteProtocolError
+
+SMALL = tuple(bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(4096))
+"""The bytes of the numbers nearly every message uses."""
+
+
+def encode_uvarint(value: int) -> bytes:
+    """`value` in groups of seven bits, lowest first."""
+    if value < 4096:
+        return SMALL[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_uvarint(buf: bytes | bytearray | memoryview, offset: int) -> tuple[int, int]:
+    """The number at `offset` and the offset after it; IndexError when the bytes end first."""
+    value = buf[offset]
+    offset += 1
+    if value < 128:
+        return value, offset
+    return rest_of_uvarint(buf, value, offset)
+
+
+def rest_of_uvarint(buf: bytes | bytearray | memoryview, first: int, offset: int) -> tuple[int, int]:
+    """Go on with a number whose `first` byte, read already, said that more follow."""
+    value = first & 127
+    for shift in (7, 14, 21, 28):
+        byte = buf[offset]
+        offset += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, offset
+    raise RemoteProtocolError("a variable-length number is longer than five bytes")
