@@ -1,0 +1,243 @@
+"""What a setting is: its name, type, default and rules, and how its text becomes a value.
+
+A `ConfigKey` is one setting of Kafka's, a `ConfigDef` a family of them (all topic settings, all broker settings).
+Text is read the way Kafka reads it, so whatever an operator wrote for Kafka means the same here. A refusal is a
+`ConfigError` whose sentence says what to write instead; an unknown name is answered with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+from klamm.model.config_rules import Rule
+from klamm.model.errors import ConfigError
+
+MAX_SHORT: Final = 2**15 - 1
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+MAX_DOUBLE: Final = 1.7976931348623157e308
+
+
+class ConfigType(IntEnum):
+    """How a setting's text is read; the numbers are those DescribeConfigs sends."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Importance(Enum):
+    """How much an operator should care, as Kafka's documentation orders its tables."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class UpdateMode(Enum):
+    """Whether a running broker takes a new value, and for whom it may be set."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Required:
+    """The default of a setting that has none: leaving it out is an error."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = Required()
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One setting: everything needed to read, check, describe and document it.
+
+    `served` tells whether the value changes anything in Klamm today; a setting that does not is accepted and logged.
+    """
+
+    name: str
+    type: ConfigType
+    default: Value | Required
+    doc: str
+    rule: Rule | None = None
+    importance: Importance = Importance.MEDIUM
+    update_mode: UpdateMode = UpdateMode.READ_ONLY
+    internal: bool = False
+    served: bool = False
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is a secret: never logged, never sent."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as Kafka prints it; None when there is none."""
+        return None if isinstance(self.default, Required) else format_value(self.default)
+
+    def parse(self, text: str | None) -> Value:
+        """The value that `text` means, or a ConfigError that says what to write."""
+        value = None if text is None else self._convert(_trim(text))
+        if self.rule is not None:
+            complaint = self.rule.complaint(value)
+            if complaint:
+                raise ConfigError(f"{self._shown(text)}: {complaint}.{self._hint()}")
+        return value
+
+    def _convert(self, text: str) -> Value:
+        try:
+            return _CONVERT[self.type](text)
+        except ValueError as error:
+            raise ConfigError(f"{self._shown(text)} is not {error}.{self._hint()}") from None
+
+    def _shown(self, text: str | None) -> str:
+        return f"{self.name}=<hidden>" if self.sensitive else f"{self.name}={'' if text is None else text}"
+
+    def _hint(self) -> str:
+        return f" The default is {self.name}={self.default_text}" if self.default_text else ""
+
+
+class ConfigDef:
+    """A family of settings under one title ("topic setting"); reads, checks and suggests."""
+
+    def __init__(self, title: str, keys: Iterable[ConfigKey]) -> None:
+        self.title = title
+        self.keys: dict[str, ConfigKey] = {}
+        for key in keys:
+            if key.name in self.keys:
+                raise ValueError(f"{key.name} is declared twice")
+            self.keys[key.name] = key
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys
+
+    def __iter__(self) -> Iterator[ConfigKey]:
+        return iter(self.keys.values())
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def key(self, name: str) -> ConfigKey:
+        """The setting called `name`, or a ConfigError that offers the nearest name."""
+        found = self.keys.get(name)
+        if found is None:
+            raise ConfigError(self.unknown(name))
+        return found
+
+    def parse(self, name: str, text: str | None) -> Value:
+        """The value of one setting."""
+        return self.key(name).parse(text)
+
+    def parse_all(self, texts: Mapping[str, str]) -> dict[str, Value]:
+        """The values of every setting given; those left out are not in the result."""
+        return {name: self.parse(name, text) for name, text in texts.items()}
+
+    def default(self, name: str) -> Value:
+        """The default value; None for a setting that must be given."""
+        default = self.key(name).default
+        return None if isinstance(default, Required) else default
+
+    def nearest(self, name: str) -> str | None:
+        """The known name a person most likely meant."""
+        found = difflib.get_close_matches(name.lower().replace("_", "."), self.keys, n=1, cutoff=0.6)
+        return found[0] if found else None
+
+    def unknown(self, name: str) -> str:
+        """The sentence for a name nobody knows."""
+        nearest = self.nearest(name)
+        hint = f"; did you mean {nearest}?" if nearest else ""
+        return f"{name} is not a {self.title}{hint}"
+
+
+def format_value(value: Value) -> str | None:
+    """A value as Kafka writes it in DescribeConfigs: lists joined by commas, doubles as Java prints them."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _java_double(value)
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def _java_double(value: float) -> str:
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value != value:  # noqa: PLR0124 - the only value unequal to itself is NaN
+        return "NaN"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = repr(value)
+        return text if "e" not in text else f"{value:f}"
+    mantissa, _, exponent = f"{value:e}".partition("e")
+    digits = repr(value).partition("e")[0].replace(".", "").replace("-", "").strip("0") or "0"
+    mantissa = ("-" if value < 0 else "") + digits[0] + "." + (digits[1:] or "0")
+    return f"{mantissa}E{int(exponent)}"
+
+
+def _trim(text: str) -> str:
+    return text.strip("".join(map(chr, range(33))))
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(r"([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[dDfF]?")
+_HEX_DOUBLE = re.compile(r"([+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?[0-9]+)[dDfF]?")
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("true or false")
+    return lowered == "true"
+
+
+def _integer(text: str, largest: int) -> int:
+    if _INTEGER.fullmatch(text) and -largest - 1 <= int(text) <= largest:
+        return int(text)
+    raise ValueError(f"a whole number between {-largest - 1} and {largest}")
+
+
+def _double(text: str) -> float:
+    if match := _DOUBLE.fullmatch(text):
+        return float(match.group(1))
+    if match := _HEX_DOUBLE.fullmatch(text):
+        return float.fromhex(match.group(1))
+    if text.lstrip("+-") in ("NaN", "Infinity") and text.count("+") + text.count("-") <= 1:
+        return float(text)
+    raise ValueError("a number")
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(re.split(r"\s*,\s*", text))) if text else ()
+
+
+_CONVERT: Final[dict[ConfigType, Callable[[str], Value]]] = {
+    ConfigType.BOOLEAN: _boolean,
+    ConfigType.STRING: str,
+    ConfigType.SHORT: lambda text: _integer(text, MAX_SHORT),
+    ConfigType.INT: lambda text: _integer(text, MAX_INT),
+    ConfigType.LONG: lambda text: _integer(text, MAX_LONG),
+    ConfigType.DOUBLE: _double,
+    ConfigType.LIST: _list,
+    ConfigType.CLASS: str,
+    ConfigType.PASSWORD: str,
+}

@@ -1,0 +1,112 @@
+"""What a setting's value must satisfy, and the words that tell a person so.
+
+A rule answers with a complaint ("must be at least 1") or with nothing. Rules look at one value;
+relations between settings are checked where the settings meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A test with its own words; `text` describes the valid values in the reference pages."""
+
+    text: str
+    complaint: Callable[[Any], str]
+
+
+def at_least(low: float) -> Rule:
+    """A number no smaller than `low`."""
+    return Rule(f"at least {low}", lambda value: f"write at least {low}" if value is not None and value < low else "")
+
+
+def between(low: float, high: float) -> Rule:
+    """A number from `low` to `high`, both allowed."""
+
+    def complaint(value: Any) -> str:
+        outside = value is not None and (value < low or value > high)
+        return f"write a number from {low} to {high}" if outside else ""
+
+    return Rule(f"{low} to {high}", complaint)
+
+
+def between_or(low: int, high: int, other: int) -> Rule:
+    """A number from `low` to `high`, or the one special value."""
+
+    def complaint(value: Any) -> str:
+        return "" if value == other or low <= value <= high else f"write a number from {low} to {high}, or {other}"
+
+    return Rule(f"{low} to {high}, or {other}", complaint)
+
+
+def one_of(*allowed: str, any_case: bool = False) -> Rule:
+    """One of a few words."""
+    words = {word.lower() for word in allowed} if any_case else set(allowed)
+
+    def complaint(value: Any) -> str:
+        found = value is not None and (value.lower() if any_case else value) in words
+        return "" if found else f"write one of {', '.join(allowed)}"
+
+    return Rule(", ".join(allowed), complaint)
+
+
+def list_of(*allowed: str, empty: bool = True) -> Rule:
+    """A list without blanks, of the allowed words when there are any."""
+
+    def complaint(value: Any) -> str:
+        if value is None:
+            return ""
+        if not value and not empty:
+            return "write at least one value"
+        if "" in value:
+            return "a value between two commas is missing"
+        if allowed and not set(value) <= set(allowed):
+            return f"write one or more of {', '.join(allowed)}, separated by commas"
+        return ""
+
+    return Rule(("any of " + ", ".join(allowed)) if allowed else ("a list" if empty else "a non-empty list"), complaint)
+
+
+def not_empty() -> Rule:
+    """Any text but the empty one; leaving the setting out is fine."""
+    return Rule("not empty", lambda value: "write a value or leave the setting out" if value == "" else "")
+
+
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+def throttled_replicas() -> Rule:
+    """`*`, or a list of partition:broker pairs."""
+
+    def complaint(value: Any) -> str:
+        fine = value == ("*",) or all(_REPLICA.fullmatch(item) for item in value)
+        return "" if fine else "write * or a list like 0:1,1:2 of partition:broker pairs"
+
+    return Rule("* or partition:broker,...", complaint)
+
+
+_VOTER = re.compile(r"[0-9]+@(\[[^\]]+\]|[^:@\s]+):[0-9]+")
+_ADDRESS = re.compile(r"(\[[^\]]+\]|[^:@\s]+):[0-9]+")
+
+
+def voters() -> Rule:
+    """Quorum voters as id@host:port."""
+
+    def complaint(value: Any) -> str:
+        return "" if all(_VOTER.fullmatch(item) for item in value) else "write id@host:port,... e.g. 1@localhost:9093"
+
+    return Rule("id@host:port,...", complaint)
+
+
+def addresses() -> Rule:
+    """Addresses as host:port."""
+
+    def complaint(value: Any) -> str:
+        return "" if all(_ADDRESS.fullmatch(item) for item in value) else "write host:port,... e.g. localhost:9093"
+
+    return Rule("host:port,...", complaint)
