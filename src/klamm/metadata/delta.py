@@ -1,0 +1,457 @@
+"""What a run of metadata records changes about an image, and the image they lead to.
+
+`replay` is the only code that knows what a record does; nodes and the controller share it. A delta copies a
+dictionary when it first writes to it and a topic when it first changes it, never the rest.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from klamm.metadata.image import (
+    MIGRATING_DIR,
+    BrokerImage,
+    ClusterImage,
+    ConfigResource,
+    Endpoint,
+    FeatureRange,
+    MetadataImage,
+    PartitionImage,
+    Provenance,
+    QuotaEntity,
+    ResourceType,
+    TopicImage,
+    TopicsImage,
+)
+from klamm.model.ids import TopicPartition, Uuid
+from klamm.protocol.messages import metadata_records as r
+
+
+class _Working:
+    """A dictionary that is shared until it is first written to."""
+
+    __slots__ = ("_copied", "_data")
+
+    def __init__(self, shared: Mapping[Any, Any]) -> None:
+        self._data = shared
+        self._copied = False
+
+    def read(self) -> Mapping[Any, Any]:
+        return self._data
+
+    def write(self) -> dict[Any, Any]:
+        if not self._copied:
+            self._data = dict(self._data)
+            self._copied = True
+        return self._data  # type: ignore[return-value]
+
+
+@dataclass(slots=True)
+class TopicChange:
+    """A topic that was created or whose partitions changed."""
+
+    before: TopicImage | None
+    after: TopicImage
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+    """The new state of the partitions that changed."""
+
+    @property
+    def created(self) -> bool:
+        """Whether the topic did not exist before."""
+        return self.before is None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChanges:
+    """What one broker has to do about a delta: the partitions it now leads, follows, or no longer holds."""
+
+    leaders: dict[TopicPartition, tuple[Uuid, PartitionImage]]
+    followers: dict[TopicPartition, tuple[Uuid, PartitionImage]]
+    removed: dict[TopicPartition, tuple[Uuid, bool]]
+    """Replicas to drop; the flag says whether the whole topic was deleted."""
+
+
+class MetadataDelta:
+    """Replays records on top of an image and remembers what they touched."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        """The image before the first record."""
+        self.features_changed: dict[str, int | None] = {}
+        self.brokers_changed: dict[int, BrokerImage | None] = {}
+        self.topics_changed: dict[Uuid, TopicChange] = {}
+        self.topics_deleted: dict[Uuid, TopicImage] = {}
+        self.configs_changed: dict[ConfigResource, dict[str, str | None]] = {}
+        self.producer_ids_changed = False
+        self.acls_changed: dict[Uuid, r.AccessControlEntryRecord | None] = {}
+        self.quotas_changed: set[QuotaEntity] = set()
+        self.scram_changed: set[tuple[int, str]] = set()
+        self.tokens_changed: set[str] = set()
+        self._features = _Working(image.features)
+        self._brokers = _Working(image.cluster.brokers)
+        self._controllers = _Working(image.cluster.controllers)
+        self._by_name = _Working(image.topics.by_name)
+        self._by_id = _Working(image.topics.by_id)
+        self._configs = _Working(image.configs)
+        self._next_producer_id = image.next_producer_id
+        self._acls = _Working(image.acls)
+        self._quotas = _Working(image.client_quotas)
+        self._scram = _Working(image.scram)
+        self._tokens = _Working(image.delegation_tokens)
+
+    @classmethod
+    def between(cls, old: MetadataImage, new: MetadataImage) -> "MetadataDelta":
+        """The delta that leads from one image to another, found by comparing them; for snapshots."""
+        delta = cls(new)
+        delta.image = old
+        delta.features_changed = _difference(old.features, new.features)
+        delta.brokers_changed = _difference(old.cluster.brokers, new.cluster.brokers)
+        for topic_id, topic in new.topics.by_id.items():
+            before = old.topics.by_id.get(topic_id)
+            known = before.partitions if before is not None else {}
+            changed = {i: p for i, p in topic.partitions.items() if known.get(i) != p}
+            if changed or before is None:
+                delta.topics_changed[topic_id] = TopicChange(before, topic, changed)
+        delta.topics_deleted = {i: topic for i, topic in old.topics.by_id.items() if i not in new.topics.by_id}
+        for resource in old.configs.keys() | new.configs.keys():
+            configs = _difference(old.configs.get(resource, {}), new.configs.get(resource, {}))
+            if configs:
+                delta.configs_changed[resource] = configs
+        delta.producer_ids_changed = old.next_producer_id != new.next_producer_id
+        delta.acls_changed = _difference(old.acls, new.acls)
+        delta.quotas_changed = set(_difference(old.client_quotas, new.client_quotas))
+        delta.scram_changed = set(_difference(old.scram, new.scram))
+        delta.tokens_changed = set(_difference(old.delegation_tokens, new.delegation_tokens))
+        return delta
+
+    def replay(self, record: r.MetadataRecord) -> None:
+        """Let one record count. A record that cannot follow what came before is a LookupError: the log is broken."""
+        _REPLAY[type(record)](self, record)
+
+    def replay_all(self, records: Iterable[r.MetadataRecord]) -> None:
+        """Let records count in order."""
+        for record in records:
+            _REPLAY[type(record)](self, record)
+
+    def apply(self, offset: int, epoch: int) -> MetadataImage:
+        """The image after all replayed records, the last of which stands at `offset`."""
+        return MetadataImage(
+            provenance=Provenance(offset, epoch),
+            features=self._features.read(),
+            cluster=ClusterImage(self._brokers.read(), self._controllers.read()),
+            topics=TopicsImage(self._by_name.read(), self._by_id.read()),
+            configs=self._configs.read(),
+            next_producer_id=self._next_producer_id,
+            acls=self._acls.read(),
+            client_quotas=self._quotas.read(),
+            scram=self._scram.read(),
+            delegation_tokens=self._tokens.read(),
+        )
+
+    def local_changes(self, broker_id: int) -> LocalChanges:
+        """What `broker_id` has to do about the changed topics."""
+        leaders: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
+        followers: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
+        removed: dict[TopicPartition, tuple[Uuid, bool]] = {}
+        for topic in self.topics_deleted.values():
+            for index, partition in topic.partitions.items():
+                if broker_id in partition.replicas:
+                    removed[TopicPartition(topic.name, index)] = (topic.id, True)
+        for change in self.topics_changed.values():
+            for index, partition in change.partitions.items():
+                key = TopicPartition(change.after.name, index)
+                if broker_id not in partition.replicas:
+                    before = change.before.partitions.get(index) if change.before else None
+                    if before is not None and broker_id in before.replicas:
+                        removed[key] = (change.after.id, False)
+                elif partition.leader == broker_id:
+                    leaders[key] = (change.after.id, partition)
+                else:
+                    followers[key] = (change.after.id, partition)
+        return LocalChanges(leaders, followers, removed)
+
+    # Features
+
+    def _feature_level(self, record: r.FeatureLevelRecord) -> None:
+        level = record.feature_level or None
+        if level is None:
+            self._features.write().pop(record.name, None)
+        else:
+            self._features.write()[record.name] = level
+        self.features_changed[record.name] = level
+
+    # Brokers and controllers
+
+    def _put_broker(self, broker: BrokerImage) -> None:
+        self._brokers.write()[broker.id] = broker
+        self.brokers_changed[broker.id] = broker
+
+    def _register_broker(self, record: r.RegisterBrokerRecord) -> None:
+        cordoned = record.cordoned_log_dirs
+        self._put_broker(
+            BrokerImage(
+                id=record.broker_id,
+                epoch=record.broker_epoch,
+                incarnation_id=Uuid(record.incarnation_id),
+                endpoints={e.name: Endpoint(e.host, e.port, e.security_protocol) for e in record.end_points},
+                features={
+                    f.name: FeatureRange(f.min_supported_version, f.max_supported_version) for f in record.features
+                },
+                rack=record.rack,
+                fenced=record.fenced,
+                in_controlled_shutdown=record.in_controlled_shutdown,
+                directories=_uuids(record.log_dirs),
+                cordoned_directories=None if cordoned is None else _uuids(cordoned),
+            )
+        )
+
+    def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
+        broker: BrokerImage = self._brokers.read()[broker_id]
+        if broker.epoch != epoch:
+            raise LookupError(f"broker {broker_id} has epoch {broker.epoch}, the record speaks of {epoch}")
+        return broker
+
+    def _unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
+        self._registered(record.broker_id, record.broker_epoch)
+        del self._brokers.write()[record.broker_id]
+        self.brokers_changed[record.broker_id] = None
+
+    def _fence_broker(self, record: r.FenceBrokerRecord) -> None:
+        self._put_broker(replace(self._registered(record.id, record.epoch), fenced=True))
+
+    def _unfence_broker(self, record: r.UnfenceBrokerRecord) -> None:
+        self._put_broker(replace(self._registered(record.id, record.epoch), fenced=False))
+
+    def _change_broker(self, record: r.BrokerRegistrationChangeRecord) -> None:
+        broker = self._registered(record.broker_id, record.broker_epoch)
+        self._put_broker(
+            replace(
+                broker,
+                fenced=broker.fenced if record.fenced == 0 else record.fenced > 0,
+                in_controlled_shutdown=broker.in_controlled_shutdown or record.in_controlled_shutdown > 0,
+                directories=_uuids(record.log_dirs) if record.log_dirs else broker.directories,
+                cordoned_directories=(
+                    broker.cordoned_directories
+                    if record.cordoned_log_dirs is None
+                    else _uuids(record.cordoned_log_dirs)
+                ),
+            )
+        )
+
+    def _register_controller(self, record: r.RegisterControllerRecord) -> None:
+        self._controllers.write()[record.controller_id] = record
+
+    # Topics
+
+    def _touch(self, topic_id: Uuid) -> TopicChange:
+        """The change entry of a topic, its partitions copied so that they can be written to."""
+        change = self.topics_changed.get(topic_id)
+        if change is None:
+            before: TopicImage = self._by_id.read()[topic_id]
+            change = TopicChange(before, before)
+            self._put_topic(change, TopicImage(before.name, before.id, dict(before.partitions)))
+        return change
+
+    def _put_topic(self, change: TopicChange, after: TopicImage) -> None:
+        change.after = after
+        self.topics_changed[after.id] = change
+        self._by_id.write()[after.id] = after
+        self._by_name.write()[after.name] = after
+
+    def _put_partition(self, change: TopicChange, index: int, partition: PartitionImage) -> None:
+        change.after.partitions[index] = partition  # type: ignore[index]  # ours alone until apply
+        change.partitions[index] = partition
+
+    def _topic(self, record: r.TopicRecord) -> None:
+        topic = TopicImage(record.name, Uuid(record.topic_id), {})
+        if record.name in self._by_name.read():
+            raise LookupError(f"topic {record.name} exists already")
+        self._put_topic(TopicChange(None, topic), topic)
+
+    def _partition(self, record: r.PartitionRecord) -> None:
+        change = self._touch(Uuid(record.topic_id))
+        self._put_partition(change, record.partition_id, _partition_image(record))
+
+    def _change_partition(self, record: r.PartitionChangeRecord) -> None:
+        change = self._touch(Uuid(record.topic_id))
+        partition = merge_partition(change.after.partitions[record.partition_id], record)
+        self._put_partition(change, record.partition_id, partition)
+
+    def _remove_topic(self, record: r.RemoveTopicRecord) -> None:
+        topic_id = Uuid(record.topic_id)
+        topic: TopicImage = self._by_id.write().pop(topic_id)
+        del self._by_name.write()[topic.name]
+        self.topics_changed.pop(topic_id, None)
+        before = self.image.topics.by_id.get(topic_id)
+        if before is not None:
+            self.topics_deleted[topic_id] = before
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        if resource in self._configs.read():
+            removed = self._configs.write().pop(resource)
+            self.configs_changed.setdefault(resource, {}).update(dict.fromkeys(removed))
+
+    def _clear_elr(self, record: r.ClearElrRecord) -> None:
+        topics = [self._by_name.read()[record.topic_name]] if record.topic_name else list(self._by_id.read().values())
+        for topic in topics:
+            for index, partition in list(topic.partitions.items()):
+                if partition.elr or partition.last_known_elr:
+                    cleared = replace(partition, elr=(), last_known_elr=())
+                    self._put_partition(self._touch(topic.id), index, cleared)
+
+    # Configs and producer ids
+
+    def _config(self, record: r.ConfigRecord) -> None:
+        resource = ConfigResource(record.resource_type, record.resource_name)
+        configs = self._configs.write()
+        merged = dict(configs.get(resource, {}))
+        if record.value is None:
+            merged.pop(record.name, None)
+        else:
+            merged[record.name] = record.value
+        if merged:
+            configs[resource] = merged
+        else:
+            configs.pop(resource, None)
+        self.configs_changed.setdefault(resource, {})[record.name] = record.value
+
+    def _producer_ids(self, record: r.ProducerIdsRecord) -> None:
+        self._next_producer_id = record.next_producer_id
+        self.producer_ids_changed = True
+
+    # Security and quotas: kept whole so that no snapshot forgets them
+
+    def _acl(self, record: r.AccessControlEntryRecord) -> None:
+        self._acls.write()[Uuid(record.id)] = record
+        self.acls_changed[Uuid(record.id)] = record
+
+    def _remove_acl(self, record: r.RemoveAccessControlEntryRecord) -> None:
+        del self._acls.write()[Uuid(record.id)]
+        self.acls_changed[Uuid(record.id)] = None
+
+    def _quota(self, record: r.ClientQuotaRecord) -> None:
+        entity = QuotaEntity(tuple(sorted(((e.entity_type, e.entity_name) for e in record.entity), key=_entity_order)))
+        quotas = self._quotas.write()
+        merged = dict(quotas.get(entity, {}))
+        if record.remove:
+            merged.pop(record.key, None)
+        else:
+            merged[record.key] = record.value
+        if merged:
+            quotas[entity] = merged
+        else:
+            quotas.pop(entity, None)
+        self.quotas_changed.add(entity)
+
+    def _put_scram(self, record: r.UserScramCredentialRecord) -> None:
+        key = (record.mechanism, record.name)
+        self._scram.write()[key] = record
+        self.scram_changed.add(key)
+
+    def _remove_scram(self, record: r.RemoveUserScramCredentialRecord) -> None:
+        key = (record.mechanism, record.name)
+        self._scram.write().pop(key, None)
+        self.scram_changed.add(key)
+
+    def _token(self, record: r.DelegationTokenRecord) -> None:
+        self._tokens.write()[record.token_id] = record
+        self.tokens_changed.add(record.token_id)
+
+    def _remove_token(self, record: r.RemoveDelegationTokenRecord) -> None:
+        self._tokens.write().pop(record.token_id, None)
+        self.tokens_changed.add(record.token_id)
+
+    def _nothing(self, record: Any) -> None:
+        """Records that say nothing about the image; transactions are resolved by the loader."""
+
+
+def merge_partition(partition: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
+    """The partition after a change record. A named leader starts a new leader epoch; anything a partition epoch."""
+    replicas = partition.replicas if record.replicas is None else tuple(record.replicas)
+    if record.directories is not None:
+        directories = _uuids(record.directories)
+    elif record.replicas is not None:
+        directories = tuple(partition.directory(replica) for replica in replicas)
+    else:
+        directories = partition.directories
+    new_leader = record.leader != -2
+    return PartitionImage(
+        replicas=replicas,
+        isr=partition.isr if record.isr is None else tuple(record.isr),
+        leader=record.leader if new_leader else partition.leader,
+        leader_epoch=partition.leader_epoch + new_leader,
+        partition_epoch=partition.partition_epoch + 1,
+        directories=directories,
+        removing_replicas=_merged(record.removing_replicas, partition.removing_replicas),
+        adding_replicas=_merged(record.adding_replicas, partition.adding_replicas),
+        elr=_merged(record.eligible_leader_replicas, partition.elr),
+        last_known_elr=_merged(record.last_known_elr, partition.last_known_elr),
+        leader_recovery_state=(
+            partition.leader_recovery_state if record.leader_recovery_state == -1 else record.leader_recovery_state
+        ),
+    )
+
+
+def _partition_image(record: r.PartitionRecord) -> PartitionImage:
+    replicas = tuple(record.replicas)
+    return PartitionImage(
+        replicas=replicas,
+        isr=tuple(record.isr),
+        leader=record.leader,
+        leader_epoch=record.leader_epoch,
+        partition_epoch=record.partition_epoch,
+        directories=_uuids(record.directories) or (MIGRATING_DIR,) * len(replicas),
+        removing_replicas=tuple(record.removing_replicas),
+        adding_replicas=tuple(record.adding_replicas),
+        elr=tuple(record.eligible_leader_replicas or ()),
+        last_known_elr=tuple(record.last_known_elr or ()),
+        leader_recovery_state=record.leader_recovery_state,
+    )
+
+
+def _difference(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What changed from `old` to `new`: new values, None for what is gone."""
+    changed: dict[Any, Any] = {key: value for key, value in new.items() if key not in old or old[key] != value}
+    changed.update(dict.fromkeys(key for key in old if key not in new))
+    return changed
+
+
+def _merged(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+    return old if new is None else tuple(new)
+
+
+def _uuids(values: Iterable[bytes]) -> tuple[Uuid, ...]:
+    return tuple(Uuid(value) for value in values)
+
+
+def _entity_order(part: tuple[str, str | None]) -> tuple[str, str]:
+    return part[0], part[1] or ""
+
+
+_REPLAY: dict[type[Any], Callable[[MetadataDelta, Any], None]] = {
+    r.RegisterBrokerRecord: MetadataDelta._register_broker,
+    r.UnregisterBrokerRecord: MetadataDelta._unregister_broker,
+    r.TopicRecord: MetadataDelta._topic,
+    r.PartitionRecord: MetadataDelta._partition,
+    r.ConfigRecord: MetadataDelta._config,
+    r.PartitionChangeRecord: MetadataDelta._change_partition,
+    r.FenceBrokerRecord: MetadataDelta._fence_broker,
+    r.UnfenceBrokerRecord: MetadataDelta._unfence_broker,
+    r.RemoveTopicRecord: MetadataDelta._remove_topic,
+    r.DelegationTokenRecord: MetadataDelta._token,
+    r.UserScramCredentialRecord: MetadataDelta._put_scram,
+    r.FeatureLevelRecord: MetadataDelta._feature_level,
+    r.ClientQuotaRecord: MetadataDelta._quota,
+    r.ProducerIdsRecord: MetadataDelta._producer_ids,
+    r.BrokerRegistrationChangeRecord: MetadataDelta._change_broker,
+    r.AccessControlEntryRecord: MetadataDelta._acl,
+    r.RemoveAccessControlEntryRecord: MetadataDelta._remove_acl,
+    r.NoOpRecord: MetadataDelta._nothing,
+    r.ZkMigrationStateRecord: MetadataDelta._nothing,
+    r.RemoveUserScramCredentialRecord: MetadataDelta._remove_scram,
+    r.BeginTransactionRecord: MetadataDelta._nothing,
+    r.EndTransactionRecord: MetadataDelta._nothing,
+    r.AbortTransactionRecord: MetadataDelta._nothing,
+    r.RemoveDelegationTokenRecord: MetadataDelta._remove_token,
+    r.RegisterControllerRecord: MetadataDelta._register_controller,
+    r.ClearElrRecord: MetadataDelta._clear_elr,
+}

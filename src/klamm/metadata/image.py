@@ -1,0 +1,291 @@
+"""What the cluster looks like at one offset of the metadata log: immutable, cheap to share, safe to keep.
+
+A reader holds an image as long as it likes; the next one shares everything that did not change. Dictionaries
+inside an image are never written after it was made.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
+from klamm.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    RegisterControllerRecord,
+    UserScramCredentialRecord,
+)
+
+NO_LEADER = -1
+
+MIGRATING_DIR = ZERO_UUID
+"""The directory of a replica placed before directories had ids."""
+UNASSIGNED_DIR = Uuid(bytes(15) + b"\x01")
+"""The directory of a replica whose broker has not said yet where it put it."""
+LOST_DIR = Uuid(bytes(15) + b"\x02")
+"""The directory of a replica whose disk is gone; no leader may be chosen there."""
+
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to; the numbers are Kafka's."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """The owner of a set of configs; broker "" stands for all brokers."""
+
+    type: int
+    name: str
+
+
+class Provenance(NamedTuple):
+    """The last record an image contains."""
+
+    offset: int = -1
+    epoch: int = -1
+
+
+NOWHERE = Provenance()
+"""Before the first record."""
+
+
+class Endpoint(NamedTuple):
+    """Where one listener of a node is reached."""
+
+    host: str
+    port: int
+    security_protocol: int
+
+
+class FeatureRange(NamedTuple):
+    """The levels of a feature a node can work with."""
+
+    min_level: int
+    max_level: int
+
+
+class QuotaEntity(NamedTuple):
+    """Whom a client quota limits: (type, name) pairs, a name of None is the default of its type."""
+
+    parts: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition: where it lives, who leads it, who is in sync."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[Uuid, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether somebody leads."""
+        return self.leader != NO_LEADER
+
+    @property
+    def preferred_replica(self) -> int:
+        """The replica that leads when all is well."""
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether replicas are on the move."""
+        return bool(self.removing_replicas or self.adding_replicas)
+
+    def directory(self, broker_id: int) -> Uuid:
+        """The log directory that holds `broker_id`'s replica."""
+        for replica, directory in zip(self.replicas, self.directories, strict=False):
+            if replica == broker_id:
+                return directory
+        return UNASSIGNED_DIR
+
+    def check(self) -> None:
+        """Raise AssertionError unless leader, ISR and ELR agree with each other."""
+        replicas = set(self.replicas)
+        assert len(replicas) == len(self.replicas), f"replicas repeat: {self}"
+        assert set(self.isr) <= replicas, f"isr outside replicas: {self}"
+        assert len(set(self.isr)) == len(self.isr), f"isr repeats: {self}"
+        assert set(self.elr) <= replicas, f"elr outside replicas: {self}"
+        assert not set(self.elr) & set(self.isr), f"elr overlaps isr: {self}"
+        assert self.leader == NO_LEADER or self.leader in self.isr, f"leader outside isr: {self}"
+        assert not self.directories or len(self.directories) == len(self.replicas), f"directories: {self}"
+        assert self.leader_epoch >= 0, f"leader epoch: {self}"
+        assert self.partition_epoch >= 0, f"partition epoch: {self}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic and its partitions by number."""
+
+    name: str
+    id: Uuid
+    partitions: Mapping[int, PartitionImage]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsImage:
+    """All topics, by name and by id; the two always hold the same topics."""
+
+    by_name: Mapping[str, TopicImage] = _EMPTY
+    by_id: Mapping[Uuid, TopicImage] = _EMPTY
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def get(self, name: str) -> TopicImage | None:
+        """The topic called `name`, if there is one."""
+        return self.by_name.get(name)
+
+    def partition(self, name: str, index: int) -> PartitionImage | None:
+        """Partition `index` of the topic called `name`, if there is one."""
+        topic = self.by_name.get(name)
+        return topic.partitions.get(index) if topic is not None else None
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """Every partition of every topic."""
+        for topic in self.by_id.values():
+            for index, partition in topic.partitions.items():
+                yield topic, index, partition
+
+    def partitions_of(self, broker_id: int) -> Iterator[tuple[TopicPartition, Uuid, PartitionImage]]:
+        """Every partition with a replica on `broker_id`."""
+        for topic, index, partition in self.partitions():
+            if broker_id in partition.replicas:
+                yield TopicPartition(topic.name, index), topic.id, partition
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A broker as it registered, and whether it may be used."""
+
+    id: int
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: Mapping[str, Endpoint]
+    features: Mapping[str, FeatureRange] = _EMPTY
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    directories: tuple[Uuid, ...] = ()
+    cordoned_directories: tuple[Uuid, ...] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the broker may hold leaders and enter ISRs."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def has_directory(self, directory: Uuid) -> bool:
+        """Whether a replica in `directory` is online here; reserved ids other than LOST count as online."""
+        if directory == LOST_DIR:
+            return False
+        return directory in (UNASSIGNED_DIR, MIGRATING_DIR) or not self.directories or directory in self.directories
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """The registered brokers and controllers."""
+
+    brokers: Mapping[int, BrokerImage] = _EMPTY
+    controllers: Mapping[int, RegisterControllerRecord] = _EMPTY
+
+    def get(self, broker_id: int) -> BrokerImage | None:
+        """The broker with this id, if it is registered."""
+        return self.brokers.get(broker_id)
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether the broker is registered and may hold leaders."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.active
+
+    def alive(self) -> list[BrokerImage]:
+        """The brokers clients may be told about."""
+        return [broker for broker in self.brokers.values() if not broker.fenced]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """Everything the metadata log says, up to `provenance`."""
+
+    provenance: Provenance = NOWHERE
+    features: Mapping[str, int] = _EMPTY
+    cluster: ClusterImage = field(default_factory=ClusterImage)
+    topics: TopicsImage = field(default_factory=TopicsImage)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = _EMPTY
+    next_producer_id: int = 0
+    acls: Mapping[Uuid, AccessControlEntryRecord] = _EMPTY
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = _EMPTY
+    scram: Mapping[tuple[int, str], UserScramCredentialRecord] = _EMPTY
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = _EMPTY
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing but the offset distinguishes this image from a new one."""
+        return same_content(self, EMPTY_IMAGE)
+
+    def topic_configs(self, topic: str) -> Mapping[str, str]:
+        """The configs set on `topic` itself."""
+        return self.configs.get(ConfigResource(ResourceType.TOPIC, topic), _EMPTY)
+
+    def broker_configs(self, broker_id: int | None) -> Mapping[str, str]:
+        """The dynamic configs set on one broker, or with None those of all brokers."""
+        name = "" if broker_id is None else str(broker_id)
+        return self.configs.get(ConfigResource(ResourceType.BROKER, name), _EMPTY)
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """The configs set on a group."""
+        return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), _EMPTY)
+
+    def to_records(self) -> Iterator[Any]:
+        """The records that, replayed on the empty image, give this one; the content of a snapshot."""
+        from klamm.metadata.snapshot import image_records  # noqa: PLC0415  snapshot reads images, images only delegate
+
+        return image_records(self)
+
+    def check(self) -> None:
+        """Raise AssertionError when the parts of the image contradict each other."""
+        assert len(self.topics.by_name) == len(self.topics.by_id), "by_name and by_id differ"
+        for name, topic in self.topics.by_name.items():
+            assert topic.name == name
+            assert self.topics.by_id[topic.id] is topic
+            assert sorted(topic.partitions) == list(range(len(topic.partitions))), f"gap in {name}"
+            for partition in topic.partitions.values():
+                partition.check()
+        for resource in self.configs:
+            if resource.type == ResourceType.TOPIC:
+                assert resource.name in self.topics.by_name, f"configs of a topic that does not exist: {resource}"
+
+
+def same_content(one: MetadataImage, other: MetadataImage) -> bool:
+    """Whether two images say the same, wherever in the log they were taken."""
+    return (
+        one.features == other.features
+        and one.cluster == other.cluster
+        and one.topics == other.topics
+        and one.configs == other.configs
+        and one.next_producer_id == other.next_producer_id
+        and one.acls == other.acls
+        and one.client_quotas == other.client_quotas
+        and one.scram == other.scram
+        and one.delegation_tokens == other.delegation_tokens
+    )
+
+
+EMPTY_IMAGE = MetadataImage()
