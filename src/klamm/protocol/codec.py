@@ -10,8 +10,9 @@ import struct
 from typing import Any, TypeVar
 
 from klamm.model.errors import LocalProtocolError, RemoteProtocolError
-from klamm.protocol.compiler import Reader, Writer, compile_reader, compile_writer
+from klamm.protocol.reader import Reader, compile_reader
 from klamm.protocol.schema import declaration
+from klamm.protocol.writer import Writer, compile_writer
 
 M = TypeVar("M")
 Buffer = bytes | bytearray | memoryview

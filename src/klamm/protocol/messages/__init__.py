@@ -1,1 +1,1 @@
-"""."""
+"""The messages themselves, one file per API family, named as Kafka names them."""

@@ -1,0 +1,218 @@
+"""Compile a writer: straight-line Python for one class in one version.
+
+Neighbouring values of fixed width go out by one `pack`, together with the length that follows them where it has a
+fixed width too. The code appends its pieces with `a`; whoever called joins them or sends them one by one.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from klamm.model.errors import LocalProtocolError
+from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
+from klamm.protocol.source import Source, body_fields, struct_of, tagged_fields
+from klamm.protocol.varint import SMALL, encode_uvarint
+
+Writer = Callable[[Any, Callable[[Any], None]], None]
+
+STRING_BYTES_MAX = 32767
+_SHORT_ARRAY = 16
+
+
+def compile_writer(cls: type[Any], version: int) -> Writer:
+    """A function `(message, append)` that appends the message's bytes."""
+    return _WriterCompiler(cls, version).compile()
+
+
+def long_string(length: int) -> bytes:
+    """The length of a text too long for the table of small numbers, one added as flexible versions do."""
+    if length > STRING_BYTES_MAX + 1:
+        raise LocalProtocolError(f"text of {length - 1} bytes is longer than {STRING_BYTES_MAX}")
+    return encode_uvarint(length)
+
+
+class _WriterCompiler:
+    def __init__(self, cls: type[Any], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = declaration(cls).flexible_in(version)
+        self.source = Source("write(m, a)")
+        self.append = "a"
+        self.pending: list[tuple[str, str]] = []  # expressions and their struct letters, not yet written out
+        self.source.scope.update(
+            small=SMALL, uvarint=encode_uvarint, long_string=long_string, pack=struct.pack, join=b"".join
+        )
+
+    def compile(self) -> Writer:
+        self.write_struct(self.cls, "m")
+        self.flush()
+        self.source.line("return None")
+        return self.source.compile("write", f"<writer of {self.cls.__name__} v{self.version}>")
+
+    def flush(self) -> None:
+        """Write out the pending fixed-width values as one pack."""
+        if not self.pending:
+            return
+        values = [value for value, _ in self.pending if value]
+        codes = "".join(code for _, code in self.pending)
+        self.pending.clear()
+        if not values:
+            self.source.line(f"{self.append}({bytes(struct_of(codes).size)!r})")
+            return
+        pack = struct_of(codes).pack
+        name = self.source.use(pack, "pack")
+        self.source.line(f"{self.append}({name}({', '.join(values)}))")
+
+    def write_struct(self, cls: type[Any], value: str) -> None:
+        shape = declaration(cls)
+        for field in body_fields(shape, self.version):
+            self.write_value(field.type, f"{value}.{field.name}", nullable=field.nullable_in(self.version))
+        if self.flexible:
+            self.write_tags(tagged_fields(shape, self.version), value)
+
+    def write_value(self, type: WireType, value: str, *, nullable: bool = False) -> None:
+        if isinstance(type, Scalar):
+            self.pending.append((value, type.pack_code))
+            return
+        if not isinstance(type, Sized | Array) and not nullable:
+            self.write_struct(type, value)
+            return
+        held = self.source.fresh("v")
+        if not nullable:
+            self.source.line(f"{held} = {value}")
+            self.write_present(type, held)
+            return
+        self.flush()
+        self.source.line(f"{held} = {value}")
+        with self.source.block(f"if {held} is None:"):
+            self.source.line(f"{self.append}({self.null_of(type)!r})")
+        with self.source.block("else:"):
+            if not isinstance(type, Sized | Array):
+                self.pending.append(("1", "b"))
+            self.write_present(type, held)
+            self.flush()
+
+    def null_of(self, type: WireType) -> bytes:
+        match type:
+            case Sized(name="string"):
+                return b"\0" if self.flexible else b"\xff\xff"
+            case Sized() | Array():
+                return b"\0" if self.flexible else b"\xff\xff\xff\xff"
+            case _:
+                return b"\xff"
+
+    def write_present(self, type: WireType, held: str) -> None:
+        match type:
+            case Sized():
+                self.write_sized(type, held)
+            case Array():
+                self.write_array(type.element, held)
+            case Scalar():
+                self.pending.append((held, type.pack_code))
+            case _:
+                self.write_struct(type, held)
+
+    def write_sized(self, type: Sized, held: str) -> None:
+        source = self.source
+        if type.name == "string":
+            source.line(f"{held} = {held}.encode()")
+        if self.flexible:
+            self.flush()
+            length = source.fresh("n")
+            source.line(f"{length} = len({held}) + 1")
+            slow = "long_string" if type.name == "string" else "uvarint"
+            source.line(f"{self.append}(small[{length}] if {length} < {len(SMALL)} else {slow}({length}))")
+        else:
+            self.pending.append((f"len({held})", "h" if type.name == "string" else "i"))
+            self.flush()
+        source.line(f"{self.append}({held})")
+
+    def write_array(self, element: WireType, held: str) -> None:
+        source = self.source
+        if isinstance(element, Scalar):
+            self.flush()
+            self.write_scalars(element, held)
+            return
+        if self.flexible:
+            self.flush()
+            length = source.fresh("n")
+            source.line(f"{length} = len({held}) + 1")
+            source.line(f"{self.append}(small[{length}] if {length} < {len(SMALL)} else uvarint({length}))")
+        else:
+            self.pending.append((f"len({held})", "i"))
+            self.flush()
+        item = source.fresh("i")
+        with source.block(f"for {item} in {held}:"):
+            self.write_value(element, item)
+            self.flush()
+            source.line("pass")
+
+    def write_scalars(self, element: Scalar, held: str) -> None:
+        source = self.source
+        count = source.fresh("n")
+        prefix = "B" if self.flexible else "i"
+        table = source.use(_packers(prefix, element.pack_code), "packs")
+        source.line(f"{count} = len({held})")
+        with source.block(f"if {count} < {_SHORT_ARRAY}:"):
+            stored = f"{count} + 1" if self.flexible else count
+            source.line(f"{self.append}({table}[{count}]({stored}, *{held}))")
+        with source.block("else:"):
+            codes = source.use(element.pack_code, "code")
+            stored = f"uvarint({count} + 1)" if self.flexible else f'pack(">i", {count})'
+            source.line(f"{self.append}({stored})")
+            source.line(f'{self.append}(pack(">" + {codes} * {count}, *{held}))')
+
+    def write_tags(self, known: list[WireField], value: str) -> None:
+        if not known:
+            self.pending.append(("", "x"))
+            return
+        self.flush()
+        source = self.source
+        present = []
+        for field in known:
+            flag = source.fresh("f")
+            source.line(f"{flag} = {self.differs(field, f'{value}.{field.name}')}")
+            present.append(flag)
+        with source.block(f"if {' or '.join(present)}:"):
+            source.line(f"{self.append}(small[{' + '.join(present)}])")
+            for field, flag in zip(known, present, strict=True):
+                with source.block(f"if {flag}:"):
+                    self.write_tag(field, f"{value}.{field.name}")
+        with source.block("else:"):
+            source.line(f"{self.append}({bytes(1)!r})")
+
+    def differs(self, field: WireField, value: str) -> str:
+        """An expression that tells whether a tagged field is set, always a bool."""
+        if field.default is list:
+            return f"{value} != []"
+        if callable(field.default):
+            return f"{value} != {self.source.use(field.default(), 'unset')}"
+        if field.default is None:
+            if isinstance(field.type, type) and not field.nullable_in(self.version):
+                unset = self.source.use(field.type(), "unset")
+                return f"{value} is not None and {value} != {unset}"
+            return f"{value} is not None"
+        return f"{value} != {field.default!r}"
+
+    def write_tag(self, field: WireField, value: str) -> None:
+        source = self.source
+        pieces, outer = source.fresh("t"), self.append
+        source.line(f"{pieces} = []")
+        self.append = f"{pieces}.append"
+        self.write_value(field.type, value, nullable=field.nullable_in(self.version))
+        self.flush()
+        self.append = outer
+        source.line(f"{pieces} = join({pieces})")
+        assert field.tag is not None
+        source.line(f"{self.append}({encode_uvarint(field.tag)!r} + uvarint(len({pieces})) + {pieces})")
+
+
+_tables: dict[tuple[str, str], tuple[Callable[..., Any], ...]] = {}
+
+
+def _packers(prefix: str, code: str) -> tuple[Callable[..., Any], ...]:
+    """Writers of short arrays with their count, by the count."""
+    table = _tables.get((prefix, code))
+    if table is None:
+        table = _tables[prefix, code] = tuple(struct_of(prefix + code * count).pack for count in range(_SHORT_ARRAY))
+    return table
