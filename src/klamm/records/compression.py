@@ -1,0 +1,250 @@
+"""The four codecs of a batch, and a limit on what they may unpack to.
+
+    1 gzip · 2 snappy (xerial framing written, xerial and raw read) · 3 lz4 frame · 4 zstd
+
+A compressed batch of a few kilobytes can claim gigabytes. `decompress` therefore never holds more than `limit` bytes of
+output (and a constant): more is KlammError(MESSAGE_TOO_LARGE), bytes that are not of the codec are CorruptBatch. Each
+library is imported when its codec is first used, so a broker that only passes batches on loads none of them.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+
+from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
+from klamm.records import zstd_frames
+
+Buffer = bytes | bytearray | memoryview
+
+DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+"""What a batch may unpack to unless the caller says otherwise; brokers accept 1 MB compressed by default."""
+
+_STEP_BYTES = 64 * 1024
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_SNAPPY_RATIO_MAX = 22
+"""A three-byte copy yields at most 64 bytes, so no honest snappy block unpacks to more than this many times its size."""
+
+_LZ4_KAFKA_DEFAULT_LEVEL = 9
+_INT32 = struct.Struct(">i")
+
+
+class Codec(IntEnum):
+    """The low three bits of a batch's attributes; names as in `compression.type`."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+CODEC_NAMES = {codec.name.lower(): codec for codec in Codec}
+"""`compression.type` to codec: none, gzip, snappy, lz4, zstd."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """The records section of a batch, packed as Kafka's own producer packs it; `level` None is the codec's default."""
+    if codec == Codec.NONE:
+        return bytes(data)
+    packer = _COMPRESS.get(codec)
+    if packer is None:
+        raise _unknown(codec)
+    return packer(data, level)
+
+
+def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The inverse of `compress`, at most `limit` bytes of it."""
+    if codec == Codec.NONE:
+        if len(data) > limit:
+            raise _too_large(limit)
+        return bytes(data)
+    unpacker = _DECOMPRESS.get(codec)
+    if unpacker is None:
+        raise _unknown(codec)
+    return unpacker(data, limit)
+
+
+def _too_large(limit: int) -> KlammError:
+    return KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch unpacks to more than {limit} bytes")
+
+
+def _unknown(codec: int) -> KlammError:
+    return KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression codec {codec}")
+
+
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    return zlib.compress(data, -1 if level is None else level, wbits=31)
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    parts: list[bytes] = []
+    room = limit
+    rest: Buffer = data
+    while rest:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            part = member.decompress(rest, room + 1)
+        except zlib.error as error:
+            raise CorruptBatch(f"gzip: {error}") from None
+        room -= len(part)
+        if room < 0:
+            raise _too_large(limit)
+        if not member.eof:
+            raise CorruptBatch("gzip: the data end in the middle")
+        parts.append(part)
+        rest = member.unused_data
+    if not parts:
+        raise CorruptBatch("gzip: no data")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _snappy(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 - snappy has no levels
+    from cramjam import snappy  # noqa: PLC0415
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(_INT32.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _unsnappy(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _unsnappy_block(view, limit, limit)
+    parts: list[bytes] = []
+    room = limit
+    position, end = len(_XERIAL_HEADER), len(view)
+    while position < end:
+        if end - position < 4:
+            raise CorruptBatch("snappy: the data end in the middle of a block length")
+        (size,) = _INT32.unpack_from(view, position)
+        position += 4
+        if not 0 < size <= end - position:
+            raise CorruptBatch(f"snappy: a block of {size} bytes where {end - position} are left")
+        part = _unsnappy_block(view[position : position + size], room, limit)
+        parts.append(part)
+        room -= len(part)
+        position += size
+    return b"".join(parts)
+
+
+def _unsnappy_block(block: memoryview, room: int, limit: int) -> bytes:
+    import cramjam  # noqa: PLC0415
+
+    try:
+        declared = cramjam.snappy.decompress_raw_len(block)
+        if declared > _SNAPPY_RATIO_MAX * len(block):
+            raise CorruptBatch(f"snappy: {len(block)} bytes cannot unpack to {declared}")
+        if declared > room:
+            raise _too_large(limit)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy: {error}") from None
+
+
+def _lz4(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame  # noqa: PLC0415
+
+    # Kafka's level 9, its default, means the fast compressor; its readers refuse linked blocks.
+    fast = level is None or level == _LZ4_KAFKA_DEFAULT_LEVEL
+    packed: bytes = lz4.frame.compress(
+        data,
+        compression_level=0 if fast else level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return packed
+
+
+def _unlz4(data: Buffer, limit: int) -> bytes:
+    import lz4.frame  # noqa: PLC0415
+
+    view = memoryview(data)
+    parts: list[bytes] = []
+    room = limit
+    position, end = 0, len(view)
+    step = max(_STEP_BYTES, 4 * end)
+    context = lz4.frame.create_decompression_context()
+    while position < end:
+        try:
+            # The library allocates what it is asked for: ask for a little, then for as much again as there is.
+            part, consumed, frame_ended = lz4.frame.decompress_chunk(
+                context, view[position:], max_length=min(step, room + 1)
+            )
+        except RuntimeError as error:
+            raise CorruptBatch(f"lz4: {error}") from None
+        room -= len(part)
+        if room < 0:
+            raise _too_large(limit)
+        parts.append(part)
+        position += consumed
+        step *= 2
+        if not frame_ended and not part and not consumed:
+            break
+    if not position or not frame_ended:
+        raise CorruptBatch("lz4: the data end in the middle")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard  # noqa: PLC0415
+
+    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+
+
+def _unzstd(data: Buffer, limit: int) -> bytes:
+    import zstandard  # noqa: PLC0415
+
+    view = memoryview(data)
+    parts: list[bytes] = []
+    room = limit
+    for frame in zstd_frames.walk(view):
+        body = view[frame.start : frame.end]
+        try:
+            if frame.output_bytes_max <= room:
+                part = zstandard.ZstdDecompressor().decompress(body, max_output_size=frame.output_bytes_max or 1)
+            else:
+                part = _unzstd_slowly(body, room, limit)
+        except zstandard.ZstdError as error:
+            raise CorruptBatch(f"zstd: {error}") from None
+        parts.append(part)
+        room -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unzstd_slowly(frame: memoryview, room: int, limit: int) -> bytes:
+    """A frame that may unpack to more than there is room for: grow with what really comes out."""
+    import zstandard  # noqa: PLC0415
+
+    window = max(zstd_frames.WINDOW_BYTES_MIN, min(1 << max(room, 1).bit_length(), zstd_frames.WINDOW_BYTES_MAX))
+    reader = zstandard.ZstdDecompressor(max_window_size=window).stream_reader(frame)
+    parts: list[bytes] = []
+    step = _STEP_BYTES
+    while part := reader.read(min(step, room + 1)):
+        room -= len(part)
+        if room < 0:
+            raise _too_large(limit)
+        parts.append(part)
+        step *= 2
+    return b"".join(parts)
+
+
+_COMPRESS: dict[int, Callable[[Buffer, int | None], bytes]] = {
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}
+_DECOMPRESS: dict[int, Callable[[Buffer, int], bytes]] = {
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnappy,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}
