@@ -1,0 +1,153 @@
+"""Every broker setting Kafka 4.3 knows, joined from its families, and the names around them.
+
+A setting may be written for one listener (`listener.name.<listener>.<setting>`); `broker_key` finds what it stands for.
+Settings of earlier Kafka versions and of plugins are known by name only: accepted, without meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from klamm.model.broker_catalog.general import GENERAL
+from klamm.model.broker_catalog.groups import GROUPS
+from klamm.model.broker_catalog.logs import LOGS
+from klamm.model.broker_catalog.network import NETWORK
+from klamm.model.broker_catalog.oauth import OAUTH
+from klamm.model.broker_catalog.operations import OPERATIONS
+from klamm.model.broker_catalog.quorum import QUORUM
+from klamm.model.broker_catalog.remote import REMOTE
+from klamm.model.broker_catalog.replication import REPLICATION
+from klamm.model.broker_catalog.sasl import SASL
+from klamm.model.broker_catalog.share import SHARE
+from klamm.model.broker_catalog.tls import TLS
+from klamm.model.broker_catalog.transactions import TRANSACTIONS
+from klamm.model.config import ConfigDef, ConfigKey, UpdateMode
+from klamm.model.errors import ConfigError
+
+FAMILIES: Final[dict[str, tuple[ConfigKey, ...]]] = {
+    "General": GENERAL,
+    "Network": NETWORK,
+    "Logs": LOGS,
+    "Replication": REPLICATION,
+    "Quorum": QUORUM,
+    "Groups": GROUPS,
+    "Share groups": SHARE,
+    "Transactions": TRANSACTIONS,
+    "Measurements and quotas": OPERATIONS,
+    "Remote storage": REMOTE,
+    "TLS": TLS,
+    "SASL": SASL,
+    "OAuth": OAUTH,
+}
+
+BROKER_CONFIGS: Final = ConfigDef("broker setting", (key for family in FAMILIES.values() for key in family))
+
+DYNAMIC_ONLY: Final = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Settings that exist only while a running broker has them; no properties file may hold them."""
+
+_ROLL = ("log.roll.ms", "log.roll.hours")
+_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
+_RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+
+BROKER_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_ROLL, _ROLL),
+    **dict.fromkeys(_JITTER, _JITTER),
+    **dict.fromkeys(_RETENTION, _RETENTION),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+"""Settings that mean the same in other units; of those given, the first one in the tuple wins."""
+
+_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
+_PER_MECHANISM: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+_FREE_PREFIXES: Final = ("config.providers.", "rlmm.config.", "rsm.config.", "zookeeper.")
+_KNOWN_BY_NAME: Final = frozenset(
+    {
+        "allow.everyone.if.no.acl.found",
+        "broker.id.generation.enable",
+        "control.plane.listener.name",
+        "controlled.shutdown.max.retries",
+        "controlled.shutdown.retry.backoff.ms",
+        "eligible.leader.replicas.enable",
+        "group.coordinator.new.enable",
+        "group.share.enable",
+        "group.share.max.groups",
+        "inter.broker.protocol.version",
+        "leader.imbalance.per.broker.percentage",
+        "log.message.downconversion.enable",
+        "log.message.format.version",
+        "log.message.timestamp.difference.max.ms",
+        "offsets.topic.compression.type",
+        "password.encoder.cipher.algorithm",
+        "password.encoder.iterations",
+        "password.encoder.key.length",
+        "password.encoder.keyfactory.algorithm",
+        "password.encoder.old.secret",
+        "password.encoder.secret",
+        "reserved.broker.max.id",
+        "super.users",
+    }
+)
+
+
+def listener_base(name: str) -> str | None:
+    """The setting a listener's own setting stands for; None when `name` has no listener prefix."""
+    match = _LISTENER.fullmatch(name)
+    if match is None:
+        return None
+    base = match.group(1)
+    return next((setting for setting in _PER_MECHANISM if base.endswith(setting)), base)
+
+
+def broker_key(name: str) -> ConfigKey | None:
+    """The catalogue's entry for a name, with or without listener prefix; None when nobody knows it."""
+    return BROKER_CONFIGS.keys.get(name) or BROKER_CONFIGS.keys.get(listener_base(name) or "")
+
+
+def known_by_name(name: str) -> bool:
+    """Whether a name belongs to a plugin or an earlier Kafka: accepted, its value never read."""
+    return name in _KNOWN_BY_NAME or name.startswith(_FREE_PREFIXES)
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """The names asked for a setting's value, the most specific first."""
+    base = listener_base(name)
+    if base is not None:
+        return (name, base)
+    return BROKER_SYNONYMS.get(name, (name,))
+
+
+def validate_broker_config(name: str, value: str) -> None:
+    """Refuse an unknown broker setting or a value it cannot have."""
+    key = broker_key(name)
+    if key is None:
+        raise ConfigError(BROKER_CONFIGS.unknown(name))
+    key.parse(value)
+
+
+def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: bool) -> None:
+    """Refuse a change a running broker cannot take; `value` None asks only whether it may be changed or removed.
+
+    Cluster-wide settings may be given to one broker too; per-broker ones never to all.
+    """
+    key = broker_key(name)
+    if key is None:
+        raise ConfigError(BROKER_CONFIGS.unknown(name))
+    if key.update_mode is UpdateMode.READ_ONLY:
+        raise ConfigError(f"{name} cannot change while the broker runs; write it in the properties file and restart")
+    if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
+        raise ConfigError(f"{name} cannot be set for all brokers at once; name the broker it is for")
+    if value is not None:
+        key.parse(value)

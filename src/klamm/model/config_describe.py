@@ -1,0 +1,185 @@
+"""Where every setting's value comes from, as DescribeConfigs tells it.
+
+A value may be written in four places: on the topic, for one broker, for all brokers, in the properties file. Each place
+is a plain mapping of texts; nothing here asks a node. The synonyms of a setting are listed with the strongest place
+first and begin, as Kafka's do, at the setting's own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from klamm.model.broker_configs import BROKER_CONFIGS, BROKER_SYNONYMS, DYNAMIC_ONLY, broker_key, broker_synonyms
+from klamm.model.config import ConfigKey, ConfigType, UpdateMode, format_value
+from klamm.model.group_configs import GROUP_CONFIGS
+from klamm.model.topic_configs import TOPIC_CONFIGS, TOPIC_SYNONYMS, topic_defaults
+
+Texts = Mapping[str, str]
+
+
+class ConfigSource(IntEnum):
+    """Where a value was written; the numbers are those DescribeConfigs sends."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One place a value was found in, by the name it has there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """One setting with its value and everything a client may ask about it."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    synonyms: tuple[ConfigSynonym, ...]
+    type: ConfigType
+    doc: str | None
+    read_only: bool
+    sensitive: bool
+
+
+def effective_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> dict[str, str]:
+    """The texts a broker goes by. A dynamic value replaces all its synonyms, whatever their unit."""
+    texts = with_node_id(static)
+    for layer in (cluster_dynamic, broker_dynamic):
+        for name, text in layer.items():
+            for synonym in BROKER_SYNONYMS.get(name, ()):
+                texts.pop(synonym, None)
+            texts[name] = text
+    return texts
+
+
+def with_node_id(static: Texts) -> dict[str, str]:
+    """A properties file's texts with node.id and broker.id, two names of one thing, both present."""
+    texts = dict(static)
+    for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if name in texts:
+            texts.setdefault(other, texts[name])
+    return texts
+
+
+def describe_topic(
+    overrides: Texts, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts
+) -> list[DescribedConfig]:
+    """All settings of one topic, sorted by name."""
+    places = _Places(broker_dynamic, cluster_dynamic, static)
+    inherited = topic_defaults(effective_broker(broker_dynamic, cluster_dynamic, static))
+    described = []
+    for key in TOPIC_CONFIGS:
+        if key.internal and key.name not in overrides:
+            continue
+        value = _text(key, overrides.get(key.name, inherited.get(key.name)))
+        synonyms = places.synonyms(TOPIC_SYNONYMS[key.name][0]) if key.name in TOPIC_SYNONYMS else ()
+        if key.name in overrides:
+            synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+        described.append(_described(key, key.name, value, synonyms, read_only=False))
+    return sorted(described, key=lambda config: config.name)
+
+
+def describe_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> list[DescribedConfig]:
+    """All settings of one broker, sorted by name."""
+    places = _Places(broker_dynamic, cluster_dynamic, static)
+    effective = effective_broker(broker_dynamic, cluster_dynamic, static)
+    names = {key.name for key in BROKER_CONFIGS if not key.internal and key.name not in DYNAMIC_ONLY}
+    return [_described_broker(name, effective, places.synonyms(name)) for name in sorted(names | effective.keys())]
+
+
+def describe_cluster_default(cluster_dynamic: Texts) -> list[DescribedConfig]:
+    """The settings given to all brokers at once, and only those."""
+    places = _Places({}, cluster_dynamic, {})
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        _described_broker(name, cluster_dynamic, tuple(s for s in places.synonyms(name) if s.source is source))
+        for name in sorted(cluster_dynamic)
+    ]
+
+
+def describe_group(
+    overrides: Texts, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts
+) -> list[DescribedConfig]:
+    """All settings of one group, sorted by name."""
+    places = _Places(broker_dynamic, cluster_dynamic, static)
+    effective = effective_broker(broker_dynamic, cluster_dynamic, static)
+    described = []
+    for key in GROUP_CONFIGS:
+        broker_name = f"group.{key.name}"
+        value = _text(key, overrides.get(key.name, effective.get(broker_name)))
+        synonyms = places.synonyms(broker_name)
+        if not synonyms:
+            synonyms = (ConfigSynonym(key.name, key.default_text, ConfigSource.DEFAULT_CONFIG),)
+        if key.name in overrides:
+            synonyms = (ConfigSynonym(key.name, value, ConfigSource.GROUP_CONFIG), *synonyms)
+        described.append(_described(key, key.name, value, synonyms, read_only=False))
+    return sorted(described, key=lambda config: config.name)
+
+
+class _Places:
+    """The places of broker values, the strongest first."""
+
+    def __init__(self, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> None:
+        self._layers = (
+            (broker_dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (cluster_dynamic, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (with_node_id(static), ConfigSource.STATIC_BROKER_CONFIG),
+        )
+
+    def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
+        """Every place that holds `name` or a synonym, beginning at the first that holds `name` itself.
+
+        So a retention set only in hours leaves log.retention.ms without synonyms: Kafka's answer, kept as it is.
+        """
+        names = broker_synonyms(name)
+        key = broker_key(name)
+        hidden = key is None or key.sensitive
+        found = [
+            ConfigSynonym(synonym, None if hidden else texts[synonym], source)
+            for texts, source in self._layers
+            for synonym in names
+            if synonym in texts
+        ]
+        for synonym in names:
+            default = BROKER_CONFIGS.keys.get(synonym)
+            if default is not None and default.default_text is not None:
+                text = None if hidden else default.default_text
+                found.append(ConfigSynonym(synonym, text, ConfigSource.DEFAULT_CONFIG))
+        start = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
+        return tuple(found[start:])
+
+
+def _described_broker(name: str, effective: Texts, synonyms: tuple[ConfigSynonym, ...]) -> DescribedConfig:
+    key = broker_key(name)
+    read_only = name not in BROKER_CONFIGS or BROKER_CONFIGS.keys[name].update_mode is UpdateMode.READ_ONLY
+    if key is None:  # a plugin's setting: nobody knows whether it is a secret, so it is one
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        return DescribedConfig(name, None, source, synonyms, ConfigType.UNKNOWN, None, read_only, sensitive=True)
+    return _described(key, name, _text(key, effective.get(name)), synonyms, read_only=read_only)
+
+
+def _described(
+    key: ConfigKey, name: str, value: str | None, synonyms: tuple[ConfigSynonym, ...], *, read_only: bool
+) -> DescribedConfig:
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    shown = None if key.sensitive else value
+    return DescribedConfig(name, shown, source, synonyms, key.type, key.doc, read_only, key.sensitive)
+
+
+def _text(key: ConfigKey, text: str | None) -> str | None:
+    return key.default_text if text is None else format_value(key.parse(text))
