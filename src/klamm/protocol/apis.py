@@ -37,7 +37,7 @@ class Api:
     def advertised(self) -> tuple[int, int]:
         """The versions ApiVersions reports.
 
-        Produce starts at 0 there although 0-2 are refused: librdkafka before 2.11 takes a higher minimum for a broker
+        Produce starts at 0 there although 0-2 are refused: older librdkafka takes a higher minimum for a broker
         that cannot compress.
         """
         return (0, self.versions[1]) if self.key == 0 else self.versions

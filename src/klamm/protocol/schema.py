@@ -74,6 +74,9 @@ blob = Sized("blob", b"")
 records = Sized("records", None)
 """Record batches, read as a memoryview of the request's own buffer: nothing is copied."""
 
+Records = Any
+"""What a `records` field holds: a memoryview or None when read; to be written, anything that has a length."""
+
 
 def array(element: WireType) -> Array:
     """A list of `element`."""

@@ -1,6 +1,7 @@
 """ApiVersions, v0-4: what a broker speaks; the first thing a client asks.
 
-v1 throttle time · v2 quota applied after the answer · v3 flexible, client software, features · v4 features with minimum 0
+v1 throttle time · v2 quota applied after the answer · v3 flexible, client software, features · v4 features whose
+minimum level is 0
 The response header stays at v0 for good, and a request too new is answered as v0.
 """
 
@@ -28,18 +29,18 @@ class ApiVersion:
 class SupportedFeatureKey:
     """A feature and the levels the broker could run at."""
 
-    name: str = wire(string, since=3)
-    min_version: int = wire(int16, since=3)
-    max_version: int = wire(int16, since=3)
+    name: str = wire(string)
+    min_version: int = wire(int16)
+    max_version: int = wire(int16)
 
 
 @struct
 class FinalizedFeatureKey:
     """A feature and the level the cluster runs at."""
 
-    name: str = wire(string, since=3)
-    max_version_level: int = wire(int16, since=3)
-    min_version_level: int = wire(int16, since=3)
+    name: str = wire(string)
+    max_version_level: int = wire(int16)
+    min_version_level: int = wire(int16)
 
 
 @message(api_key=18, versions=(0, 4), flexible=3)

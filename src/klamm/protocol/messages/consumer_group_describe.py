@@ -1,0 +1,70 @@
+"""ConsumerGroupDescribe, v0-1: show groups of the new protocol.
+
+v1 type of each member
+"""
+
+from klamm.protocol.schema import array, boolean, int8, int16, int32, message, string, struct, uuid, wire
+
+
+@message(api_key=69, versions=(0, 1), flexible=0)
+class ConsumerGroupDescribeRequest:
+    """Ask about groups by name."""
+
+    group_ids: list[str] = wire(array(string))
+    include_authorized_operations: bool = wire(boolean)
+
+
+@struct
+class TopicPartitions:
+    """The partitions of one topic."""
+
+    topic_id: bytes = wire(uuid)
+    topic_name: str = wire(string)
+    partitions: list[int] = wire(array(int32))
+
+
+@struct
+class Assignment:
+    """All partitions of a member."""
+
+    topic_partitions: list[TopicPartitions] = wire(array(TopicPartitions))
+
+
+@struct
+class Member:
+    """One member, what it has and what it should have."""
+
+    member_id: str = wire(string)
+    instance_id: str | None = wire(string, nullable=0, default=None)
+    rack_id: str | None = wire(string, nullable=0, default=None)
+    member_epoch: int = wire(int32)
+    client_id: str = wire(string)
+    client_host: str = wire(string)
+    subscribed_topic_names: list[str] = wire(array(string))
+    subscribed_topic_regex: str | None = wire(string, nullable=0, default=None)
+    assignment: Assignment = wire(Assignment)
+    target_assignment: Assignment = wire(Assignment)
+    member_type: int = wire(int8, since=1, default=-1)
+
+
+@struct
+class DescribedGroup:
+    """One group."""
+
+    error_code: int = wire(int16)
+    error_message: str | None = wire(string, nullable=0, default=None)
+    group_id: str = wire(string)
+    group_state: str = wire(string)
+    group_epoch: int = wire(int32)
+    assignment_epoch: int = wire(int32)
+    assignor_name: str = wire(string)
+    members: list[Member] = wire(array(Member))
+    authorized_operations: int = wire(int32, default=-(2**31))
+
+
+@message(api_key=69, versions=(0, 1), flexible=0)
+class ConsumerGroupDescribeResponse:
+    """The groups and their members."""
+
+    throttle_time_ms: int = wire(int32)
+    groups: list[DescribedGroup] = wire(array(DescribedGroup))
