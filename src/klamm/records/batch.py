@@ -223,17 +223,20 @@ class BatchView:
 
     def decode(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
         """The records; the checksum is the caller's to check."""
-        rows = self.decode_rows(limit)
-        return [Record._make(row) for row in rows]
+        return self._decoded(limit, Record)
 
     def decode_rows(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[tuple[Any, ...]]:
         """The records as plain tuples in the order of `Record`, for loops where a name per field is too dear."""
+        return self._decoded(limit, None)
+
+    def _decoded(self, limit: int, kind: type | None) -> list[Any]:
         return kernels.decode_records(
             self.unpacked_records(limit),
             self.record_count,
             self.base_offset,
             self.base_timestamp,
             self.max_timestamp if self.attributes & TIMESTAMP_TYPE else None,
+            kind,
         )
 
     def walk(self, limit: int = DECOMPRESSED_BYTES_MAX) -> RecordFacts:

@@ -25,6 +25,8 @@ if cython.compiled:
         PyByteArray_FromStringAndSize,
         PyByteArray_Resize,
     )
+    from cython.cimports.cpython.ref import Py_INCREF
+    from cython.cimports.cpython.tuple import PyTuple_SET_ITEM
     from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = bool(cython.compiled)
@@ -137,6 +139,18 @@ def _record(
     return end if pos == end else -1
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _sums_fit(record: cython.p_longlong, base_offset: cython.longlong, base_timestamp: cython.longlong) -> cython.bint:
+    """Whether base and delta add up within 64 bits; in C an overflow would pass unseen."""
+    if base_offset > 0x7FFFFFFFFFFFFFFF - record[1]:
+        return False
+    if record[0] > 0:
+        return base_timestamp <= 0x7FFFFFFFFFFFFFFF - record[0]
+    return base_timestamp >= -0x7FFFFFFFFFFFFFFF - 1 - record[0]
+
+
 def _corrupt(index: int, count: int) -> CorruptBatch:
     return CorruptBatch(f"record {index} of {count} does not fit the bytes that should hold it")
 
@@ -159,10 +173,38 @@ def _decode_headers(p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ss
     headers: list = []
     for i in range(count):  # noqa: B007
         pos = _header(p, pos, end, f)
+        if pos < 0:
+            raise CorruptBatch("a record changed while it was read")
         name = p[f[0] : f[0] + f[1]].decode("utf-8", "surrogateescape")
         value = None if f[3] < 0 else p[f[2] : f[2] + f[3]]
         headers.append((name, value))
     return tuple(headers)
+
+
+@cython.cfunc
+def _row(kind: object, offset: object, timestamp: object, key: object, value: object, headers: tuple) -> object:
+    """One decoded record. None of its parts can refer back to it, so the garbage collector need not look at it."""
+    if cython.compiled:
+        if kind is None:
+            row = (offset, timestamp, key, value, headers)
+        else:
+            row = PyType_GenericAlloc(cython.cast(type, kind), 5)
+            Py_INCREF(offset)
+            PyTuple_SET_ITEM(row, 0, offset)
+            Py_INCREF(timestamp)
+            PyTuple_SET_ITEM(row, 1, timestamp)
+            Py_INCREF(key)
+            PyTuple_SET_ITEM(row, 2, key)
+            Py_INCREF(value)
+            PyTuple_SET_ITEM(row, 3, value)
+            Py_INCREF(headers)
+            PyTuple_SET_ITEM(row, 4, headers)
+        PyObject_GC_UnTrack(row)
+    else:
+        row = (offset, timestamp, key, value, headers)
+        if kind is not None:
+            row = tuple.__new__(kind, row)
+    return row
 
 
 def decode_records(
@@ -171,11 +213,15 @@ def decode_records(
     base_offset: int,
     base_timestamp: int,
     log_append_time: int | None = None,
+    kind: type | None = None,
 ) -> list:
     """The `count` records that fill `data`, as (offset, timestamp, key, value, headers) tuples.
 
-    `log_append_time`, when given, is every record's timestamp: the batch was stamped as a whole.
+    `log_append_time`, when given, is every record's timestamp: the batch was stamped as a whole. `kind` is a named
+    tuple of these five fields to make instead of plain tuples.
     """
+    if kind is not None and (not issubclass(kind, tuple) or kind.__itemsize__ == 0 or kind.__dictoffset__ != 0):
+        raise TypeError("records are made as named tuples")
     p: cython.p_uchar
     f: cython.longlong[8]
     h: cython.longlong[4]
@@ -187,7 +233,10 @@ def decode_records(
     first_offset: cython.longlong = base_offset
     first_timestamp: cython.longlong = base_timestamp
     stamped: cython.bint = log_append_time is not None
+    append_time: cython.longlong = log_append_time if stamped else 0
     timestamp: cython.longlong = 0
+    shared_timestamp: cython.longlong = 0
+    stamp: object = 0
     records: list = []
     if cython.compiled:
         view = data
@@ -200,22 +249,17 @@ def decode_records(
         pos = _record(p, pos, end, f, h)
         if pos < 0:
             raise _corrupt(i, n)
-        if f[1] > 0x7FFFFFFFFFFFFFFF - first_offset:
+        if not _sums_fit(f, first_offset, first_timestamp):
             raise _beyond(i)
-        if stamped:
-            timestamp = log_append_time
-        elif f[0] > 0:
-            if first_timestamp > 0x7FFFFFFFFFFFFFFF - f[0]:
-                raise _beyond(i)
-            timestamp = first_timestamp + f[0]
-        else:
-            if first_timestamp < -0x8000000000000000 - f[0]:
-                raise _beyond(i)
-            timestamp = first_timestamp + f[0]
+        timestamp = append_time if stamped else first_timestamp + f[0]
+        if timestamp != shared_timestamp:  # neighbours mostly share a millisecond: one integer object serves them
+            shared_timestamp = timestamp
+            stamp = timestamp
         records.append(
-            (
+            _row(
+                kind,
                 first_offset + f[1],
-                timestamp,
+                stamp,
                 None if f[3] < 0 else p[f[2] : f[2] + f[3]],
                 None if f[5] < 0 else p[f[4] : f[4] + f[5]],
                 () if f[7] == 0 else _decode_headers(p, f[6], pos, f[7]),
@@ -270,6 +314,215 @@ def walk_records(data: bytes | bytearray | memoryview, count: int) -> tuple:
     if pos != end:
         raise _trailing(n, end - pos)
     return keyless, bool(consecutive), last_offset, smallest, largest, largest_at
+
+
+def measure_records(data: bytes | bytearray | memoryview, count: int) -> tuple:
+    """How much room the columns of `count` records need, so that `fill_columns` allocates nothing.
+
+    Returns (key bytes, value bytes, headers, header name bytes, header value bytes).
+    """
+    p: cython.p_uchar
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    view: cython.const[cython.uchar][::1]
+    pos: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(data)
+    n: cython.longlong = count
+    i: cython.longlong = 0
+    j: cython.longlong = 0
+    key_bytes: cython.longlong = 0
+    value_bytes: cython.longlong = 0
+    headers: cython.longlong = 0
+    name_bytes: cython.longlong = 0
+    header_value_bytes: cython.longlong = 0
+    if cython.compiled:
+        view = data
+        p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
+    else:
+        p = data if type(data) is bytes else bytes(data)
+        f = [0] * 8
+        h = [0] * 4
+    for i in range(n):
+        pos = _record(p, pos, end, f, h)
+        if pos < 0:
+            raise _corrupt(i, n)
+        if f[3] > 0:
+            key_bytes += f[3]
+        if f[5] > 0:
+            value_bytes += f[5]
+        if f[7]:
+            headers += f[7]
+            at = f[6]
+            for j in range(f[7]):  # noqa: B007
+                at = _header(p, at, pos, h)
+                name_bytes += h[1]
+                if h[3] > 0:
+                    header_value_bytes += h[3]
+    if pos != end:
+        raise _trailing(n, end - pos)
+    return key_bytes, value_bytes, headers, name_bytes, header_value_bytes
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_cell(
+    p: cython.p_uchar,
+    at: cython.longlong,
+    size: cython.longlong,
+    row: cython.Py_ssize_t,
+    validity: cython.p_uchar,
+    offsets: cython.p_int,
+    data: cython.p_uchar,
+    capacity: cython.longlong,
+) -> cython.bint:
+    """Append one value of a binary column at `row`; False when the buffers measured for it are too small."""
+    start: cython.longlong = offsets[row]
+    if size > 0:
+        if size > capacity - start:
+            return False
+        if cython.compiled:
+            memcpy(data + start, p + at, size)
+        else:
+            data[start : start + size] = p[at : at + size]
+        start += size
+    if size >= 0:
+        validity[row >> 3] |= 1 << (row & 7)
+    offsets[row + 1] = start
+    return True
+
+
+@cython.cfunc
+def _writable(buffer: object, size: cython.longlong) -> cython.p_uchar:
+    """Where the bytes of a writable buffer of at least `size` bytes lie."""
+    view: cython.uchar[::1]
+    if cython.compiled:
+        view = buffer
+        if len(view) < size:
+            raise ValueError("a column buffer is smaller than measured")
+        return cython.address(view[0]) if len(view) else cython.NULL
+    else:  # noqa: RET505 - the branch that is not compiled
+        view = memoryview(buffer)
+        if len(view) < size:
+            raise ValueError("a column buffer is smaller than measured")
+        return view
+
+
+@cython.cfunc
+def _writable_ints(buffer: object, size: cython.longlong) -> cython.p_int:
+    """As `_writable`, for `size` 32-bit integers."""
+    if cython.compiled:
+        return cython.cast(cython.p_int, _writable(buffer, 4 * size))
+    else:  # noqa: RET505
+        return _writable(buffer, 4 * size).cast("i")
+
+
+@cython.cfunc
+def _writable_longs(buffer: object, size: cython.longlong) -> cython.p_longlong:
+    """As `_writable`, for `size` 64-bit integers."""
+    if cython.compiled:
+        return cython.cast(cython.p_longlong, _writable(buffer, 8 * size))
+    else:  # noqa: RET505
+        return _writable(buffer, 8 * size).cast("q")
+
+
+def fill_columns(
+    data: bytes | bytearray | memoryview,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None,
+    first_row: int,
+    first_header: int,
+    rows: int,
+    headers: int,
+    columns: tuple,
+) -> int:
+    """Write `count` records as rows from `first_row` of Arrow-shaped buffers; returns the headers written so far.
+
+    `columns` are bytearrays for `rows` rows and `headers` headers: offsets, timestamps, key validity, key offsets, key
+    data, the same three for values, header list offsets, the same three for header names and for header values.
+    Validity must be zero and offsets right up to `first_row`, as earlier calls left them.
+    """
+    p: cython.p_uchar
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    view: cython.const[cython.uchar][::1]
+    pos: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(data)
+    n: cython.longlong = count
+    i: cython.longlong = 0
+    j: cython.longlong = 0
+    row: cython.Py_ssize_t = first_row
+    header: cython.Py_ssize_t = first_header
+    first_offset: cython.longlong = base_offset
+    first_timestamp: cython.longlong = base_timestamp
+    stamped: cython.bint = log_append_time is not None
+    append_time: cython.longlong = log_append_time if stamped else 0
+    n_rows: cython.longlong = rows
+    n_headers: cython.longlong = headers
+    if not 0 <= first_row <= rows - count or not 0 <= first_header <= headers:
+        raise ValueError("the rows do not fit the columns")
+    bits: cython.longlong = (n_rows + 7) // 8
+    header_bits: cython.longlong = (n_headers + 7) // 8
+    offsets: cython.p_longlong = _writable_longs(columns[0], n_rows)
+    timestamps: cython.p_longlong = _writable_longs(columns[1], n_rows)
+    key_validity: cython.p_uchar = _writable(columns[2], bits)
+    key_offsets: cython.p_int = _writable_ints(columns[3], n_rows + 1)
+    key_data: cython.p_uchar = _writable(columns[4], 0)
+    key_capacity: cython.longlong = len(columns[4])
+    value_validity: cython.p_uchar = _writable(columns[5], bits)
+    value_offsets: cython.p_int = _writable_ints(columns[6], n_rows + 1)
+    value_data: cython.p_uchar = _writable(columns[7], 0)
+    value_capacity: cython.longlong = len(columns[7])
+    list_offsets: cython.p_int = _writable_ints(columns[8], n_rows + 1)
+    name_validity: cython.p_uchar = _writable(columns[9], header_bits)
+    name_offsets: cython.p_int = _writable_ints(columns[10], n_headers + 1)
+    name_data: cython.p_uchar = _writable(columns[11], 0)
+    name_capacity: cython.longlong = len(columns[11])
+    header_validity: cython.p_uchar = _writable(columns[12], header_bits)
+    header_offsets: cython.p_int = _writable_ints(columns[13], n_headers + 1)
+    header_data: cython.p_uchar = _writable(columns[14], 0)
+    header_capacity: cython.longlong = len(columns[14])
+    fits: cython.bint = True
+    if cython.compiled:
+        view = data
+        p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
+    else:
+        p = data if type(data) is bytes else bytes(data)
+        f = [0] * 8
+        h = [0] * 4
+    for i in range(n):
+        pos = _record(p, pos, end, f, h)
+        if pos < 0:
+            raise _corrupt(i, n)
+        if not _sums_fit(f, first_offset, first_timestamp):
+            raise _beyond(i)
+        offsets[row] = first_offset + f[1]
+        timestamps[row] = append_time if stamped else first_timestamp + f[0]
+        fits = _put_cell(p, f[2], f[3], row, key_validity, key_offsets, key_data, key_capacity)
+        fits = fits and _put_cell(p, f[4], f[5], row, value_validity, value_offsets, value_data, value_capacity)
+        fits = fits and header + f[7] <= n_headers
+        if not fits:
+            raise ValueError("a column buffer is smaller than measured")
+        if f[7]:
+            at = f[6]
+            for j in range(f[7]):  # noqa: B007
+                at = _header(p, at, pos, h)
+                fits = _put_cell(p, h[0], h[1], header, name_validity, name_offsets, name_data, name_capacity)
+                fits = fits and _put_cell(
+                    p, h[2], h[3], header, header_validity, header_offsets, header_data, header_capacity
+                )
+                if not fits:
+                    raise ValueError("a column buffer is smaller than measured")
+                header += 1
+        row += 1
+        list_offsets[row] = header
+    if pos != end:
+        raise _trailing(n, end - pos)
+    return header
 
 
 @cython.cfunc
@@ -392,7 +645,7 @@ def encode_records(
         if i == 0 or timestamp > largest:
             largest = timestamp
         if (first_timestamp < 0 and timestamp > 0x7FFFFFFFFFFFFFFF + first_timestamp) or (
-            first_timestamp > 0 and timestamp < -0x8000000000000000 + first_timestamp
+            first_timestamp > 0 and timestamp < -0x7FFFFFFFFFFFFFFF - 1 + first_timestamp
         ):
             raise OverflowError("a timestamp lies too far from the base timestamp")
         delta = timestamp - first_timestamp

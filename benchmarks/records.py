@@ -1,0 +1,107 @@
+"""How many records per second the kernels encode and decode, compiled and interpreted, beside two other clients.
+
+Run: python benchmarks/records.py [--json FILE]. CPU time, best of some rounds, 10,000 records of 100-byte values with
+9-byte keys and no headers unless a row says otherwise.
+"""
+
+import argparse
+import importlib.machinery
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from klamm.records import INTERPRETED_NOTICE, BatchView, build_batch, columnar, kernels, kernels_compiled
+from klamm.records.batch import HEADER_SIZE
+from klamm.records.compression import Codec, compress, decompress
+
+COUNT = 10_000
+ROUNDS = 25
+BASE_MS = 1_700_000_000_000
+
+
+def interpreted_kernels() -> Any:
+    """The Python form of the kernels, beside whatever form is imported."""
+    path = str(Path(sys.modules["klamm.records"].__file__ or "").with_name("kernels.py"))
+    loader = importlib.machinery.SourceFileLoader("kernels_interpreted", path)
+    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def best(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
+    """Least CPU seconds of one call; freeing its result is not counted."""
+    least = float("inf")
+    for _ in range(rounds):
+        start = time.process_time()
+        result = work()
+        least = min(least, time.process_time() - start)
+        del result
+    return least
+
+
+def rows(headers: int = 0) -> list[tuple[Any, ...]]:
+    pairs = [(f"header-{i}", b"some value") for i in range(headers)]
+    return [(BASE_MS + i // 10, b"key%06d" % i, b"%0100d" % i, pairs) for i in range(COUNT)]
+
+
+def kernel_rows(results: dict[str, float]) -> None:
+    for label, module in (("compiled", kernels), ("interpreted", interpreted_kernels())):
+        if label == "compiled" and not kernels_compiled():
+            print(INTERPRETED_NOTICE)
+            continue
+        rounds = ROUNDS if label == "compiled" else 2
+        for headers in (0, 2):
+            records = rows(headers)
+            data = bytes(module.encode_records(records, BASE_MS)[0])
+            suffix = f" {label}" + (f", {headers} headers" if headers else "")
+            for name, work in (
+                ("encode", lambda m=module, r=records: m.encode_records(r, BASE_MS, HEADER_SIZE)),
+                ("decode", lambda m=module, d=data: m.decode_records(d, COUNT, 0, BASE_MS)),
+                ("walk", lambda m=module, d=data: m.walk_records(d, COUNT)),
+            ):
+                results[name + suffix] = COUNT / best(work, rounds) / 1e6
+
+
+def batch_rows(results: dict[str, float]) -> None:
+    batch = build_batch(rows())
+    view = BatchView(batch)
+    results["build_batch (with crc)"] = COUNT / best(lambda: build_batch(rows_once)) / 1e6
+    results["BatchView.decode (Record)"] = COUNT / best(view.decode) / 1e6
+    results["columns"] = COUNT / best(lambda: columnar.decode_columns(batch)) / 1e6
+    results["columns to pyarrow RecordBatch"] = COUNT / best(lambda: columnar.to_arrow(batch, "topic", 0)) / 1e6
+
+
+def codec_rows(results: dict[str, float]) -> None:
+    data = bytes(kernels.encode_records(rows(), BASE_MS)[0])
+    for codec in list(Codec)[1:]:
+        packed = compress(codec, data)
+        results[f"{codec.name.lower()} compress MB/s"] = len(data) / best(lambda c=codec: compress(c, data), 3) / 1e6
+        results[f"{codec.name.lower()} decompress MB/s"] = (
+            len(data) / best(lambda c=codec, p=packed: decompress(c, p), 5) / 1e6
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", help="also write the numbers to this file")
+    arguments = parser.parse_args()
+    results: dict[str, float] = {}
+    kernel_rows(results)
+    batch_rows(results)
+    codec_rows(results)
+    for name, value in results.items():
+        print(f"{name:40s} {value:10.2f}" + ("" if "MB/s" in name else " M records/s"))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=2))
+
+
+rows_once = rows()
+
+if __name__ == "__main__":
+    main()
