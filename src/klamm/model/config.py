@@ -7,7 +7,6 @@ Text is read the way Kafka reads it, so whatever an operator wrote for Kafka mea
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -157,6 +156,8 @@ class ConfigDef:
 
     def nearest(self, name: str) -> str | None:
         """The known name a person most likely meant."""
+        import difflib  # noqa: PLC0415 - only people who mistype wait for it
+
         found = difflib.get_close_matches(name.lower().replace("_", "."), self.keys, n=1, cutoff=0.6)
         return found[0] if found else None
 
