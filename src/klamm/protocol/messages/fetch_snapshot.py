@@ -74,7 +74,7 @@ class PartitionSnapshotResponse:
     current_leader: LeaderIdAndEpoch | None = wire(LeaderIdAndEpoch, tag=0, default=None)
     size: int = wire(int64)
     position: int = wire(int64)
-    unaligned_records: Records = wire(records)
+    unaligned_records: Records = wire(records, default=b"")
 
 
 @struct

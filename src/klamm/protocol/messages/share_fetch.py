@@ -98,7 +98,7 @@ class PartitionData:
     acknowledge_error_code: int = wire(int16)
     acknowledge_error_message: str | None = wire(string, nullable=0, default=None)
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch)
-    records: Records = wire(records)
+    records: Records = wire(records, default=b"")
     acquired_records: list[AcquiredRecords] = wire(array(AcquiredRecords))
 
 
