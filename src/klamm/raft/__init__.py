@@ -1,1 +1,12 @@
-"""."""
+"""The controller quorum: who leads it, and one replicated log of metadata that a majority holds.
+
+Owns elections, replication, snapshots and the files of `__cluster_metadata-0`. Does not know what the records mean:
+values are bytes, and a Listener makes state of them. `core` and what it stands on (`member`, `elections`, `state`,
+`quorum`, `positions`, `messages`, `events`) are pure and decide; `driver` acts on the loop, the disk and the network.
+"""
+
+from klamm.raft.config import RaftConfig
+from klamm.raft.driver import Listener, RaftDriver, Transport
+from klamm.raft.report import QuorumReport, ReplicaReport
+
+__all__ = ["Listener", "QuorumReport", "RaftConfig", "RaftDriver", "ReplicaReport", "Transport"]

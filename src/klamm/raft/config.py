@@ -1,0 +1,61 @@
+"""What a quorum member must be told: who it is, who votes, where its log lives, how patient it is."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from klamm.model.ids import ZERO_UUID
+from klamm.raft.events import QuorumTimeouts
+from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
+
+METADATA_FOLDER = "__cluster_metadata-0"
+
+
+@dataclass(frozen=True)
+class RaftConfig:
+    """The raft room's share of the node's configuration; defaults are Kafka's.
+
+    `voters` maps node id to (host, port, directory id). `kraft_version` 0 means static voters
+    (`controller.quorum.voters`), 1 dynamic ones, whose set is part of the log (KIP-853).
+    """
+
+    node_id: int
+    voters: Mapping[int, tuple[str, int, bytes]]
+    log_dir: str
+    cluster_id: str = ""
+    directory_id: bytes = ZERO_UUID
+    kraft_version: int = 0
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    request_timeout_ms: int = 2000
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    batch_bytes_max: int = 8 * 1024 * 1024
+    controller_listener: str = "CONTROLLER"
+    voter_set: VoterSet = field(init=False)
+
+    def __post_init__(self) -> None:
+        voters = VoterSet(
+            Voter(ReplicaKey(node_id, directory_id), host, port, self.controller_listener)
+            for node_id, (host, port, directory_id) in self.voters.items()
+        )
+        object.__setattr__(self, "voter_set", voters)
+
+    @property
+    def local(self) -> ReplicaKey:
+        """This replica."""
+        return ReplicaKey(self.node_id, self.directory_id)
+
+    @property
+    def folder(self) -> str:
+        """Where log, snapshots and quorum state are."""
+        return os.path.join(self.log_dir, METADATA_FOLDER)
+
+    @property
+    def timeouts(self) -> QuorumTimeouts:
+        """The core's share."""
+        return QuorumTimeouts(
+            election_timeout_ms=self.election_timeout_ms,
+            fetch_timeout_ms=self.fetch_timeout_ms,
+            request_timeout_ms=self.request_timeout_ms,
+        )

@@ -1,0 +1,467 @@
+"""Runs a quorum member: persists, sends, applies, in that order; the only file of this room that touches the world.
+
+One event loop owns it. Appends go to the page cache at once; one thread syncs, and every batch that arrived while a
+sync was running shares the next one. Nothing counts before it is synced, and a write or sync that failed is never
+tried again: what the disk then holds is unknown, so the driver stops and tells `on_fatal`.
+"""
+
+import asyncio
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Protocol
+
+from klamm.model.clock import Clock
+from klamm.model.errors import ErrorCode, KlammError, StorageFailure
+from klamm.raft.batches import encode_entry, read_batches, read_entries
+from klamm.raft.config import RaftConfig
+from klamm.raft.core import RaftCore
+from klamm.raft.events import (
+    Append,
+    Leadership,
+    LogOperation,
+    Persisted,
+    Ready,
+    Received,
+    Resign,
+    SnapshotTaken,
+    StoreSnapshotChunk,
+    Truncate,
+)
+from klamm.raft.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
+from klamm.raft.recovery import Storage, open_storage
+from klamm.raft.report import QuorumReport, report_quorum
+from klamm.raft.state import Leader
+from klamm.storage.disk import Disk
+
+READ_BYTES = 1024 * 1024
+"""How much of the log is read at a time, for replay and for followers."""
+
+
+class Listener(Protocol):
+    """The state machine on top of the log. Calls come in log order, from the loop, exactly once per start."""
+
+    def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
+        """A batch is committed; it is applied whole."""
+
+    def on_snapshot(self, offset: int, epoch: int, values: list[bytes]) -> None:
+        """Forget everything: this is the state after every record below `offset`."""
+
+    def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
+        """Who leads now. A new leader itself hears it after `on_commit` of everything committed before its epoch."""
+
+
+class Transport(Protocol):
+    """Carries messages to other members, who pass them to their driver's `receive`; it may lose any."""
+
+    def send(self, message: Message) -> None:
+        """Send without waiting."""
+
+
+@dataclass(slots=True)
+class _Proposal:
+    """A batch of ours on its way to being committed."""
+
+    entry: Entry
+    values: list[bytes]
+    append_time_ms: int
+    future: "asyncio.Future[int]"
+
+
+class RaftDriver:
+    """One replica of the metadata log, running.
+
+    `append` works where `leader` is this node. `start` of a sole voter returns once it leads and has applied its log.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        clock: Clock,
+        random: Random,
+        listener: Listener,
+        transport: Transport | None = None,
+        *,
+        on_fatal: Callable[[BaseException], None] | None = None,
+        disk: Disk | None = None,
+        storage: Callable[[RaftConfig, Disk, int], Storage] = open_storage,
+    ) -> None:
+        self.config = config
+        self.core: RaftCore
+        self._clock = clock
+        self._random = random
+        self._listener = listener
+        self._transport = transport
+        self._on_fatal = on_fatal
+        self._disk = disk or Disk()
+        self._open_storage = storage
+        self._storage: Storage
+        self._loop: asyncio.AbstractEventLoop
+        self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-sync")
+        self._running = False
+        self._failure: BaseException | None = None
+        self._electing: asyncio.Future[None] | None = None
+        self._syncing: asyncio.Future[None] | None = None
+        self._cuts = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._proposals: deque[_Proposal] = deque()
+        self._applied_offset = 0
+        self._leadership = Leadership(None, 0)
+        self._unannounced: Leadership | None = None
+        self._led: asyncio.Future[None]
+
+    # facts
+
+    @property
+    def leader(self) -> tuple[int | None, int]:
+        """(leader id or None, epoch), as last told to the listener."""
+        return self._leadership.leader_id, self._leadership.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether `append` is taken here."""
+        return self._running and self.core.is_leader
+
+    @property
+    def high_watermark(self) -> int:
+        """Every offset below it is committed."""
+        return self.core.high_watermark
+
+    @property
+    def applied_offset(self) -> int:
+        """Every offset below it has been delivered to the listener."""
+        return self._applied_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset still in the log."""
+        return self.core.log.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will have."""
+        return self.core.log.end_offset
+
+    def describe_quorum(self) -> QuorumReport:
+        """What DescribeQuorum tells; replica positions are known to the leader only."""
+        return report_quorum(self.core, self._clock.now_ms(), self._clock.monotonic_ms())
+
+    # life
+
+    async def start(self) -> None:
+        """Recover from disk, deliver the snapshot, join the quorum."""
+        self._loop = asyncio.get_running_loop()
+        self._led = self._loop.create_future()
+        opening = functools.partial(self._open_storage, self.config, self._disk, self._clock.now_ms())
+        opened = await self._loop.run_in_executor(self._sync_thread, opening)
+        self._storage = opened
+        if opened.snapshot is not None:
+            snapshot_id, values = opened.snapshot
+            self._applied_offset = snapshot_id.offset
+            self._listener.on_snapshot(snapshot_id.offset, snapshot_id.epoch, values)
+            opened.snapshot = None
+        self._running = True
+        self.core = RaftCore(
+            self.config.local,
+            self.config.voter_set,
+            opened.positions,
+            election=opened.election,
+            random=self._random,
+            now_ms=self._clock.monotonic_ms(),
+            timeouts=self.config.timeouts,
+        )
+        self._pump()
+        if self.config.voter_set.is_only_voter(self.config.local):
+            await self._led
+
+    async def stop(self) -> None:
+        """Hand over leadership as far as one can without waiting for others, let syncs finish, close the log."""
+        if self._running and self._failure is None:
+            self._step(Resign())
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._syncing is not None or self._electing is not None:
+            await asyncio.wait([future for future in (self._syncing, self._electing) if future is not None])
+        self._running = False
+        self._fail_proposals(KlammError(ErrorCode.NOT_CONTROLLER, "this controller is stopping"))
+        if hasattr(self, "_storage") and self._failure is None:
+            await self._loop.run_in_executor(self._sync_thread, self._storage.log.close)
+        self._sync_thread.shutdown(wait=False)
+
+    def append(self, values: Sequence[bytes]) -> "asyncio.Future[int]":
+        """Propose record values as one atomic batch.
+
+        The future resolves with the offset of the last one once the batch is committed and delivered to the listener.
+        KlammError NOT_CONTROLLER, raised or from the future: not the leader, or leadership was lost and the batch may
+        or may not survive.
+        """
+        self._refuse_append(values)
+        payload = tuple(values)
+        entry = self.core.propose(payload, self._clock.monotonic_ms())
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._proposals.append(_Proposal(entry, list(payload), self._clock.now_ms(), future))
+        self._pump()
+        return future
+
+    def receive(self, message: Message) -> None:
+        """A message of another member arrived."""
+        if self._running:
+            self._step(Received(message))
+
+    async def write_snapshot(
+        self, offset: int, epoch: int, values: Iterable[bytes], *, last_contained_log_timestamp: int = 0
+    ) -> None:
+        """Write the state after all records below `offset` as a snapshot, then drop what it makes superfluous.
+
+        `epoch` is that of the record before `offset`; `values` are iterated in a thread. The newest two snapshots are
+        kept, and the log from the older of the two on, so that one damaged snapshot loses nothing.
+        """
+        snapshot_id = OffsetAndEpoch(offset, epoch)
+        if offset > self._applied_offset or (offset > 0 and self.core.log.epoch_at(offset - 1) != epoch):
+            raise ValueError(f"no snapshot of {snapshot_id}: committed up to {self._applied_offset}")
+        if self.core.log.snapshot_id is not None and snapshot_id <= self.core.log.snapshot_id:
+            return
+        write = functools.partial(
+            self._storage.snapshots.write,
+            snapshot_id,
+            values,
+            now_ms=self._clock.now_ms(),
+            last_contained_log_timestamp=last_contained_log_timestamp,
+            kraft_version=self.config.kraft_version,
+            voters=self.config.voter_set,
+        )
+        try:
+            await self._loop.run_in_executor(None, write)
+        except StorageFailure as error:
+            self._fail(error)
+            raise
+        if self._running:
+            self._clean_log(snapshot_id)
+
+    # the pump
+
+    def _step(self, event: Received | Persisted | SnapshotTaken | Resign) -> None:
+        try:
+            self.core.step(event, self._clock.monotonic_ms())
+        except Exception as error:  # noqa: BLE001 - a broken invariant must stop this member, not the caller
+            self._fail(error)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Act on everything the core has decided, up to the next thing that must be on disk first."""
+        if self._failure is not None or self._electing is not None:
+            return
+        try:
+            while not self._must_wait_for_sync() and (ready := self.core.ready()) is not None:
+                if ready.election is not None:
+                    self._electing = self._in_sync_thread(
+                        functools.partial(self._storage.quorum_state.write, ready.election),
+                        functools.partial(self._on_elected, ready),
+                    )
+                    return
+                self._act(ready)
+        except Exception as error:  # noqa: BLE001 - storage or listener failed: this member must not go on
+            self._fail(error)
+            return
+        self._schedule_tick()
+
+    def _must_wait_for_sync(self) -> bool:
+        """The log is never cut while it is being synced: the sync would vouch for bytes written after the cut."""
+        return self._syncing is not None and self._cuts != self.core.log.cuts
+
+    def _on_elected(self, ready: Ready) -> None:
+        self._electing = None
+        try:
+            self._act(ready)
+        except Exception as error:  # noqa: BLE001 - as in _pump
+            self._fail(error)
+        self._pump()
+
+    def _act(self, ready: Ready) -> None:
+        for operation in ready.log:
+            self._change_log(operation)
+        if ready.leadership is not None:
+            self._unannounced = ready.leadership
+            if ready.leadership.leader_id != self.config.node_id:
+                leader = ready.leadership.leader_id
+                self._fail_proposals(KlammError(ErrorCode.NOT_CONTROLLER, f"the leader is now {leader}"))
+        self._sync_log()
+        for message in ready.messages:
+            self._send(message)
+        self._apply(ready.high_watermark)
+        self._announce()
+
+    def _change_log(self, operation: LogOperation) -> None:
+        storage = self._storage
+        match operation:
+            case Append(entry):
+                storage.log.append(encode_entry(entry, self._clock.now_ms(), self.config.kraft_version))
+            case Truncate(end_offset):
+                self._cuts += 1
+                storage.log.truncate_to(end_offset)
+            case StoreSnapshotChunk(snapshot_id, position, chunk, complete):
+                storage.snapshots.write_chunk(snapshot_id, position, chunk, complete=complete)
+                if complete:
+                    self._install(snapshot_id)
+
+    def _install(self, snapshot_id: OffsetAndEpoch) -> None:
+        """A snapshot of the leader is whole: it replaces our log and the listener's state."""
+        values = self._storage.snapshots.read(snapshot_id)
+        self._cuts += 1
+        self._storage.log.start_at(snapshot_id.offset)
+        self._applied_offset = snapshot_id.offset
+        self._listener.on_snapshot(snapshot_id.offset, snapshot_id.epoch, values)
+
+    # sync
+
+    def _in_sync_thread(self, work: Callable[[], None], then: Callable[[], None]) -> "asyncio.Future[None]":
+        future = self._loop.run_in_executor(self._sync_thread, work)
+
+        def done(finished: "asyncio.Future[None]") -> None:
+            error = finished.exception()
+            if error is None:
+                then()
+            else:
+                self._electing = self._syncing = None
+                self._fail(error)
+
+        future.add_done_callback(done)
+        return future
+
+    def _sync_log(self) -> None:
+        """Sync unless a sync runs already: then what is appended meanwhile shares the next one."""
+        end_offset = self._storage.log.end_offset
+        if self._syncing is None and self._failure is None and self.core.log.persisted_offset < end_offset:
+            then = functools.partial(self._on_synced, end_offset)
+            self._syncing = self._in_sync_thread(self._storage.log.flush, then)
+
+    def _on_synced(self, end_offset: int) -> None:
+        self._syncing = None
+        if self._cuts == self.core.log.cuts:
+            self._step(Persisted(end_offset))
+        else:
+            self._pump()
+        if self._failure is None:
+            self._sync_log()
+
+    # apply
+
+    def _apply(self, high_watermark: int) -> None:
+        while self._applied_offset < high_watermark:
+            proposals = self._proposals
+            if proposals and proposals[0].entry.base_offset == self._applied_offset:
+                proposal = proposals.popleft()
+                entry = proposal.entry
+                self._applied_offset = entry.end_offset
+                self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, proposal.append_time_ms)
+                if not proposal.future.done():
+                    proposal.future.set_result(entry.last_offset)
+            else:
+                limit = proposals[0].entry.base_offset if proposals else high_watermark
+                self._replay(min(limit, high_watermark))
+
+    def _replay(self, end_offset: int) -> None:
+        """Deliver one read of the log, not beyond `end_offset`."""
+        data = self._storage.log.read(self._applied_offset, READ_BYTES)
+        if not data:
+            raise StorageFailure(f"offset {self._applied_offset} of the metadata log is committed but not there")
+        for batch in read_batches(data):
+            if batch.base_offset >= end_offset:
+                return
+            if batch.end_offset <= self._applied_offset:
+                continue
+            self._applied_offset = batch.end_offset
+            if not batch.control:
+                self._listener.on_commit(batch.base_offset, batch.epoch, batch.values, batch.append_time_ms)
+
+    def _announce(self) -> None:
+        """Tell who leads; a leader tells itself only when it has applied everything before its epoch."""
+        leadership, state = self._unannounced, self.core.state
+        if leadership is None:
+            return
+        if leadership.leader_id == self.config.node_id:
+            if not isinstance(state, Leader) or self._applied_offset <= state.epoch_start_offset:
+                return
+            if not self._led.done():
+                self._led.set_result(None)
+        self._unannounced = None
+        self._leadership = leadership
+        self._listener.on_leader_change(leadership.leader_id, leadership.epoch)
+
+    # others
+
+    def _send(self, message: Message) -> None:
+        if self._transport is None:
+            return
+        body = message.body
+        match body:
+            case FetchResponse(read_from=int(offset)):
+                data = self._storage.log.read(offset, READ_BYTES)
+                body = replace(body, read_from=None, entries=read_entries(data))
+            case FetchSnapshotResponse(error=ErrorCode.NONE, snapshot_id=OffsetAndEpoch() as snapshot_id):
+                try:
+                    size, chunk = self._storage.snapshots.read_chunk(snapshot_id, body.position, body.max_bytes)
+                    body = replace(body, size=size, chunk=chunk)
+                except FileNotFoundError:
+                    body = replace(body, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+        self._transport.send(replace(message, body=body))
+
+    def _schedule_tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._running and (len(self.config.voter_set) > 1 or not self.core.is_leader):
+            delay_ms = max(self.core.deadline_ms - self._clock.monotonic_ms(), 1)
+            self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        try:
+            self.core.tick(self._clock.monotonic_ms())
+        except Exception as error:  # noqa: BLE001 - as in _step
+            self._fail(error)
+        self._pump()
+
+    def _clean_log(self, snapshot_id: OffsetAndEpoch) -> None:
+        previous = self.core.log.snapshot_id
+        base = previous if previous is not None else self.core.log.base
+        self._step(SnapshotTaken(snapshot_id, base))
+        try:
+            self._storage.log.delete_before(base.offset)
+            self._storage.snapshots.delete_before(base)
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+
+    # refusal and failure
+
+    def _refuse_append(self, values: Sequence[bytes]) -> None:
+        if self._failure is not None:
+            raise StorageFailure(f"the metadata log failed: {self._failure}")
+        if not self._running:
+            raise KlammError(ErrorCode.NOT_CONTROLLER, "this controller is not running")
+        if not values:
+            raise ValueError("a batch has at least one record")
+        size = sum(map(len, values))
+        if size > self.config.batch_bytes_max:
+            limit = self.config.batch_bytes_max
+            raise KlammError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into one batch of {limit}")
+
+    def _fail_proposals(self, error: KlammError) -> None:
+        proposals, self._proposals = self._proposals, deque()
+        for proposal in proposals:
+            if not proposal.future.done():
+                proposal.future.set_exception(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop for good: what the disk holds is no longer known."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_proposals(StorageFailure(f"the metadata log failed: {error}"))
+        if not self._led.done():
+            self._led.set_exception(error)
+        if self._on_fatal is not None:
+            self._on_fatal(error)

@@ -1,0 +1,171 @@
+"""What quorum members say to each other, as values: Kafka's raft RPCs without their wire clothes.
+
+A transport turns a `Message` into a Kafka request or response and back; the simulation passes them as they are.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from klamm.model.errors import ErrorCode
+from klamm.raft.quorum import ReplicaKey
+
+
+class OffsetAndEpoch(NamedTuple):
+    """A position in the log and the epoch of the record before it; names a snapshot, or where logs diverge."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange:
+    """The first record of a leader's epoch: committing it commits everything before it."""
+
+    leader_id: int
+    voters: tuple[ReplicaKey, ...]
+    granting_voters: tuple[ReplicaKey, ...]
+
+
+Payload: TypeAlias = "tuple[bytes, ...] | LeaderChange | bytes"
+"""Record values of a proposal, the control record of a new epoch, or (on a follower) a batch exactly as replicated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One batch of the log: it is appended, replicated and committed whole."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    payload: Payload
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record."""
+        return self.last_offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """Ask for a vote, or with `pre_vote` only whether one would be given; nothing is promised by a pre-vote."""
+
+    candidate: ReplicaKey
+    epoch: int
+    last: OffsetAndEpoch
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    """Granted or not, with the leader and epoch the voter knows."""
+
+    epoch: int
+    leader_id: int | None
+    granted: bool = False
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochRequest:
+    """A new leader tells a voter that has not fetched from it yet."""
+
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochResponse:
+    """Heard, or fenced by a newer epoch."""
+
+    epoch: int
+    leader_id: int | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochRequest:
+    """A leader resigns and names its successors, the best first, so that nobody waits for a timeout."""
+
+    leader_id: int
+    epoch: int
+    preferred_successors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochResponse:
+    """Heard, or fenced by a newer epoch."""
+
+    epoch: int
+    leader_id: int | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Replicate from `fetch_offset` on; everything before it is durable at the sender."""
+
+    replica: ReplicaKey
+    epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    high_watermark: int = -1
+    max_wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """Entries, or where the logs diverge, or which snapshot to fetch instead.
+
+    The leader's core sets `read_from`: who sends the response puts the entries from there on into `entries`.
+    """
+
+    epoch: int
+    leader_id: int | None
+    high_watermark: int = -1
+    log_start_offset: int = 0
+    diverging: OffsetAndEpoch | None = None
+    snapshot_id: OffsetAndEpoch | None = None
+    read_from: int | None = None
+    entries: tuple[Entry, ...] = field(default=(), repr=False)
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """The bytes of a snapshot from `position` on."""
+
+    replica: ReplicaKey
+    epoch: int
+    snapshot_id: OffsetAndEpoch
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotResponse:
+    """A piece of a snapshot. The leader's core leaves `size` and `chunk` to who sends the response."""
+
+    epoch: int
+    leader_id: int | None
+    snapshot_id: OffsetAndEpoch | None = None
+    position: int = 0
+    max_bytes: int = 0
+    size: int = 0
+    chunk: bytes = field(default=b"", repr=False)
+    error: ErrorCode = ErrorCode.NONE
+
+
+Request: TypeAlias = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
+Response: TypeAlias = (
+    VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse | FetchSnapshotResponse
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request or response on its way; a response carries its request's correlation id."""
+
+    source: int
+    destination: int
+    correlation_id: int
+    body: Request | Response

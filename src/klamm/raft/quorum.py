@@ -1,0 +1,117 @@
+"""Who may vote, and what a majority of them agrees on; the only place where votes and replicas are counted."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from klamm.model.ids import ZERO_UUID, uuid_to_str
+
+
+class ReplicaKey(NamedTuple):
+    """A replica by node id and, since KIP-853, by the directory its log lives in: a wiped disk is another replica."""
+
+    id: int
+    directory_id: bytes = ZERO_UUID
+
+    def same_replica(self, other: "ReplicaKey") -> bool:
+        """Whether both may be the same replica: the directory decides only when both know theirs."""
+        if self.id != other.id:
+            return False
+        return ZERO_UUID in (self.directory_id, other.directory_id) or self.directory_id == other.directory_id
+
+    def __str__(self) -> str:
+        return f"{self.id}/{uuid_to_str(self.directory_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A member of the quorum and where its controller listener is reached."""
+
+    key: ReplicaKey
+    host: str = ""
+    port: int = 0
+    listener: str = "CONTROLLER"
+
+    @property
+    def id(self) -> int:
+        """The node id."""
+        return self.key.id
+
+
+class VoterSet:
+    """The voters of one configuration; immutable, so an epoch's votes are all counted against the same set."""
+
+    __slots__ = ("_voters", "majority_size")
+
+    def __init__(self, voters: Iterable[Voter]) -> None:
+        self._voters: Mapping[int, Voter] = {voter.id: voter for voter in sorted(voters, key=lambda voter: voter.id)}
+        self.majority_size = len(self._voters) // 2 + 1
+        """How many voters, of this set, carry a decision."""
+
+    @classmethod
+    def of_ids(cls, *ids: int) -> "VoterSet":
+        """A set whose directories are unknown, as `controller.quorum.voters` declares one."""
+        return cls(Voter(ReplicaKey(voter_id)) for voter_id in ids)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Node ids in ascending order."""
+        return tuple(self._voters)
+
+    def get(self, node_id: int) -> Voter | None:
+        """The voter with this node id."""
+        return self._voters.get(node_id)
+
+    def is_voter(self, key: ReplicaKey) -> bool:
+        """Whether this very replica votes; a same-numbered node with another directory does not."""
+        voter = self._voters.get(key.id)
+        return voter is not None and voter.key.same_replica(key)
+
+    def is_only_voter(self, key: ReplicaKey) -> bool:
+        """Whether this replica is a quorum by itself."""
+        return len(self._voters) == 1 and self.is_voter(key)
+
+    def is_majority(self, ids: Iterable[int]) -> bool:
+        """Whether these nodes, counting voters only and each once, are enough to decide."""
+        return len(self._voters.keys() & set(ids)) >= self.majority_size
+
+    def can_still_reach_majority(self, refused: Iterable[int]) -> bool:
+        """Whether the voters that have not refused are still a majority."""
+        return len(self._voters.keys() - set(refused)) >= self.majority_size
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self._voters.values())
+
+    def __len__(self) -> int:
+        return len(self._voters)
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self._voters
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VoterSet) and self._voters == other._voters
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._voters.values()))
+
+    def __repr__(self) -> str:
+        return f"VoterSet({', '.join(map(str, self._voters))})"
+
+
+def replicated_by_majority(end_offsets: Iterable[int]) -> int:
+    """The highest offset that a majority of these log ends has reached: every offset below it is on a majority.
+
+    One value per voter; -1 stands for a voter that has not been heard of.
+    """
+    ordered = sorted(end_offsets, reverse=True)
+    return ordered[len(ordered) // 2]
+
+
+def high_watermark(end_offsets: Iterable[int], epoch_start_offset: int, current: int) -> int:
+    """The high watermark of a leader after its voters reached these log ends.
+
+    It never goes back, and it passes the start of the leader's own epoch only together with the first record of
+    that epoch: older records on a majority may still be overwritten by another leader (Raft, section 5.4.2).
+    """
+    candidate = replicated_by_majority(end_offsets)
+    return candidate if candidate > max(current, epoch_start_offset) else current

@@ -1,0 +1,69 @@
+"""The `quorum-state` file: epoch, leader and vote, on disk before anybody hears of them; Kafka's format.
+
+Version 0 belongs to static voters (kraft.version 0), version 1 to dynamic ones and adds the voted directory.
+"""
+
+import json
+import os
+from typing import Any
+
+from klamm.model.errors import StorageFailure
+from klamm.model.ids import ZERO_UUID, uuid_from_str, uuid_to_str
+from klamm.raft.quorum import ReplicaKey, VoterSet
+from klamm.raft.state import ElectionState
+from klamm.storage.disk import Disk
+
+FILE_NAME = "quorum-state"
+NOBODY = -1
+
+
+class QuorumStateFile:
+    """Reads and replaces one quorum-state file; not safe across threads, one write at a time."""
+
+    def __init__(self, folder: str, voters: VoterSet, kraft_version: int, disk: Disk) -> None:
+        self.path = os.path.join(folder, FILE_NAME)
+        self._voters = voters
+        self._version = min(kraft_version, 1)
+        self._disk = disk
+
+    def read(self) -> ElectionState:
+        """What was written last; the state before any election when there is no file."""
+        try:
+            raw = self._disk.read_file(self.path)
+        except FileNotFoundError:
+            return ElectionState()
+        try:
+            return _from_json(json.loads(raw))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageFailure(f"{self.path} is not a quorum state: {error}") from error
+
+    def write(self, state: ElectionState) -> None:
+        """Replace the file and return once it is on disk."""
+        data = json.dumps(_to_json(state, self._voters, self._version), separators=(",", ":"))
+        try:
+            self._disk.replace_file(self.path, data.encode())
+        except OSError as error:
+            raise StorageFailure(f"cannot write {self.path}: {error}") from error
+
+
+def _to_json(state: ElectionState, voters: VoterSet, version: int) -> dict[str, Any]:
+    leader_id = NOBODY if state.leader_id is None else state.leader_id
+    voted = ReplicaKey(NOBODY) if state.voted is None else state.voted
+    fields: dict[str, Any] = {"leaderId": leader_id, "leaderEpoch": state.epoch, "votedId": voted.id}
+    if version == 0:
+        current = [{"voterId": voter_id} for voter_id in voters.ids]
+        return {"clusterId": "", **fields, "appliedOffset": 0, "currentVoters": current, "data_version": 0}
+    return {**fields, "votedDirectoryId": uuid_to_str(voted.directory_id), "data_version": version}
+
+
+def _from_json(fields: dict[str, Any]) -> ElectionState:
+    version = fields["data_version"]
+    if version not in {0, 1}:
+        raise ValueError(f"data_version {version} is newer than 1")
+    leader_id, voted_id = int(fields["leaderId"]), int(fields["votedId"])
+    directory_id = uuid_from_str(fields["votedDirectoryId"]) if version else ZERO_UUID
+    return ElectionState(
+        epoch=max(int(fields["leaderEpoch"]), 0),
+        leader_id=None if leader_id == NOBODY else leader_id,
+        voted=None if voted_id == NOBODY else ReplicaKey(voted_id, directory_id),
+    )

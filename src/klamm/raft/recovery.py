@@ -1,0 +1,53 @@
+"""What a member finds on its disk at start: its vote, its newest whole snapshot, its log, and how they fit together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from klamm.model.errors import StorageFailure
+from klamm.raft.config import RaftConfig
+from klamm.raft.disk_log import DiskRaftLog
+from klamm.raft.log import RaftLog
+from klamm.raft.messages import OffsetAndEpoch
+from klamm.raft.positions import LogPositions
+from klamm.raft.quorum_state import QuorumStateFile
+from klamm.raft.snapshot import SnapshotFolder
+from klamm.raft.state import ElectionState
+from klamm.storage.disk import Disk
+
+OpenLog: TypeAlias = Callable[[RaftConfig, Disk, int, int, int], RaftLog]
+"""(config, disk, now, start offset, recovery point) -> the log."""
+
+
+@dataclass(slots=True)
+class Storage:
+    """The open files of one replica and what they said."""
+
+    log: RaftLog
+    snapshots: SnapshotFolder
+    quorum_state: QuorumStateFile
+    election: ElectionState
+    positions: LogPositions
+    snapshot: tuple[OffsetAndEpoch, list[bytes]] | None
+
+
+def open_storage(config: RaftConfig, disk: Disk, now_ms: int, open_log: OpenLog = DiskRaftLog.open) -> Storage:
+    """Open everything and check that log and snapshot join; StorageFailure when a part of the history is missing."""
+    disk.makedirs(config.folder, exist_ok=True)
+    snapshots = SnapshotFolder(config.folder, disk)
+    snapshots.remove_partial()
+    ids = snapshots.ids()
+    snapshot = snapshots.latest_valid()
+    newest = snapshot[0] if snapshot else None
+    quorum_state = QuorumStateFile(config.folder, config.voter_set, config.kraft_version, disk)
+    election = quorum_state.read()
+    # With two snapshots the log starts at the older one; what a snapshot contains was synced before it was taken.
+    log = open_log(config, disk, now_ms, ids[0].offset if len(ids) > 1 else 0, newest.offset if newest else 0)
+    if newest is not None and newest.offset > log.end_offset:
+        log.start_at(newest.offset)
+    if log.start_offset > (newest.offset if newest else 0):
+        raise StorageFailure(f"{config.folder}: the log starts at {log.start_offset}, no whole snapshot leads up to it")
+    log.flush()
+    base = next((known for known in ids if known.offset == log.start_offset), OffsetAndEpoch(log.start_offset, 0))
+    positions = LogPositions(base, log.end_offset, log.epochs(), newest)
+    return Storage(log, snapshots, quorum_state, election, positions, snapshot)
