@@ -1,0 +1,28 @@
+"""`python -m compat [--broker kafka|klamm] [pytest options]`: check the machine, fetch what is missing, run the suite."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from compat import toolchain
+
+TOOLS = ("mvn", "java", "javac", "go", "node", "npm", "kcat")
+
+
+def main() -> int:
+    try:
+        toolchain.require(*TOOLS)
+        toolchain.java_classes()
+        toolchain.js_program()
+        toolchain.go_program()
+    except toolchain.ToolMissing as problem:
+        print(f"compat: {problem}", file=sys.stderr)
+        return 1
+    folder = str(Path(__file__).resolve().parent)
+    # The order of the files is the order of the story: clients write, tools look, then the files are judged.
+    return int(pytest.main([folder, "-p", "no:randomly", "--timeout=300", "--durations=10", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""One broker and one process per client for the whole run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat.brokers import KINDS, Broker
+from compat.clients import Client, GoClient, JavaClient, JsClient, KcatClient
+
+CLIENTS: dict[str, type[Client]] = {"java": JavaClient, "franz-go": GoClient, "kafkajs": JsClient, "kcat": KcatClient}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--broker", choices=sorted(KINDS), default="klamm", help="the broker to judge")
+
+
+@pytest.fixture(scope="session")
+def subject(request: pytest.FixtureRequest) -> type[Broker]:
+    """The kind of broker this run judges."""
+    return KINDS[request.config.getoption("--broker")]
+
+
+@pytest.fixture(scope="session")
+def broker(subject: type[Broker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    node = subject(tmp_path_factory.mktemp("broker"))
+    try:
+        yield node.start()
+    finally:
+        node.close()
+
+
+@pytest.fixture(scope="session")
+def all_clients() -> Iterator[dict[str, Client]]:
+    made: dict[str, Client] = {}
+    try:
+        for name, kind in CLIENTS.items():
+            made[name] = kind()
+        yield made
+    finally:
+        for client in made.values():
+            client.close()
+
+
+@pytest.fixture(scope="session")
+def java(all_clients: dict[str, Client]) -> JavaClient:
+    client = all_clients["java"]
+    assert isinstance(client, JavaClient)
+    return client
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest, all_clients: dict[str, Client]) -> Client:
+    return all_clients[request.param]
+
+
+@pytest.fixture
+def reader(client: Client, java: JavaClient) -> Client:
+    """The client itself where it can read by assignment, else the Java client."""
+    return client if client.consumes else java
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of its own for each test, readable in a dump."""
+    return "".join(letter if letter.isalnum() else "-" for letter in request.node.name).strip("-")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path

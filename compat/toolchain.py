@@ -1,0 +1,143 @@
+"""Find what the suite needs on the machine, fetch the rest by coordinates, and keep it outside the tree.
+
+Every download or build is stored under a name that contains the hash of its manifest and sources, is made in a
+temporary folder and renamed when whole: a cut run leaves nothing half-made, a changed manifest makes a new one.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FETCH_TIMEOUT_S = 900
+
+
+class ToolMissing(Exception):
+    """One line for the user: what is missing and how to get it."""
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "klamm" / "compat"
+
+
+def require(*names: str) -> None:
+    """Refuse to begin with a single line that names everything missing."""
+    missing = [name for name in names if name != "kcat" and shutil.which(name) is None]
+    if "java" in names and "java" not in missing and _java_major() < 17:
+        missing.append("java 17 or newer")
+    if "kcat" in names and shutil.which("kcat") is None and not _install_kcat():
+        missing.append("kcat (Debian and Ubuntu: apt-get install kcat; macOS: brew install kcat)")
+    if missing:
+        raise ToolMissing("make compat needs " + ", ".join(missing) + " on the PATH")
+
+
+def kafka_jars() -> Path:
+    """The folder with Apache Kafka's jars, by Maven coordinates."""
+    pom = HERE / "kafka" / "pom.xml"
+
+    def build(folder: Path) -> None:
+        shutil.copy(pom, folder / "pom.xml")
+        _run(
+            ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
+            + [f"-DoutputDirectory={folder / 'libs'}"],
+            folder,
+        )
+
+    return _cached("kafka", [pom], build) / "libs"
+
+
+def java_classes() -> Path:
+    """The suite's own Java client, compiled against the same jars."""
+    sources = sorted((HERE / "java").glob("*.java"))
+
+    def build(folder: Path) -> None:
+        _run(["javac", "-cp", f"{kafka_jars()}/*", "-d", str(folder), *map(str, sources)], folder)
+
+    return _cached("java", [*sources, HERE / "kafka" / "pom.xml"], build)
+
+
+def java_command(*, heap_mb: int = 512, classes: bool = False, log_level: str = "warn") -> list[str]:
+    class_path = f"{java_classes()}:{kafka_jars()}/*" if classes else f"{kafka_jars()}/*"
+    return [
+        "java",
+        f"-Xms{heap_mb}m",
+        f"-Xmx{heap_mb}m",
+        "-XX:+UseG1GC",
+        f"-Dlog4j2.configurationFile={HERE / 'kafka' / 'log4j2.properties'}",
+        f"-Dklamm.compat.log={log_level}",
+        "-cp",
+        class_path,
+    ]
+
+
+def go_program() -> Path:
+    """The franz-go client as one binary."""
+    sources = [HERE / "go" / name for name in ("go.mod", "go.sum", "main.go")]
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        _run(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
+
+    return _cached("go", sources, build) / "client"
+
+
+def js_program() -> list[str]:
+    """The kafkajs client: a script beside its node_modules."""
+    sources = [HERE / "js" / name for name in ("package.json", "client.js")]
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        _run(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
+
+    return ["node", str(_cached("js", sources, build) / "client.js")]
+
+
+def _cached(name: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    target = cache_dir() / f"{name}-{digest.hexdigest()[:16]}"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    print(f"compat: preparing {name} (once, kept in the cache)", flush=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=target.parent))
+    try:
+        build(work)
+        try:
+            work.rename(target)
+        except OSError:
+            if not target.exists():  # otherwise another run was quicker, and its copy is as good
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _run(command: list[str], cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise ToolMissing(f"{' '.join(command[:2])} failed:\n{(done.stdout + done.stderr)[-4000:]}")
+
+
+def _java_major() -> int:
+    text = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', text)
+    return int(found.group(1)) if found else 0
+
+
+def _install_kcat() -> bool:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return False
+    print("compat: installing kcat with apt-get", flush=True)
+    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "kcat"]):
+        subprocess.run(command, capture_output=True, check=False, timeout=FETCH_TIMEOUT_S)
+    return shutil.which("kcat") is not None
