@@ -1,1 +1,35 @@
-"""."""
+"""Logs on disk, in Kafka's own files: segments, indexes, producer state, leader epochs, checkpoints.
+
+Owns every byte under a log dir except the quorum's own files. Knows nothing of requests, replicas or sockets: it is
+told the leader epoch and the time, and answers with offsets and places in files. Appending and reading happen inline on
+the loop's thread; recovery, syncs and removals in threads of the manager.
+"""
+
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, FileSlice, OpenFiles, SegmentFile
+from klamm.storage.log import Log
+from klamm.storage.log_dir import LogDir, LogDirFacts
+from klamm.storage.lookups import TimestampOffset
+from klamm.storage.manager import LogManager, StorageConfig
+from klamm.storage.producers import Origin
+from klamm.storage.properties import MetaProperties
+from klamm.storage.recovery import open_log
+from klamm.storage.txn_index import AbortedTxn
+
+__all__ = [
+    "AbortedTxn",
+    "Disk",
+    "FileSlice",
+    "Log",
+    "LogConfig",
+    "LogDir",
+    "LogDirFacts",
+    "LogManager",
+    "MetaProperties",
+    "OpenFiles",
+    "Origin",
+    "SegmentFile",
+    "StorageConfig",
+    "TimestampOffset",
+    "open_log",
+]

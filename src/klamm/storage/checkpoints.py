@@ -1,0 +1,122 @@
+"""Small text files that remember offsets and identities, replaced atomically.
+
+    <version>            0
+    <count>              number of lines that follow
+    topic partition offset     (offset checkpoints)
+    epoch start_offset         (leader-epoch-checkpoint)
+
+and the two `key: value` / `key=value` files beside them: partition.metadata and meta.properties (see properties.py).
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+from klamm.model.errors import StorageFailure
+from klamm.model.ids import TopicPartition, Uuid, uuid_from_str, uuid_to_str
+from klamm.storage.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET = "log-start-offset-checkpoint"
+REPLICATION_OFFSET = "replication-offset-checkpoint"
+LEADER_EPOCH = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+
+def read_lines(disk: Disk, path: str) -> list[list[str]]:
+    """The fields of every line of a checkpoint; StorageFailure when it is not one. A missing file has no lines."""
+    try:
+        text = disk.read_file(path).decode()
+    except FileNotFoundError:
+        return []
+    lines = text.splitlines()
+    try:
+        if int(lines[0]) != 0:
+            raise StorageFailure(f"{path} has version {lines[0]}, only 0 is known")
+        count = int(lines[1])
+        rows = [line.split() for line in lines[2:] if line.strip()]
+    except (IndexError, ValueError) as error:
+        raise StorageFailure(f"{path} is not a checkpoint file") from error
+    if len(rows) != count:
+        raise StorageFailure(f"{path} promises {count} lines and has {len(rows)}")
+    return rows
+
+
+def write_lines(disk: Disk, path: str, rows: Sequence[Sequence[object]], *, sync: bool = True) -> None:
+    """Replace a checkpoint; StorageFailure when the disk refuses."""
+    text = "".join(" ".join(map(str, row)) + "\n" for row in rows)
+    replace(disk, path, f"0\n{len(rows)}\n{text}", sync=sync)
+
+
+def replace(disk: Disk, path: str, text: str, *, sync: bool = True) -> None:
+    """Replace a text file atomically."""
+    try:
+        disk.replace_file(path, text.encode(), sync=sync)
+    except OSError as error:
+        raise StorageFailure(f"cannot write {path}: {error}") from error
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """The offsets of an offset checkpoint; an unreadable one counts as empty, and is named in the log."""
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(disk, path)
+        }
+    except (StorageFailure, ValueError) as error:
+        logger.warning("ignoring unreadable checkpoint %s: %s", path, error)
+        return {}
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace an offset checkpoint."""
+    write_lines(disk, path, [(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())])
+
+
+def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
+    """The topic id a partition folder belongs to, None when the folder does not say."""
+    path = os.path.join(folder, PARTITION_METADATA)
+    try:
+        text = disk.read_file(path).decode()
+    except FileNotFoundError:
+        return None
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    try:
+        if int(fields["version"]) != 0:
+            raise StorageFailure(f"{path} has version {fields['version'].strip()}, only 0 is known")
+        return uuid_from_str(fields["topic_id"].strip())
+    except (KeyError, ValueError) as error:
+        raise StorageFailure(f"{path} does not name a topic id: {error}") from error
+
+
+def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> None:
+    """Bind a partition folder to a topic id."""
+    replace(disk, os.path.join(folder, PARTITION_METADATA), f"version: 0\ntopic_id: {uuid_to_str(topic_id)}\n")
+
+
+def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int) -> None:
+    """Say that every log in the folder was closed properly, and by which incarnation of the broker."""
+    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    try:
+        disk.write_file(os.path.join(log_dir, CLEAN_SHUTDOWN), content.encode(), sync=True)
+        disk.sync_dir(log_dir)
+    except OSError as error:
+        raise StorageFailure(f"cannot write {CLEAN_SHUTDOWN} in {log_dir}: {error}") from error
+
+
+def take_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
+    """Remove the marker and return its broker epoch; None when the last stop was not clean. -1: clean, epoch unknown."""
+    path = os.path.join(log_dir, CLEAN_SHUTDOWN)
+    try:
+        text = disk.read_file(path).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    disk.unlink(path)
+    disk.sync_dir(log_dir)
+    try:
+        return int(json.loads(text)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return -1

@@ -1,0 +1,78 @@
+"""The settings one log obeys: a topic's configuration, read once and kept frozen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MAX_LONG = 2**63 - 1
+_CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Topic settings that storage acts on; names are Kafka's, defaults are Kafka 4.3's."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1024 * 1024 + 12
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = MAX_LONG
+    message_timestamp_after_max_ms: int = 3600 * 1000
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    preallocate: bool = False
+    file_delete_delay_ms: int = 60_000
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = -1
+    flush_messages: int = MAX_LONG
+    flush_ms: int = MAX_LONG
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_LONG
+    delete_retention_ms: int = 24 * 3600 * 1000
+
+    @property
+    def compacted(self) -> bool:
+        """Whether every record must have a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker's clock, not the producer's, stamps records."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def codec(self) -> int | None:
+        """The codec batches must have, or None when the producer's choice stands."""
+        return None if self.compression_type == "producer" else _CODECS[self.compression_type]
+
+    def level(self, codec: int) -> int | None:
+        """The compression level configured for a codec, None where it has none."""
+        return {1: self.compression_gzip_level, 3: self.compression_lz4_level, 4: self.compression_zstd_level}.get(
+            codec
+        )
+
+    @classmethod
+    def from_topic_config(cls, values: Mapping[str, str]) -> "LogConfig":
+        """Take what concerns storage out of a complete topic configuration (already validated); ignore the rest."""
+        known: dict[str, object] = {}
+        for name, field in cls.__dataclass_fields__.items():
+            text = values.get(name.replace("_", "."))
+            if text is None:
+                continue
+            if field.type is int:
+                known[name] = int(text)
+            elif field.type is float:
+                known[name] = float(text)
+            elif field.type is bool:
+                known[name] = text.strip().lower() == "true"
+            elif name == "cleanup_policy":
+                known[name] = frozenset(part.strip() for part in text.split(",") if part.strip())
+            else:
+                known[name] = text
+        return cls(**known)  # type: ignore[arg-type]

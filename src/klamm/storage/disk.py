@@ -1,0 +1,181 @@
+"""Files as storage sees them: the operating system's calls behind one seam, and file descriptors that close themselves.
+
+Every call that touches the disk goes through a `Disk`, so that a test can let one fail and a simulation can replace
+them all.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+from klamm.model.errors import StorageFailure
+
+
+class Disk:
+    """The real disk. Methods are the `os` calls of the same name; they raise OSError."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    pwritev = staticmethod(os.pwritev)
+    pwrite = staticmethod(os.pwrite)
+    pread = staticmethod(os.pread)
+    ftruncate = staticmethod(os.ftruncate)
+    fsync = staticmethod(os.fsync)
+    fstat = staticmethod(os.fstat)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
+    listdir = staticmethod(os.listdir)
+    makedirs = staticmethod(os.makedirs)
+    posix_fallocate = staticmethod(os.posix_fallocate)
+
+    def read_file(self, path: str) -> bytes:
+        """The whole of a small file."""
+        fd = self.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = self.fstat(fd).st_size
+            parts = []
+            position = 0
+            while position < size:
+                part = self.pread(fd, size - position, position)
+                if not part:
+                    break
+                parts.append(part)
+                position += len(part)
+            return b"".join(parts)
+        finally:
+            self.close(fd)
+
+    def write_file(self, path: str, data: bytes | bytearray | memoryview, *, sync: bool = False) -> None:
+        """Replace a file's content in place."""
+        fd = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(self, fd, data, 0)
+            if sync:
+                self.fsync(fd)
+        finally:
+            self.close(fd)
+
+    def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Replace a file atomically: whoever reads it later sees the old content or the new, never a mixture."""
+        temporary = path + ".tmp"
+        self.write_file(temporary, data, sync=sync)
+        self.rename(temporary, path)
+        if sync:
+            self.sync_dir(os.path.dirname(path))
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        fd = self.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+
+    def remove_if_exists(self, path: str) -> None:
+        """Unlink a file that may be gone already."""
+        try:
+            self.unlink(path)
+        except FileNotFoundError:
+            pass
+
+
+def write_all(disk: Disk, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """Write the whole of `data` at `position`, however many calls it takes."""
+    view = memoryview(data)
+    while view:
+        written = disk.pwrite(fd, view, position)
+        position += written
+        view = view[written:]
+
+
+class SegmentFile:
+    """An open `.log` file; its descriptor is closed when the last reference to this object goes.
+
+    Replies in flight hold a reference through their FileSlice, so a segment may be evicted, renamed or deleted while
+    its bytes are still being sent.
+    """
+
+    __slots__ = ("_disk", "fd", "path")
+
+    def __init__(self, disk: Disk, path: str, *, writable: bool = False, create: bool = False) -> None:
+        self._disk = disk
+        self.path = path
+        self.fd = -1
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            self.fd = disk.open(path, flags, 0o644)
+        except OSError as error:
+            raise StorageFailure(f"cannot open {path}: {error}") from error
+
+    def fileno(self) -> int:
+        """The descriptor, for os.sendfile and friends."""
+        return self.fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes at `position`; StorageFailure when the disk refuses."""
+        try:
+            return self._disk.pread(self.fd, length, position)
+        except OSError as error:
+            raise StorageFailure(f"cannot read {self.path} at {position}: {error}") from error
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            self._disk.close(self.fd)
+            self.fd = -1
+
+
+class FileSlice(NamedTuple):
+    """Where the bytes of a read lie: whole batches of one segment.
+
+    `next_offset` is an upper bound (exclusive) of the offsets inside, good for looking up aborted transactions.
+    """
+
+    file: SegmentFile
+    position: int
+    length: int
+    next_offset: int
+
+    def read(self) -> bytes:
+        """The bytes themselves, for those who do not send files."""
+        parts = []
+        position, left = self.position, self.length
+        while left:
+            part = self.file.pread(left, position)
+            if not part:
+                raise StorageFailure(f"{self.file.path} ends at {position}, {left} bytes too early")
+            parts.append(part)
+            position += len(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class OpenFiles:
+    """The few closed segments whose files and indexes are kept open; least recently used goes first.
+
+    Dropping an entry only drops a reference: the object closes itself once nobody uses it any more.
+    """
+
+    def __init__(self, capacity: int = 256) -> None:
+        self._capacity = capacity
+        self._entries: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, opener: Callable[[], Any]) -> Any:
+        """The open object under `key`, opened now when it is not among the few."""
+        entries = self._entries
+        found = entries.get(key)
+        if found is not None:
+            entries.move_to_end(key)
+            return found
+        found = opener()
+        entries[key] = found
+        if len(entries) > self._capacity:
+            entries.popitem(last=False)
+        return found
+
+    def forget(self, key: Hashable) -> None:
+        """Drop an entry, if it is there."""
+        self._entries.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._entries)

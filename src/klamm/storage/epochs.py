@@ -1,0 +1,101 @@
+"""Which leader wrote from which offset on: the truth followers truncate by (`leader-epoch-checkpoint`)."""
+
+import os
+from bisect import bisect_right
+
+from klamm.storage.checkpoints import LEADER_EPOCH, read_lines, write_lines
+from klamm.storage.disk import Disk
+
+UNDEFINED = (-1, -1)
+
+
+class LeaderEpochs:
+    """Leader epochs and their start offsets, both growing. Every change is on disk before the call returns."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self.path = os.path.join(folder, LEADER_EPOCH)
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start in read_lines(disk, self.path):
+            self._epochs.append(int(epoch))
+            self._starts.append(int(start))
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 when none is known."""
+        return self._epochs[-1] if self._epochs else -1
+
+    def entries(self) -> list[tuple[int, int]]:
+        """All (epoch, start offset) pairs, oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` writes from `start_offset` on; conflicting later entries give way."""
+        if self._remember(epoch, start_offset):
+            self.flush()
+
+    def remember(self, epoch: int, start_offset: int) -> None:
+        """The same without writing the file: for recovery, which writes once at its end."""
+        self._remember(epoch, start_offset)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch up to `epoch` and where it ends; (-1, -1) when that cannot be said."""
+        if epoch < 0 or not self._epochs:
+            return UNDEFINED
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        if higher == len(self._epochs):
+            return UNDEFINED
+        return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that wrote `offset`, -1 when unknown."""
+        found = bisect_right(self._starts, offset)
+        return self._epochs[found - 1] if found else -1
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that start at or after `end_offset`: the log was cut there."""
+        kept = len(self._starts)
+        while kept and self._starts[kept - 1] >= end_offset:
+            kept -= 1
+        if kept != len(self._starts):
+            self._keep(kept)
+            self.flush()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before `start_offset`; the one in force there now starts there."""
+        found = bisect_right(self._starts, start_offset)
+        if found and self._starts[found - 1] != start_offset or found > 1:
+            del self._epochs[: found - 1], self._starts[: found - 1]
+            self._starts[0] = start_offset
+            self.flush()
+
+    def moved(self, folder: str) -> None:
+        """The log's folder has a new name."""
+        self.path = os.path.join(folder, LEADER_EPOCH)
+
+    def clear(self) -> None:
+        """Forget everything: the log begins anew."""
+        if self._epochs:
+            self._keep(0)
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the checkpoint."""
+        write_lines(self._disk, self.path, self.entries())
+
+    def _remember(self, epoch: int, start_offset: int) -> bool:
+        if epoch < 0 or (self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]):
+            return False
+        kept = len(self._epochs)
+        while kept and (self._epochs[kept - 1] >= epoch or self._starts[kept - 1] >= start_offset):
+            kept -= 1
+        self._keep(kept)
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        return True
+
+    def _keep(self, count: int) -> None:
+        del self._epochs[count:], self._starts[count:]

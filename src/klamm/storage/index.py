@@ -1,0 +1,109 @@
+"""The offset index: from an offset to the place in the file where to start looking.
+
+    8 bytes per entry: relative offset i32 · file position i32
+
+An entry names the last offset of a batch and the position where that batch starts; there is one per
+index.interval.bytes. The active segment's entries live in a bytearray in the file's own format and reach the disk when
+the segment rolls, closes or is checkpointed; a closed segment's file is mapped.
+"""
+
+import struct
+from bisect import bisect_right
+from mmap import ACCESS_READ, mmap
+
+from klamm.storage.disk import Disk
+
+ENTRY = struct.Struct(">ii")
+ENTRY_SIZE = 8
+_UNPACK = ENTRY.unpack_from
+_INT = struct.Struct(">i").unpack_from
+
+
+class OffsetIndex:
+    """Sorted (relative offset, position) entries over a buffer; appendable when the buffer is a bytearray."""
+
+    __slots__ = ("base_offset", "buffer", "flushed", "size")
+
+    def __init__(self, base_offset: int, buffer: "bytearray | mmap | bytes" = b"") -> None:
+        self.base_offset = base_offset
+        self.buffer = buffer
+        self.size = _used(buffer)
+        self.flushed = 0
+
+    def __len__(self) -> int:
+        return self.size // ENTRY_SIZE
+
+    def entry(self, i: int) -> tuple[int, int]:
+        """Entry `i` as (offset, position)."""
+        relative, position = _UNPACK(self.buffer, i * ENTRY_SIZE)
+        return self.base_offset + relative, position
+
+    def append(self, offset: int, position: int) -> None:
+        """Add the entry of a batch that ends with `offset` and starts at `position`."""
+        self.buffer += ENTRY.pack(offset - self.base_offset, position)  # type: ignore[operator]
+        self.size += ENTRY_SIZE
+
+    def lookup(self, offset: int) -> int:
+        """The position of the last indexed batch that ends at or before `offset`; 0 when there is none."""
+        buffer = self.buffer
+        found = bisect_right(
+            range(self.size // ENTRY_SIZE), offset - self.base_offset, key=lambda i: _INT(buffer, i * 8)[0]
+        )
+        return _INT(buffer, found * 8 - 4)[0] if found else 0
+
+    def floor_position(self, position: int) -> int:
+        """The last indexed batch boundary at or before a file position; 0 when there is none."""
+        buffer = self.buffer
+        found = bisect_right(range(self.size // ENTRY_SIZE), position, key=lambda i: _INT(buffer, i * 8 + 4)[0])
+        return _INT(buffer, found * 8 - 4)[0] if found else 0
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries of batches that end at or after `offset`."""
+        count = self.size // ENTRY_SIZE
+        while count and self.entry(count - 1)[0] >= offset:
+            count -= 1
+        self.size = count * ENTRY_SIZE
+        del self.buffer[self.size :]  # type: ignore[union-attr]
+        self.flushed = min(self.flushed, self.size)
+
+    def sane(self, log_size: int) -> bool:
+        """Whether the last entry is a possible one; a cheap look that catches files from another life."""
+        if not self.size:
+            return True
+        relative, position = _UNPACK(self.buffer, self.size - ENTRY_SIZE)
+        return relative >= 0 and 0 <= position < log_size
+
+
+def map_index(disk: Disk, path: str) -> "mmap | bytes":
+    """The bytes of a closed segment's index file, mapped rather than read."""
+    return map_file(disk, path)
+
+
+def map_file(disk: Disk, path: str) -> "mmap | bytes":
+    """Map a file for reading; an empty or missing one is empty bytes."""
+    try:
+        fd = disk.open(path, 0)
+    except FileNotFoundError:
+        return b""
+    try:
+        return mmap(fd, 0, access=ACCESS_READ) if disk.fstat(fd).st_size else b""
+    finally:
+        disk.close(fd)
+
+
+def _used(buffer: "bytearray | mmap | bytes") -> int:
+    """How many bytes hold entries: Kafka preallocates the active index, and a crash leaves the zeros behind.
+
+    A zero entry can only be real in first place, so the first zero after that ends the entries.
+    """
+    count = len(buffer) // ENTRY_SIZE
+    if not count or _UNPACK(buffer, (count - 1) * ENTRY_SIZE) != (0, 0):
+        return count * ENTRY_SIZE
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if _UNPACK(buffer, middle * ENTRY_SIZE) == (0, 0):
+            high = middle
+        else:
+            low = middle + 1
+    return low * ENTRY_SIZE

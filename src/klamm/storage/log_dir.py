@@ -1,0 +1,146 @@
+"""One data folder: its lock, its identity, its checkpoints, its clean-shutdown marker."""
+
+import fcntl
+import logging
+import os
+import re
+from dataclasses import dataclass
+
+from klamm.model.errors import ConfigError
+from klamm.model.ids import TopicPartition, Uuid
+from klamm.storage.checkpoints import (
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    REPLICATION_OFFSET,
+    read_offsets,
+    take_clean_shutdown,
+    write_clean_shutdown,
+    write_offsets,
+)
+from klamm.storage.disk import Disk
+from klamm.storage.log import Log
+from klamm.storage.properties import MetaProperties, read_meta_properties, write_meta_properties
+
+logger = logging.getLogger(__name__)
+
+LOCK = ".lock"
+METADATA_TOPIC = "__cluster_metadata"
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
+_DELETED = re.compile(r".+\.[0-9a-f]{32}-delete\Z")
+_OTHER_STATES = re.compile(r".+\.[0-9a-f]{32}-(?:future|stray)\Z")
+_FILES = re.compile(r"(?:.*-checkpoint|meta\.properties|bootstrap\.checkpoint|\.lock|\.kafka_cleanshutdown)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirFacts:
+    """What DescribeLogDirs says of a folder."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+
+
+class LogDir:
+    """A folder of logs held by this process alone, from construction to `release`."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk = disk
+        self.path = os.path.abspath(path)
+        self._lock_fd = -1
+        try:
+            disk.makedirs(self.path, exist_ok=True)
+            self._lock_fd = disk.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(f"the data folder {self.path} cannot be written: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Kafka's JVM takes a POSIX record lock; hold one too, so that neither starts on the other's folder.
+            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            raise ConfigError(f"the data folder {self.path} is in use by another process") from error
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        if self._lock_fd >= 0:
+            self.disk.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def identify(self, cluster_id: str | None, node_id: int) -> MetaProperties | None:
+        """Read the folder's identity and refuse one of another cluster or node."""
+        found = read_meta_properties(self.disk, self.path)
+        if found is None:
+            return None
+        if cluster_id is not None and found.cluster_id != cluster_id:
+            raise ConfigError(
+                f"the data folder {self.path} belongs to cluster {found.cluster_id}, not to {cluster_id}; "
+                "use the folder of this cluster or an empty one"
+            )
+        if found.node_id != node_id:
+            raise ConfigError(
+                f"the data folder {self.path} belongs to node {found.node_id}, not to node {node_id}; "
+                f"set node.id={found.node_id} or use another folder"
+            )
+        return found
+
+    def format(self, cluster_id: str, node_id: int, directory_id: Uuid) -> MetaProperties:
+        """Give an unidentified folder its identity."""
+        properties = MetaProperties(cluster_id, node_id, directory_id)
+        write_meta_properties(self.disk, self.path, properties)
+        return properties
+
+    def take_clean_shutdown(self) -> int | None:
+        """The broker epoch of the last clean stop, None when the last stop was none."""
+        return take_clean_shutdown(self.disk, self.path)
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """Say that all logs here are closed properly."""
+        write_clean_shutdown(self.disk, self.path, broker_epoch)
+
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        """Below these offsets, logs need no check."""
+        return read_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT))
+
+    def log_start_offsets(self) -> dict[TopicPartition, int]:
+        """Where logs begin, if not with their first segment."""
+        return read_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET))
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """How far logs were known to be replicated."""
+        return read_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET))
+
+    def checkpoint(self, logs: list[Log]) -> None:
+        """Write the three offset checkpoints for the logs that live here."""
+        points = {log.topic_partition: log.recovery_point for log in logs}
+        starts = {
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        marks = {log.topic_partition: log.high_watermark for log in logs}
+        write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
+        write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts)
+        write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
+
+    def partitions(self) -> dict[TopicPartition, str]:
+        """The partition folders here. Folders on their way out or in are passed over, strangers named in the log."""
+        found = {}
+        for name in sorted(self.disk.listdir(self.path)):
+            full = os.path.join(self.path, name)
+            match = _PARTITION.match(name)
+            if match and os.path.isdir(full):
+                if match["topic"] != METADATA_TOPIC:
+                    found[TopicPartition(match["topic"], int(match["partition"]))] = full
+            elif not _DELETED.match(name) and not _FILES.match(name):
+                state = "waits for an operator" if _OTHER_STATES.match(name) else "is no part of Klamm's data"
+                logger.warning("leaving %s alone: it %s", full, state)
+        return found
+
+    def deleted(self) -> list[str]:
+        """Folders of deleted partitions whose removal was interrupted."""
+        return [os.path.join(self.path, name) for name in self.disk.listdir(self.path) if _DELETED.match(name)]
+
+    def facts(self) -> LogDirFacts:
+        """Room on the volume, for DescribeLogDirs."""
+        stat = os.statvfs(self.path)
+        return LogDirFacts(self.path, stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)

@@ -1,0 +1,338 @@
+"""All logs of a broker: opens them at start, makes and deletes them, and does their slow work in threads.
+
+The loop calls `tick` now and then: it collects what threads have finished, writes checkpoints when they are due, and
+starts removals whose delay has passed. Nothing in here blocks the loop on a disk longer than a small file takes.
+"""
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from klamm.model.clock import Clock, SystemClock
+from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
+from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.log import Log
+from klamm.storage.log_dir import LogDir, LogDirFacts
+from klamm.storage.recovery import open_log
+from klamm.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """Settings of a broker's storage as a whole."""
+
+    log_dirs: tuple[str, ...]
+    recovery_threads_per_dir: int = 2
+    checkpoint_interval_ms: int = 60_000
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    open_files_max: int = 256
+
+
+@dataclass(slots=True)
+class _Removal:
+    """A deleted partition's folder and when it may go."""
+
+    path: str
+    due_ms: int
+
+
+class LogManager:
+    """The logs of all log dirs. Constructed unlocked; `start` takes the folders, `close` gives them back."""
+
+    def __init__(self, config: StorageConfig, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
+        self.config = config
+        self._clock = clock or SystemClock()
+        self._disk = disk or Disk()
+        self._files = OpenFiles(config.open_files_max)
+        self.dirs: list[LogDir] = []
+        self.directory_ids: dict[str, Uuid] = {}
+        """Log dir path -> directory id."""
+        self.cluster_id: str | None = None
+        self.previous_broker_epoch = -1
+        """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
+        self._logs: dict[TopicPartition, Log] = {}
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="klamm-storage")
+        self._syncs: list[tuple[Future[None], Log, int]] = []
+        self._removals: list[_Removal] = []
+        self._removing: list[Future[None]] = []
+        self._next_checkpoint_ms = 0
+        self._next_expiry_ms = 0
+        self.on_failure: Callable[[Log, StorageFailure], None] | None = None
+        """Told of a sync that failed in the background; the node then stops."""
+
+    # --- start and stop ----------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        cluster_id: str | None,
+        node_id: int,
+        *,
+        format_empty: bool = False,
+        config_for: Callable[[str], LogConfig] | None = None,
+    ) -> None:
+        """Lock and identify every log dir, then open all logs in them.
+
+        `cluster_id` None takes the one the folders carry. Unidentified folders are formatted when `format_empty`, else
+        ConfigError. `config_for` gives the settings of a topic known before its metadata is; default settings otherwise.
+        """
+        try:
+            for path in self.config.log_dirs:
+                self.dirs.append(LogDir(self._disk, path))
+            self._identify(cluster_id, node_id, format_empty)
+            self._open_all(config_for or (lambda _topic: LogConfig()))
+        except BaseException:
+            self._release()
+            raise
+        now = self._clock.monotonic_ms()
+        self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
+        self._next_expiry_ms = now + self.config.producer_id_expiration_check_interval_ms
+
+    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
+        """Close all logs. `clean` syncs them, writes checkpoints and leaves the clean-shutdown marker."""
+        self._threads.shutdown(wait=True)
+        self._collect_syncs()
+        healthy = clean
+        for log in self._logs.values():
+            try:
+                log.close(clean=clean and not log.failed)
+                healthy = healthy and not log.failed
+            except (OSError, KlammError):
+                healthy = False
+                logger.exception("could not close %s cleanly", log.name)
+        try:
+            if clean:
+                self.checkpoint()
+                if healthy:
+                    for log_dir in self.dirs:
+                        log_dir.mark_clean(broker_epoch)
+        finally:
+            self._logs.clear()
+            self._release()
+
+    def _release(self) -> None:
+        self._threads.shutdown(wait=False)
+        for log_dir in self.dirs:
+            log_dir.release()
+        self.dirs.clear()
+
+    def _identify(self, cluster_id: str | None, node_id: int, format_empty: bool) -> None:
+        found = {log_dir.path: log_dir.identify(cluster_id, node_id) for log_dir in self.dirs}
+        known = {meta.cluster_id for meta in found.values() if meta is not None}
+        if len(known) > 1:
+            raise ConfigError(f"the data folders belong to different clusters: {', '.join(sorted(known))}")
+        self.cluster_id = cluster_id or next(iter(known), None)
+        for log_dir in self.dirs:
+            meta = found[log_dir.path]
+            if meta is None:
+                if not format_empty or self.cluster_id is None:
+                    raise ConfigError(
+                        f"the data folder {log_dir.path} is not formatted; "
+                        "run `klamm storage format -t CLUSTER_ID -c FILE` first"
+                    )
+                meta = log_dir.format(self.cluster_id, node_id, Uuid(uuid.uuid4().bytes))
+            self.directory_ids[log_dir.path] = meta.directory_id
+
+    def _open_all(self, config_for: Callable[[str], LogConfig]) -> None:
+        epochs = []
+        jobs: dict[Future[Log], LogDir] = {}
+        with ThreadPoolExecutor(
+            max_workers=self.config.recovery_threads_per_dir * len(self.dirs), thread_name_prefix="klamm-recovery"
+        ) as pool:
+            for log_dir in self.dirs:
+                epoch = log_dir.take_clean_shutdown()
+                epochs.append(epoch)
+                self._removals += [_Removal(path, 0) for path in log_dir.deleted()]
+                points, starts = log_dir.recovery_points(), log_dir.log_start_offsets()
+                partitions = log_dir.partitions()
+                if epoch is None and partitions:
+                    logger.info("%s was not stopped cleanly: checking %d logs", log_dir.path, len(partitions))
+                for partition, path in partitions.items():
+                    job = pool.submit(
+                        open_log,
+                        path,
+                        partition,
+                        config_for(partition.topic),
+                        disk=self._disk,
+                        files=self._files,
+                        now_ms=self._clock.now_ms(),
+                        clean=epoch is not None,
+                        recovery_point=points.get(partition, 0),
+                        log_start_offset=starts.get(partition, 0),
+                    )
+                    jobs[job] = log_dir
+            for done, job in enumerate(as_completed(jobs), 1):
+                self._adopt(job.result(), jobs[job])
+                if done % 100 == 0 or done == len(jobs):
+                    logger.info("opened %d of %d logs", done, len(jobs))
+        if epochs and all(epoch is not None for epoch in epochs):
+            self.previous_broker_epoch = min(epoch for epoch in epochs if epoch is not None)
+
+    def _adopt(self, log: Log, log_dir: LogDir) -> None:
+        other = self._logs.get(log.topic_partition)
+        if other is not None:
+            raise ConfigError(
+                f"{log.name} lies in two data folders, {other.path} and {log.path}; move one of them away"
+            )
+        log.advance_high_watermark(log_dir.high_watermarks().get(log.topic_partition, 0))
+        log.on_roll = self._on_roll
+        self._logs[log.topic_partition] = log
+
+    # --- logs --------------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition, if it is here."""
+        return self._logs.get(TopicPartition(topic, partition))
+
+    def logs(self) -> list[Log]:
+        """All logs."""
+        return list(self._logs.values())
+
+    def log_dir_of(self, log: Log) -> LogDir:
+        """The log dir a log lives in."""
+        parent = os.path.dirname(log.path)
+        return next(log_dir for log_dir in self.dirs if log_dir.path == parent)
+
+    def create(
+        self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, directory_id: bytes | None = None
+    ) -> Log:
+        """The log of a partition, made when there is none: in the given directory, or the one with the fewest logs.
+
+        INCONSISTENT_TOPIC_ID when a log of that name belongs to another topic id.
+        """
+        key = TopicPartition(topic, partition)
+        log = self._logs.get(key)
+        if log is None:
+            log_dir = self._place(directory_id)
+            path = os.path.join(log_dir.path, str(key))
+            try:
+                log = open_log(
+                    path, key, config, disk=self._disk, files=self._files, now_ms=self._clock.now_ms(), clean=True
+                )
+            except OSError as error:
+                raise StorageFailure(f"cannot create {path}: {error}") from error
+            log.on_roll = self._on_roll
+            self._logs[key] = log
+        elif log.config != config:
+            log.config = config
+        if topic_id != ZERO_UUID:
+            log.set_topic_id(topic_id)
+        return log
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Take a log away: out of sight at once, off the disk after file.delete.delay.ms."""
+        log = self._logs.pop(TopicPartition(topic, partition), None)
+        if log is None:
+            return
+        log.close(clean=False)
+        log_dir = self.log_dir_of(log)
+        # A folder name holds at most 255 characters; the topic's name gives way.
+        suffix = f"-{log.partition}.{uuid.uuid4().hex}-delete"
+        target = os.path.join(log_dir.path, log.topic[: 255 - len(suffix)] + suffix)
+        try:
+            self._disk.rename(log.path, target)
+            self._disk.sync_dir(log_dir.path)
+        except OSError as error:
+            raise StorageFailure(f"cannot delete {log.path}: {error}") from error
+        log.moved(target)
+        self._removals.append(_Removal(target, self._clock.monotonic_ms() + log.config.file_delete_delay_ms))
+
+    def strays(self, known: Mapping[TopicPartition, bytes]) -> list[Log]:
+        """Logs whose partitions the metadata does not know, or knows under another topic id."""
+        return [
+            log for key, log in self._logs.items() if key not in known or log.topic_id not in (known[key], ZERO_UUID)
+        ]
+
+    def describe_dirs(self) -> list[LogDirFacts]:
+        """Path and room of every log dir."""
+        return [log_dir.facts() for log_dir in self.dirs]
+
+    def _place(self, directory_id: bytes | None) -> LogDir:
+        if directory_id is not None:
+            for log_dir in self.dirs:
+                if self.directory_ids[log_dir.path] == directory_id:
+                    return log_dir
+            # Ids below 100 are Kafka's words for "anywhere", "lost", "moving".
+            if int.from_bytes(directory_id, "big") >= 100:
+                raise KlammError(ErrorCode.LOG_DIR_NOT_FOUND, "no log dir has the given directory id")
+        counts = dict.fromkeys((log_dir.path for log_dir in self.dirs), 0)
+        for log in self._logs.values():
+            counts[os.path.dirname(log.path)] += 1
+        return min(self.dirs, key=lambda log_dir: counts[log_dir.path])
+
+    # --- slow work ---------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int | None = None) -> None:
+        """Do what is due. `now_ms` is monotonic."""
+        now = self._clock.monotonic_ms() if now_ms is None else now_ms
+        self._collect_syncs()
+        self._removing = [job for job in self._removing if not job.done()]
+        due = [removal for removal in self._removals if removal.due_ms <= now]
+        if due:
+            self._removals = [removal for removal in self._removals if removal.due_ms > now]
+            self._removing += [self._threads.submit(shutil.rmtree, removal.path, True) for removal in due]
+        if now >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
+            self.checkpoint()
+        if now >= self._next_expiry_ms:
+            self._next_expiry_ms = now + self.config.producer_id_expiration_check_interval_ms
+            wall = self._clock.now_ms()
+            for log in self._logs.values():
+                log.producers.remove_expired(wall, self.config.producer_id_expiration_ms)
+
+    def checkpoint(self) -> None:
+        """Write recovery points, log starts and high watermarks of every log dir."""
+        by_dir: dict[str, list[Log]] = {log_dir.path: [] for log_dir in self.dirs}
+        for log in self._logs.values():
+            by_dir[os.path.dirname(log.path)].append(log)
+        for log_dir in self.dirs:
+            log_dir.checkpoint(by_dir[log_dir.path])
+
+    def _on_roll(self, log: Log, segment: Segment) -> None:
+        """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
+        up_to = log.segments.active.base_offset
+        file = segment.open_file()
+        paths = [log.snapshots.path(up_to)]
+
+        def sync() -> None:
+            self._disk.fsync(file.fd)
+            for path in paths:
+                try:
+                    fd = self._disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue
+                try:
+                    self._disk.fsync(fd)
+                finally:
+                    self._disk.close(fd)
+            self._disk.sync_dir(log.path)
+
+        self._syncs.append((self._threads.submit(sync), log, up_to))
+
+    def _collect_syncs(self) -> None:
+        waiting = []
+        blocked: set[TopicPartition] = set()
+        for job, log, up_to in self._syncs:
+            if not job.done() or log.topic_partition in blocked:
+                # Recovery points move in order: an earlier segment may still be on its way.
+                blocked.add(log.topic_partition)
+                waiting.append((job, log, up_to))
+                continue
+            error = job.exception()
+            if error is None:
+                log.recovery_point = max(log.recovery_point, min(up_to, log.log_end_offset))
+            elif log.topic_partition in self._logs:
+                log.fail()
+                failure = StorageFailure(f"cannot sync {log.name}: {error}")
+                logger.error("%s", failure)
+                if self.on_failure is not None:
+                    self.on_failure(log, failure)
+        self._syncs = waiting

@@ -1,0 +1,268 @@
+"""Opening a log: trust it after a clean stop, check it after any other.
+
+After a clean stop the last batch is found through the index and nothing is scanned. Otherwise every segment that may
+hold unsynced bytes (from the recovery point on) is read batch by batch: lengths and checksums must hold, indexes are
+rebuilt, leader epochs and producers follow. The first batch that does not hold ends the log: its bytes and everything
+after it are cut, as Kafka does; the log says what was cut and where.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+
+from klamm.model.errors import CorruptBatch
+from klamm.model.ids import ZERO_UUID, TopicPartition
+from klamm.records.batch import BatchView
+from klamm.storage.checkpoints import LEADER_EPOCH, PARTITION_METADATA, read_topic_id
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.log import Log
+from klamm.storage.producers import ProducerStates
+from klamm.storage.replay import rebuild_producers, replay_batch
+from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.segments import Segments
+from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.snapshots import Snapshots
+from klamm.storage.txn_index import AbortedTxn
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_OTHER_NAMES = {LEADER_EPOCH, PARTITION_METADATA, "quorum-state"}
+_OTHER_SUFFIXES = (".checkpoint",)
+_LEFTOVERS = (".deleted", ".cleaned", ".tmp")
+
+
+def open_log(
+    path: str,
+    partition: TopicPartition,
+    config: LogConfig,
+    *,
+    disk: Disk,
+    files: OpenFiles,
+    now_ms: int,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Log:
+    """Open the log in a folder, creating both when there is none.
+
+    `clean` says that whoever wrote it stopped properly. `progress(name, done, total)` is told of every segment checked.
+    """
+    disk.makedirs(path, exist_ok=True)
+    bases = _look_around(disk, path)
+    found = [Segment(disk, files, path, base, os.path.getsize(_log_path(path, base))) for base in bases]
+    epochs = LeaderEpochs(disk, path)
+    snapshots = Snapshots(disk, path)
+    producers = ProducerStates(str(partition))
+    checker = _Checker(disk, files, path, partition, config, epochs, snapshots, now_ms)
+
+    suspects = [] if clean else [s for s in found if _end(found, s) > recovery_point or s is found[-1]]
+    suspects += [s for s in found if s not in suspects and not _has_sane_index(disk, s)]
+    suspects.sort(key=lambda segment: segment.base_offset)
+    kept = checker.check_all(found, suspects, log_start_offset, progress)
+    if kept and not (clean and not suspects):
+        clean = False
+    try:
+        end_offset = kept[-1].next_offset() if kept else log_start_offset
+    except CorruptBatch as error:
+        logger.warning("%s was closed cleanly but its tail is damaged: %s", partition, error)
+        kept = checker.check_all(kept, kept[-1:], log_start_offset, progress)
+        end_offset = kept[-1].next_offset()
+        clean = False
+    if kept and end_offset < log_start_offset:
+        logger.warning(
+            "%s ends at %d, before its start %d: its segments are removed", partition, end_offset, log_start_offset
+        )
+        for segment in kept:
+            segment.remove_files()
+        kept, end_offset = [], log_start_offset
+        epochs.clear()
+    if not kept:
+        kept = [Segment(disk, files, path, log_start_offset)]
+        kept[0].activate(config, now_ms, create=True)
+    elif kept[-1].file is None:
+        kept[-1].activate(config, now_ms)
+    segments = Segments(disk, files, path, kept)
+    start_offset = max(log_start_offset, kept[0].base_offset)
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(start_offset)
+    snapshots.remove_strays(segments.bases)
+    snapshots.remove_outside(0, end_offset)
+    if not (clean and not snapshots.offsets()):
+        rebuild_producers(producers, snapshots, segments, start_offset, end_offset)
+    log = Log(
+        disk,
+        path,
+        partition,
+        config,
+        topic_id=read_topic_id(disk, path) or ZERO_UUID,
+        segments=segments,
+        producers=producers,
+        snapshots=snapshots,
+        leader_epochs=epochs,
+        log_start_offset=start_offset,
+        log_end_offset=end_offset,
+        recovery_point=end_offset if clean else min(recovery_point, end_offset),
+        now_ms=now_ms,
+    )
+    log.note_first_timestamp()
+    return log
+
+
+class _Checker:
+    """Reads suspect segments whole, rebuilds what belongs to them, and cuts where they stop making sense."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        path: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        epochs: LeaderEpochs,
+        snapshots: Snapshots,
+        now_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self._path = path
+        self._partition = partition
+        self._config = config
+        self._epochs = epochs
+        self._snapshots = snapshots
+        self._now_ms = now_ms
+
+    def check_all(
+        self,
+        found: list[Segment],
+        suspects: list[Segment],
+        log_start_offset: int,
+        progress: Callable[[str, int, int], None] | None,
+    ) -> list[Segment]:
+        """The segments that remain after checking the suspects in order."""
+        if not suspects:
+            return found
+        producers = ProducerStates(str(self._partition))
+        at = -1
+        kept = list(found)
+        for i, segment in enumerate(suspects):
+            if segment.base_offset != at:
+                before = [s for s in kept if s.base_offset < segment.base_offset]
+                producers.load([])
+                if before:
+                    earlier = Segments(self._disk, self._files, self._path, before)
+                    rebuild_producers(producers, self._snapshots, earlier, log_start_offset, segment.base_offset)
+            at, whole = self._check(segment, producers, last=segment is kept[-1])
+            if progress is not None:
+                progress(str(self._partition), i + 1, len(suspects))
+            if not whole:
+                later = [s for s in kept if s.base_offset > segment.base_offset]
+                for other in later:
+                    logger.warning("removing %s, which follows the damage", other.path(LOG_SUFFIX))
+                    other.remove_files()
+                kept = [s for s in kept if s not in later]
+                break
+            if segment is not kept[-1]:
+                self._snapshots.take(at, producers.entries.values())
+        self._epochs.flush()
+        return kept
+
+    def _check(self, segment: Segment, producers: ProducerStates, *, last: bool) -> tuple[int, bool]:
+        """Check one segment; the offset after its last good batch, and whether all its bytes were good."""
+        segment.activate(self._config, self._now_ms, rebuild=True)
+        assert segment.file is not None
+        assert segment.index is not None
+        assert segment.time_index is not None
+        aborted: list[AbortedTxn] = []
+        position, next_offset, why = 0, segment.base_offset, "the file ends inside a batch"
+        unindexed, interval = 0, self._config.index_interval_bytes
+        largest = (-1, segment.base_offset)
+        for at, data in segment.batches():
+            try:
+                batch = BatchView(data)
+                batch.check_crc()
+                if batch.base_offset < next_offset or not 0 <= batch.last_offset - segment.base_offset < 2**31:
+                    raise CorruptBatch(f"offset {batch.base_offset} does not follow {next_offset - 1}")
+                txn = replay_batch(producers, batch)
+            except CorruptBatch as error:
+                why = str(error)
+                break
+            if txn is not None:
+                aborted.append(txn)
+            if batch.max_timestamp > largest[0]:
+                largest = (batch.max_timestamp, batch.last_offset)
+            if unindexed > interval:
+                segment.index.append(batch.last_offset, at)
+                segment.time_index.maybe_append(*largest)
+                unindexed = 0
+            unindexed += batch.size
+            if batch.leader_epoch > self._epochs.latest:
+                self._epochs.remember(batch.leader_epoch, batch.base_offset)
+            position, next_offset = at + batch.size, batch.next_offset
+        whole = position == segment.size
+        if not whole:
+            logger.warning(
+                "%s: cutting %d bytes at position %d (offset %d): %s",
+                segment.path(LOG_SUFFIX),
+                segment.size - position,
+                position,
+                next_offset,
+                why,
+            )
+            segment.size = position
+            self._disk.ftruncate(segment.file.fd, position)
+        segment.max_timestamp = largest
+        segment.bytes_since_index = unindexed
+        segment.txn_index.reset(aborted)
+        if last or not whole:
+            segment.write_indexes()
+        else:
+            segment.deactivate()
+        return next_offset, whole
+
+
+def _look_around(disk: Disk, path: str) -> list[int]:
+    """The base offsets of the segments in a folder. Leftovers of interrupted work go, orphaned indexes too; what is
+    not ours stays and is named in the log.
+    """
+    names = set(disk.listdir(path))
+    bases = sorted(int(name[:-4]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
+    known = set(bases)
+    for name in sorted(names):
+        stem, suffix = os.path.splitext(name)
+        if name.endswith(_LEFTOVERS) and not name.endswith(".checkpoint.deleted"):
+            logger.info("removing %s, left over from an interrupted change", os.path.join(path, name))
+            disk.unlink(os.path.join(path, name))
+        elif suffix in _SEGMENT_SUFFIXES and stem.isdigit():
+            if suffix != SNAPSHOT_SUFFIX and int(stem) not in known:
+                logger.warning("removing %s, an index without its log", os.path.join(path, name))
+                disk.unlink(os.path.join(path, name))
+        elif name not in _OTHER_NAMES and suffix not in _OTHER_SUFFIXES:
+            logger.warning("leaving %s alone: it is no file of this log", os.path.join(path, name))
+    return bases
+
+
+def _has_sane_index(disk: Disk, segment: Segment) -> bool:
+    """Whether a segment's index files can be used: there, of whole entries, and within the log."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        if not os.path.exists(segment.path(suffix)):
+            logger.warning("%s is missing and will be rebuilt", segment.path(suffix))
+            return False
+    sane = segment.offset_index().sane(segment.size)
+    if not sane:
+        logger.warning("%s does not fit its log and will be rebuilt", segment.path(INDEX_SUFFIX))
+    segment.forget_open()
+    return sane
+
+
+def _end(found: list[Segment], segment: Segment) -> int:
+    """An offset at or beyond the end of a segment."""
+    i = found.index(segment)
+    return found[i + 1].base_offset if i + 1 < len(found) else 2**63
+
+
+def _log_path(path: str, base: int) -> str:
+    return os.path.join(path, f"{base:020d}{LOG_SUFFIX}")

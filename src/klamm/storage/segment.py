@@ -1,0 +1,281 @@
+"""One segment: a `.log` file of consecutive batches with its indexes beside it.
+
+The active segment is open for writing and keeps its indexes in memory. A closed one opens what it needs when it is read
+and lets it go again, so ten thousand segments cost no file descriptors.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from klamm.model.errors import CorruptBatch, StorageFailure
+from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, OpenFiles, SegmentFile, write_all
+from klamm.storage.index import OffsetIndex, map_file
+from klamm.storage.time_index import TimeIndex
+from klamm.storage.txn_index import TxnIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+NEVER = 2**63 - 1
+
+_HOP = struct.Struct(">qi11xi")
+"""Base offset, batch length, last offset delta: what it takes to go from batch to batch."""
+_HOP_CHUNK = 8192
+_SCAN_CHUNK = 1 << 20
+
+
+class Place(NamedTuple):
+    """A batch in a file."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+def offset_name(offset: int) -> str:
+    """Twenty digits: how Kafka names the files of a segment."""
+    return f"{offset:020d}"
+
+
+class Segment:
+    """A contiguous piece of a log. `size` is the number of valid bytes, which may be less than a preallocated file."""
+
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_max_timestamp",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "file",
+        "folder",
+        "index",
+        "roll_at_clock_ms",
+        "roll_at_timestamp",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(self, disk: Disk, files: OpenFiles, folder: str, base_offset: int, size: int = 0) -> None:
+        self._disk = disk
+        self._files = files
+        self.folder = folder
+        self.base_offset = base_offset
+        self.size = size
+        self.txn_index = TxnIndex(disk, self.path(TXN_INDEX_SUFFIX))
+        # Set while the segment is active, None once it is closed.
+        self.file: SegmentFile | None = None
+        self.index: OffsetIndex | None = None
+        self.time_index: TimeIndex | None = None
+        self._max_timestamp: tuple[int, int] | None = None
+        self.bytes_since_index = 0
+        self.created_ms = 0
+        self.roll_at_timestamp = NEVER
+        self.roll_at_clock_ms = NEVER
+
+    def path(self, suffix: str) -> str:
+        """One of the segment's files."""
+        return os.path.join(self.folder, offset_name(self.base_offset) + suffix)
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(LOG_SUFFIX)!r}, size={self.size})"
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    def activate(self, config: LogConfig, now_ms: int, *, create: bool = False, rebuild: bool = False) -> None:
+        """Open for appending. `rebuild` begins with empty indexes that a scan will fill."""
+        self.file = SegmentFile(self._disk, self.path(LOG_SUFFIX), writable=True, create=create)
+        if create and config.preallocate:
+            try:
+                self._disk.posix_fallocate(self.file.fd, 0, config.segment_bytes)
+            except OSError as error:
+                raise StorageFailure(f"cannot preallocate {self.file.path}: {error}") from error
+        index = bytearray() if create or rebuild else bytearray(self._read(INDEX_SUFFIX))
+        times = bytearray() if create or rebuild else bytearray(self._read(TIME_INDEX_SUFFIX))
+        self.index = OffsetIndex(self.base_offset, index)
+        self.time_index = TimeIndex(self.base_offset, times)
+        del index[self.index.size :], times[self.time_index.size :]
+        self._max_timestamp = self.time_index.last()
+        self.created_ms = now_ms
+        self.forget_open()
+
+    def deactivate(self) -> None:
+        """Write the indexes and let go of what only the active segment holds."""
+        assert self.index is not None
+        assert self.time_index is not None
+        assert self.file is not None
+        self.time_index.maybe_append(*self.max_timestamp)
+        self.write_indexes()
+        if self._disk.fstat(self.file.fd).st_size > self.size:
+            self._disk.ftruncate(self.file.fd, self.size)
+        self._files.get((self, LOG_SUFFIX), lambda: self.file)
+        self.file = None
+        self.index = None
+        self.time_index = None
+
+    def write_indexes(self) -> None:
+        """Bring the index files of the active segment up to date (not synced: a crash rebuilds them)."""
+        assert self.index is not None
+        assert self.time_index is not None
+        for index, suffix in ((self.index, INDEX_SUFFIX), (self.time_index, TIME_INDEX_SUFFIX)):
+            try:
+                fd = self._disk.open(self.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                try:
+                    write_all(self._disk, fd, memoryview(index.buffer)[index.flushed : index.size], index.flushed)
+                    self._disk.ftruncate(fd, index.size)
+                finally:
+                    self._disk.close(fd)
+            except OSError as error:
+                raise StorageFailure(f"cannot write {self.path(suffix)}: {error}") from error
+            index.flushed = index.size
+
+    def open_file(self) -> SegmentFile:
+        """The `.log` file, opened if need be."""
+        if self.file is not None:
+            return self.file
+        file: SegmentFile = self._files.get((self, LOG_SUFFIX), lambda: SegmentFile(self._disk, self.path(LOG_SUFFIX)))
+        return file
+
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, mapped if need be."""
+        if self.index is not None:
+            return self.index
+        index: OffsetIndex = self._files.get(
+            (self, INDEX_SUFFIX), lambda: OffsetIndex(self.base_offset, map_file(self._disk, self.path(INDEX_SUFFIX)))
+        )
+        return index
+
+    def times(self) -> TimeIndex:
+        """The time index, mapped if need be."""
+        if self.time_index is not None:
+            return self.time_index
+        index: TimeIndex = self._files.get(
+            (self, TIME_INDEX_SUFFIX),
+            lambda: TimeIndex(self.base_offset, map_file(self._disk, self.path(TIME_INDEX_SUFFIX))),
+        )
+        return index
+
+    def forget_open(self) -> None:
+        """Drop what the cache of open files holds of this segment."""
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._files.forget((self, suffix))
+
+    def moved(self, folder: str) -> None:
+        """The log's folder has a new name."""
+        self.folder = folder
+        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
+        self.forget_open()
+
+    def remove_files(self) -> None:
+        """Delete the segment; readers that still hold its file keep their bytes."""
+        self.forget_open()
+        self.file = None
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            self._disk.remove_if_exists(self.path(suffix))
+
+    # --- timestamps --------------------------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of the first batch that has it; (-1, base offset) when empty."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.times().last()
+        return self._max_timestamp
+
+    @max_timestamp.setter
+    def max_timestamp(self, value: tuple[int, int]) -> None:
+        self._max_timestamp = value
+
+    def note_first_timestamp(self, timestamp: int, config: LogConfig, jitter_ms: int) -> None:
+        """Set when the segment is due to roll: counted in record time, or by the clock when records carry none."""
+        due_ms = config.segment_ms - jitter_ms
+        if timestamp >= 0:
+            self.roll_at_timestamp, self.roll_at_clock_ms = timestamp + due_ms, NEVER
+        else:
+            self.roll_at_timestamp, self.roll_at_clock_ms = NEVER, self.created_ms + due_ms
+
+    # --- finding batches ---------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> Place | None:
+        """The first batch that ends at or after `offset`; None when the segment holds none."""
+        start = self.offset_index().lookup(offset)
+        for place in self.hops(start):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def cut(self, start: int, limit: int) -> Place | None:
+        """The batch that a reader coming from `start` may not have because it ends beyond `limit`."""
+        for place in self.hops(max(start, self.offset_index().floor_position(limit))):
+            if place.position + place.size > limit:
+                return place
+        return None
+
+    def hops(self, position: int) -> Iterator[Place]:
+        """The batches from a batch boundary on, by their lengths alone; CorruptBatch when that leads nowhere."""
+        file = self.open_file()
+        end = self.size
+        chunk, chunk_start = b"", position
+        while position < end:
+            at = position - chunk_start
+            if at + _HOP.size > len(chunk):
+                chunk, chunk_start, at = file.pread(min(_HOP_CHUNK, end - position), position), position, 0
+                if len(chunk) < _HOP.size:
+                    raise CorruptBatch(f"{file.path} is cut inside the batch at {position}")
+            base_offset, length, delta = _HOP.unpack_from(chunk, at)
+            size = length + LOG_OVERHEAD
+            if size < HEADER_SIZE or position + size > end or delta < 0:
+                raise CorruptBatch(f"{file.path} holds no batch at {position}")
+            yield Place(position, size, base_offset, base_offset + delta)
+            position += size
+
+    def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, memoryview]]:
+        """Whole batches from a batch boundary on, with their positions.
+
+        Ends quietly where a whole batch no longer fits; the caller compares the end with the size. A batch whose length
+        cannot be is treated the same: nothing after it can be found.
+        """
+        file = self.open_file()
+        end = self.size if end is None else end
+        chunk = memoryview(b"")
+        chunk_start = position
+        while position + HEADER_SIZE <= end:
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk = memoryview(file.pread(min(_SCAN_CHUNK, end - position), position))
+                chunk_start, at = position, 0
+                if len(chunk) < HEADER_SIZE:
+                    return
+            size = HEADER.unpack_from(chunk, at)[1] + LOG_OVERHEAD
+            if size < HEADER_SIZE or position + size > end:
+                return
+            if at + size > len(chunk):
+                chunk = memoryview(file.pread(max(min(_SCAN_CHUNK, end - position), size), position))
+                chunk_start, at = position, 0
+                if len(chunk) < size:
+                    return
+            yield position, chunk[at : at + size]
+            position += size
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, found from the last index entry; CorruptBatch when the tail is torn."""
+        index = self.offset_index()
+        last = self.base_offset - 1
+        for place in self.hops(index.entry(len(index) - 1)[1] if len(index) else 0):
+            last = place.last_offset
+        return last + 1
+
+    def _read(self, suffix: str) -> bytes:
+        try:
+            return self._disk.read_file(self.path(suffix))
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise StorageFailure(f"cannot read {self.path(suffix)}: {error}") from error

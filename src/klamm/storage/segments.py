@@ -1,0 +1,144 @@
+"""The segments of one log in order: which one holds an offset, where a read begins and ends, what goes when it is cut."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, FileSlice, OpenFiles
+from klamm.storage.segment import Segment
+from klamm.storage.txn_index import AbortedTxn
+
+_HINTS_MAX = 256
+
+
+class Segments:
+    """At least one segment, ordered by base offset; the last is active."""
+
+    def __init__(self, disk: Disk, files: OpenFiles, folder: str, segments: list[Segment]) -> None:
+        self._disk = disk
+        self._files = files
+        self.folder = folder
+        self._all = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._hints: dict[int, tuple[Segment, int]] = {}
+        """Next offset -> where it lies, for recent reads: a reader that goes on needs no search."""
+        self.active = segments[-1]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, i: int) -> Segment:
+        return self._all[i]
+
+    @property
+    def bases(self) -> list[int]:
+        """The base offsets, ascending."""
+        return list(self._bases)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all `.log` files."""
+        return sum(segment.size for segment in self._all)
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset`, and all after it."""
+        return self._all[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    def end_of(self, segment: Segment, log_end_offset: int) -> int:
+        """The offset after the last one a segment may hold."""
+        i = bisect_right(self._bases, segment.base_offset)
+        return self._bases[i] if i < len(self._bases) else log_end_offset
+
+    def add(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """Begin a new active segment."""
+        segment = Segment(self._disk, self._files, self.folder, base_offset)
+        segment.activate(config, now_ms, create=True)
+        self._all.append(segment)
+        self._bases.append(base_offset)
+        self.active = segment
+        return segment
+
+    def remove(self, segments: list[Segment]) -> None:
+        """Delete segments and their files."""
+        self._hints.clear()
+        for segment in segments:
+            i = self._bases.index(segment.base_offset)
+            del self._all[i], self._bases[i]
+            segment.remove_files()
+        if self._all:
+            self.active = self._all[-1]
+
+    def forget_hints(self) -> None:
+        """Positions remembered from reads no longer hold."""
+        self._hints.clear()
+
+    def moved(self, folder: str) -> None:
+        """The folder has a new name."""
+        self.folder = folder
+        for segment in self._all:
+            segment.moved(folder)
+
+    def read(
+        self, offset: int, max_bytes: int, upper_offset: int, log_end_offset: int, min_one: bool
+    ) -> FileSlice | None:
+        """Whole batches from the one that holds `offset` on, below `upper_offset`, out of one segment.
+
+        None when there is none, or when the first is larger than `max_bytes` and `min_one` is not asked for.
+        """
+        hint = self._hints.get(offset)
+        if hint is not None and (hint[1] < hint[0].size or hint[0] is self.active):
+            segment, start = hint
+        else:
+            found = self._find(offset, upper_offset)
+            if found is None:
+                return None
+            segment, start = found
+        segment_end = log_end_offset if segment is self.active else self.end_of(segment, log_end_offset)
+        if upper_offset >= segment_end:
+            end, next_offset = segment.size, segment_end
+        else:
+            place = segment.find(upper_offset)
+            if place is None:
+                end, next_offset = segment.size, segment_end
+            elif place.base_offset < upper_offset:
+                end, next_offset = place.position + place.size, place.last_offset + 1
+            else:
+                end, next_offset = place.position, place.base_offset
+        if end - start > max_bytes:
+            place = segment.cut(start, start + max_bytes)
+            if place is not None:
+                if place.position == start and min_one:
+                    end, next_offset = start + place.size, place.last_offset + 1
+                else:
+                    end, next_offset = place.position, place.base_offset
+        if end <= start:
+            return None
+        hints = self._hints
+        if len(hints) >= _HINTS_MAX:
+            hints.clear()
+        if end < segment.size or segment is self.active:
+            hints[next_offset] = (segment, end)
+        return FileSlice(segment.open_file(), start, end - start, next_offset)
+
+    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
+        """The aborted transactions that touch [start, end)."""
+        found: list[AbortedTxn] = []
+        for segment in self.from_offset(start):
+            more, complete = segment.txn_index.collect(start, end)
+            found += more
+            if complete:
+                break
+        return found
+
+    def _find(self, offset: int, upper_offset: int) -> tuple[Segment, int] | None:
+        """Where the batch that holds `offset` lies; compaction may have moved the answer to a later segment."""
+        for segment in self.from_offset(offset):
+            if segment.base_offset >= upper_offset:
+                return None
+            place = segment.find(offset)
+            if place is not None:
+                return (segment, place.position) if place.base_offset < upper_offset else None
+        return None

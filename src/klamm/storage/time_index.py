@@ -1,0 +1,79 @@
+"""The time index: from a timestamp to an offset before which nothing that late was written.
+
+    12 bytes per entry: timestamp i64 · relative offset i32
+
+An entry says: up to this offset, no batch has a larger timestamp. Timestamps and offsets only grow; the last entry of a
+closed segment holds its largest timestamp.
+"""
+
+import struct
+from bisect import bisect_right
+from mmap import mmap
+
+ENTRY = struct.Struct(">qi")
+ENTRY_SIZE = 12
+_UNPACK = ENTRY.unpack_from
+_TIMESTAMP = struct.Struct(">q").unpack_from
+
+
+class TimeIndex:
+    """Sorted (timestamp, offset) entries over a buffer; appendable when the buffer is a bytearray."""
+
+    __slots__ = ("base_offset", "buffer", "flushed", "last_timestamp", "size")
+
+    def __init__(self, base_offset: int, buffer: "bytearray | mmap | bytes" = b"") -> None:
+        self.base_offset = base_offset
+        self.buffer = buffer
+        self.size = _used(buffer)
+        self.flushed = 0
+        self.last_timestamp = self.last()[0]
+
+    def __len__(self) -> int:
+        return self.size // ENTRY_SIZE
+
+    def entry(self, i: int) -> tuple[int, int]:
+        """Entry `i` as (timestamp, offset)."""
+        timestamp, relative = _UNPACK(self.buffer, i * ENTRY_SIZE)
+        return timestamp, self.base_offset + relative
+
+    def last(self) -> tuple[int, int]:
+        """The largest timestamp seen and the last offset of its batch; (-1, base offset) when there is none."""
+        return self.entry(self.size // ENTRY_SIZE - 1) if self.size else (-1, self.base_offset)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Note a new largest timestamp; an older or equal one changes nothing."""
+        if timestamp > self.last_timestamp:
+            self.buffer += ENTRY.pack(timestamp, offset - self.base_offset)  # type: ignore[operator]
+            self.size += ENTRY_SIZE
+            self.last_timestamp = timestamp
+
+    def lookup(self, timestamp: int) -> int:
+        """The offset of the last entry at or before `timestamp`: start looking there. The base offset when none."""
+        buffer = self.buffer
+        found = bisect_right(range(self.size // ENTRY_SIZE), timestamp, key=lambda i: _TIMESTAMP(buffer, i * 12)[0])
+        return self.entry(found - 1)[1] if found else self.base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at or after `offset`."""
+        count = self.size // ENTRY_SIZE
+        while count and self.entry(count - 1)[1] >= offset:
+            count -= 1
+        self.size = count * ENTRY_SIZE
+        del self.buffer[self.size :]  # type: ignore[union-attr]
+        self.flushed = min(self.flushed, self.size)
+        self.last_timestamp = self.last()[0]
+
+
+def _used(buffer: "bytearray | mmap | bytes") -> int:
+    """How many bytes hold entries; the zero tail of a preallocated file is none."""
+    count = len(buffer) // ENTRY_SIZE
+    if not count or _UNPACK(buffer, (count - 1) * ENTRY_SIZE) != (0, 0):
+        return count * ENTRY_SIZE
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if _UNPACK(buffer, middle * ENTRY_SIZE) == (0, 0):
+            high = middle
+        else:
+            low = middle + 1
+    return low * ENTRY_SIZE

@@ -1,0 +1,88 @@
+"""The transaction index: which offsets of a segment belong to aborted transactions.
+
+    34 bytes per entry: version i16 = 0 · producer id i64 · first offset i64 · last offset i64 · last stable offset i64
+
+The file exists only once a transaction was aborted in the segment. Entries are written as they happen: aborts are rare.
+"""
+
+import os
+import struct
+from typing import NamedTuple
+
+from klamm.model.errors import StorageFailure
+from klamm.storage.disk import Disk, write_all
+
+ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = 34
+
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction: its producer, the offsets it spans (marker included), and the LSO once it ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TxnIndex:
+    """The aborted transactions whose markers lie in one segment, in the order of their markers."""
+
+    __slots__ = ("_disk", "_entries", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._entries: list[AbortedTxn] | None = None
+
+    def entries(self) -> list[AbortedTxn]:
+        """All entries; read from the file once."""
+        if self._entries is None:
+            try:
+                data = self._disk.read_file(self.path)
+            except FileNotFoundError:
+                data = b""
+            whole = len(data) - len(data) % ENTRY_SIZE
+            self._entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+        return self._entries
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Write one more entry."""
+        entries = self.entries()
+        self._write(ENTRY.pack(0, *txn), len(entries) * ENTRY_SIZE)
+        entries.append(txn)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries whose markers lie at or after `offset`."""
+        entries = self.entries()
+        kept = [txn for txn in entries if txn.last_offset < offset]
+        if len(kept) != len(entries):
+            self.reset(kept)
+
+    def reset(self, entries: "list[AbortedTxn] | None" = None) -> None:
+        """Begin anew with the given entries; none removes the file."""
+        self._entries = entries or []
+        if self._entries:
+            self._disk.write_file(self.path, b"".join(ENTRY.pack(0, *txn) for txn in self._entries))
+        else:
+            self._disk.remove_if_exists(self.path)
+
+    def collect(self, start: int, end: int) -> tuple[list[AbortedTxn], bool]:
+        """The aborted transactions that touch [start, end), and whether later segments can hold no more of them."""
+        found = []
+        for txn in self.entries():
+            if txn.last_offset >= start and txn.first_offset < end:
+                found.append(txn)
+            if txn.last_stable_offset >= end:
+                return found, True
+        return found, False
+
+    def _write(self, data: bytes, position: int) -> None:
+        try:
+            fd = self._disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                write_all(self._disk, fd, data, position)
+            finally:
+                self._disk.close(fd)
+        except OSError as error:
+            raise StorageFailure(f"cannot write {self.path}: {error}") from error
