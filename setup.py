@@ -1,4 +1,7 @@
-"""Builds the compiled record kernels; without a C compiler the install goes on and they run interpreted."""
+"""Builds the compiled record kernels; without a C compiler the install goes on and they run interpreted.
+
+Everything else about the package is in pyproject.toml.
+"""
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -24,13 +27,22 @@ class OptionalBuild(build_ext):
 
 def extensions() -> list[Extension]:
     try:
-        from Cython.Build import cythonize
+        from Cython.Build import cythonize  # noqa: PLC0415 - without Cython the kernels stay Python
     except ImportError:
+        print("klamm: Cython is not installed; the kernels run interpreted, correct but slower")  # noqa: T201
         return []
-    sources = [
-        Extension(name, [f"src/{name.replace('.', '/')}.py"], optional=True, extra_compile_args=["-O3"])
-        for name in KERNELS
-    ]
+    sources = []
+    for name in KERNELS:
+        path = f"src/{name.replace('.', '/')}"
+        sources.append(
+            Extension(
+                name,
+                [f"{path}.py"],
+                depends=[f"{path}.pxd"],
+                optional=True,
+                extra_compile_args=["-O3", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"],
+            )
+        )
     modules: list[Extension] = cythonize(sources, language_level=3, build_dir="build")
     return modules
 

@@ -93,6 +93,22 @@ class BatchView:
         "record_count",
         "size",
     )
+    base_offset: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    buffer: Buffer
+    position: int
+    size: int
+    """Bytes of the whole batch."""
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
         try:

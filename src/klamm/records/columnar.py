@@ -15,13 +15,13 @@ from klamm.records.batch import BatchView, Buffer, iter_batches
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 _INT32_MAX = 0x7FFFFFFF
 
 
 class BinaryColumn:
-    """A nullable column of byte strings: `validity` bits (lowest first), int32 `offsets` (one more than rows), `data`."""
+    """A nullable column of byte strings: validity bits (lowest first), int32 offsets (one more than rows), data."""
 
     __slots__ = ("data", "offsets", "validity")
 

@@ -25,7 +25,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_RATIO_MAX = 22
-"""A three-byte copy yields at most 64 bytes, so no honest snappy block unpacks to more than this many times its size."""
+"""A copy of three bytes yields at most 64, so no honest block unpacks to more than this many times its size."""
 
 _LZ4_KAFKA_DEFAULT_LEVEL = 9
 _INT32 = struct.Struct(">i")
@@ -149,7 +149,7 @@ def _unsnappy_block(block: memoryview, room: int, limit: int) -> bytes:
 
 
 def _lz4(data: Buffer, level: int | None) -> bytes:
-    import lz4.frame  # noqa: PLC0415
+    import lz4.frame  # type: ignore[import-untyped] # noqa: PLC0415
 
     # Kafka's level 9, its default, means the fast compressor; its readers refuse linked blocks.
     fast = level is None or level == _LZ4_KAFKA_DEFAULT_LEVEL

@@ -1,9 +1,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# ruff: noqa: F821, PLR0917, SIM108, SIM113 - names of kernels.pxd; C functions take what they need; typed C loops
 """Everything done once per record, kept apart because it is compiled.
 
 The install compiles this file with Cython; the same file runs as plain Python where it was not. Both forms give equal
 results, and both treat the bytes as hostile: a length is compared with the bytes that are left before anything is read
-or allocated, and whatever does not add up is CorruptBatch.
+or allocated, and whatever does not add up is CorruptBatch. It is one file, long as it is, because the parser is
+inlined into each loop only within one translation unit. Types for checkers are in kernels.pyi.
 
 A record is: varint size, then attributes i8 · varlong timestamp delta · varint offset delta · varint key length, key ·
 varint value length, value · varint header count, and per header varint key length, key · varint value length, value.

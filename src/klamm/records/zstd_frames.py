@@ -48,7 +48,7 @@ def walk(data: memoryview) -> Iterator[Frame]:
 
 
 def _frame(data: memoryview, start: int) -> Frame:
-    if data[start : start + 4] != _MAGIC:
+    if bytes(data[start : start + 4]) != _MAGIC:
         raise CorruptBatch("zstd: no frame begins where one should")
     descriptor = data[start + 4]
     single_segment = descriptor >> 5 & 1
@@ -76,7 +76,7 @@ def _frame(data: memoryview, start: int) -> Frame:
 
 
 def _is_skippable(data: memoryview, position: int) -> bool:
-    return data[position] & 0xF0 == 0x50 and data[position + 1 : position + 4] == b"\x2a\x4d\x18"
+    return data[position] & 0xF0 == 0x50 and bytes(data[position + 1 : position + 4]) == b"\x2a\x4d\x18"
 
 
 def _take(data: memoryview, position: int, size: int) -> memoryview:

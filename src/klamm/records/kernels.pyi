@@ -1,0 +1,29 @@
+from typing import Any
+
+COMPILED: bool
+
+def encode_records(
+    records: list[Any], base_timestamp: int, prefix: int = 0, offset_deltas: list[int] | None = None
+) -> tuple[bytearray, int]: ...
+def decode_records(
+    data: bytes | bytearray | memoryview,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None = None,
+    kind: type | None = None,
+) -> list[Any]: ...
+def walk_records(data: bytes | bytearray | memoryview, count: int) -> tuple[list[int], bool, int, int, int, int]: ...
+def measure_records(data: bytes | bytearray | memoryview, count: int) -> tuple[int, int, int, int, int]: ...
+def fill_columns(
+    data: bytes | bytearray | memoryview,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None,
+    first_row: int,
+    first_header: int,
+    rows: int,
+    headers: int,
+    columns: tuple[bytearray, ...],
+) -> int: ...
