@@ -1,7 +1,7 @@
 """Every message in every version agrees with kio, byte for byte, in both directions."""
 
 import dataclasses
-import datetime
+import datetime as dt
 import io
 import uuid
 
@@ -14,15 +14,15 @@ from klamm.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from klamm.protocol.messages.default_principal import DefaultPrincipalData
 from klamm.protocol.schema import declaration
 
-EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
-MILLISECOND = datetime.timedelta(milliseconds=1)
+EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 def plain(value, ours):
     """A value of kio's as Klamm holds it."""
-    if isinstance(value, datetime.timedelta):
+    if isinstance(value, dt.timedelta):
         return round(value / MILLISECOND)
-    if isinstance(value, datetime.datetime):
+    if isinstance(value, dt.datetime):
         return round((value - EPOCH) / MILLISECOND)
     if isinstance(value, uuid.UUID):
         return value.bytes
