@@ -1,1 +1,21 @@
-"""."""
+"""Deciding what the cluster should be: topics, partitions, leaders, brokers, configs, feature levels, producer ids.
+
+Pure: a decision looks at the metadata image and returns records; replaying them is what changes state. How records
+become durable is `klamm.raft`'s concern, what they mean is `klamm.metadata`'s, who asks is the server's.
+"""
+
+from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
+from klamm.controller.controller import Controller
+from klamm.controller.validation import CatalogValidator, ConfigSource, ConfigValidator, EffectiveConfig
+
+__all__ = [
+    "CatalogValidator",
+    "ConfigSource",
+    "ConfigValidator",
+    "Context",
+    "Controller",
+    "ControllerConfig",
+    "Decision",
+    "EffectiveConfig",
+    "RandomSource",
+]

@@ -1,0 +1,198 @@
+r"""Brokers coming, living and going: registration, heartbeats, fencing, controlled shutdown.
+
+registered, fenced  --caught up-->  active  --asks to stop-->  controlled shutdown  --others know-->  fenced
+                                      \--silent for a session, or asks for it--> fenced
+"""
+
+from collections.abc import Sequence
+
+from klamm.controller.context import METADATA_VERSION, Context, Decision
+from klamm.controller.heartbeats import Heartbeats
+from klamm.controller.partitions import in_sync_partitions, leads_any, with_broker, without_broker
+from klamm.metadata.image import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR, BrokerImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages import broker_heartbeat as bh
+from klamm.protocol.messages import broker_registration as br
+from klamm.protocol.messages import metadata_records as r
+from klamm.protocol.messages import unregister_broker as ub
+
+FENCE, UNFENCE, IN_CONTROLLED_SHUTDOWN = 1, -1, 1
+
+
+def register_broker(
+    context: Context, heartbeats: Heartbeats, request: br.BrokerRegistrationRequest, *, next_offset: int, now_ms: int
+) -> Decision[br.BrokerRegistrationResponse]:
+    """Let a broker process in, under the offset of its registration as epoch; it starts fenced.
+
+    A new process with the id of a live one is refused. What the old process was in sync with is taken from it first:
+    after a clean stop it stays eligible to lead, after a crash it may have lost what it acknowledged.
+    """
+    existing = context.image.cluster.get(request.broker_id)
+    try:
+        _check_registration(context, heartbeats, request, existing, now_ms)
+    except KlammError as error:
+        return Decision((), br.BrokerRegistrationResponse(error_code=error.code))
+    record = r.RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=next_offset,
+        end_points=[
+            r.BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for each in request.listeners
+        ],
+        features=[
+            r.BrokerFeature(
+                name=each.name,
+                min_supported_version=each.min_supported_version,
+                max_supported_version=each.max_supported_version,
+            )
+            for each in request.features
+        ],
+        rack=request.rack,
+        log_dirs=list(request.log_dirs),
+    )
+    records: list[r.MetadataRecord] = []
+    if existing is not None and existing.incarnation_id == request.incarnation_id:
+        record.broker_epoch = existing.epoch
+        record.fenced = existing.fenced
+        record.in_controlled_shutdown = existing.in_controlled_shutdown
+    elif existing is not None:
+        unclean = context.elr_enabled and request.previous_broker_epoch != existing.epoch
+        affected = in_sync_partitions(context, request.broker_id, eligible=unclean)
+        records += without_broker(context, request.broker_id, affected, unclean=unclean)
+    records.append(record)
+    return Decision(tuple(records), br.BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+
+
+def _check_registration(
+    context: Context,
+    heartbeats: Heartbeats,
+    request: br.BrokerRegistrationRequest,
+    existing: BrokerImage | None,
+    now_ms: int,
+) -> None:
+    if request.cluster_id != context.config.cluster_id:
+        raise KlammError(ErrorCode.INCONSISTENT_CLUSTER_ID)
+    if (
+        existing is not None
+        and existing.incarnation_id != request.incarnation_id
+        and not existing.in_controlled_shutdown
+        and heartbeats.has_session(request.broker_id, now_ms)
+    ):
+        raise KlammError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+    if request.is_migrating_zk_broker:
+        raise KlammError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+    _check_directories(context, request)
+    supported = {each.name: each for each in request.features}
+    for name, level in context.image.features.items():
+        span = supported.get(name)
+        if span is None and name == METADATA_VERSION:
+            raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
+        low, high = (span.min_supported_version, span.max_supported_version) if span is not None else (0, 0)
+        if not low <= level <= high:
+            raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _check_directories(context: Context, request: br.BrokerRegistrationRequest) -> None:
+    directories = set(request.log_dirs)
+    if not directories or len(directories) != len(request.log_dirs):
+        raise KlammError(ErrorCode.INVALID_REGISTRATION)
+    if directories & {UNASSIGNED_DIR, LOST_DIR, MIGRATING_DIR}:
+        raise KlammError(ErrorCode.INVALID_REGISTRATION)
+    for other in context.image.cluster.brokers.values():
+        if other.id != request.broker_id and directories & set(other.directories):
+            raise KlammError(ErrorCode.INVALID_REGISTRATION)
+
+
+def broker_heartbeat(
+    context: Context, heartbeats: Heartbeats, request: bh.BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
+) -> Decision[bh.BrokerHeartbeatResponse]:
+    """Keep a broker's session, and move it along: unfence it when it has caught up, let it go when it may."""
+    broker = context.image.cluster.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        return Decision((), bh.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    heartbeats.touch(broker.id, broker.epoch, now_ms, request.current_metadata_offset)
+    caught_up = request.current_metadata_offset >= broker.epoch
+    response = bh.BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=broker.fenced)
+    records: list[r.MetadataRecord] = []
+    if broker.fenced:
+        if request.want_shut_down:
+            response.should_shut_down = True
+        elif caught_up and not request.want_fence:
+            records += _unfence(context, broker)
+            response.is_fenced = False
+    elif request.want_fence or (request.want_shut_down and _can_stop(context, heartbeats, broker)):
+        records += fence_records(context, broker)
+        response.is_fenced = True
+        response.should_shut_down = request.want_shut_down
+    elif request.want_shut_down and not broker.in_controlled_shutdown:
+        records.append(_change(broker, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN))
+        records += without_broker(context, broker.id, in_sync_partitions(context, broker.id))
+        heartbeats.begin_shutdown(broker.id, next_offset + len(records) - 1)
+    records += _directory_changes(context, broker, request)
+    return Decision(tuple(records), response)
+
+
+def _can_stop(context: Context, heartbeats: Heartbeats, broker: BrokerImage) -> bool:
+    if not broker.in_controlled_shutdown:
+        return not leads_any(context, broker.id)
+    return not leads_any(context, broker.id) and heartbeats.may_stop(context.image, broker.id)
+
+
+def _unfence(context: Context, broker: BrokerImage) -> list[r.MetadataRecord]:
+    return [_change(broker, fenced=UNFENCE), *with_broker(context, broker.id)]
+
+
+def fence_records(context: Context, broker: BrokerImage) -> list[r.MetadataRecord]:
+    """Take a broker out of service: out of every ISR, out of leadership, fenced."""
+    changes = without_broker(context, broker.id, in_sync_partitions(context, broker.id))
+    return [*changes, _change(broker, fenced=FENCE)]
+
+
+def _directory_changes(
+    context: Context, broker: BrokerImage, request: bh.BrokerHeartbeatRequest
+) -> list[r.MetadataRecord]:
+    """What failed and cordoned directories mean: replicas on a failed one leave their ISRs."""
+    offline = [directory for directory in broker.directories if directory in request.offline_log_dirs]
+    cordoned = request.cordoned_log_dirs
+    if not offline:
+        if cordoned is None or tuple(cordoned) == (broker.cordoned_directories or ()):
+            return []
+        return [_change(broker, cordoned=cordoned)]
+    affected = [
+        (topic, index, partition)
+        for topic, index, partition in in_sync_partitions(context, broker.id)
+        if partition.directory(broker.id) in offline
+    ]
+    online = [directory for directory in broker.directories if directory not in offline]
+    return [*without_broker(context, broker.id, affected), _change(broker, log_dirs=online, cordoned=cordoned)]
+
+
+def _change(
+    broker: BrokerImage,
+    fenced: int = 0,
+    in_controlled_shutdown: int = 0,
+    log_dirs: Sequence[bytes] = (),
+    cordoned: Sequence[bytes] | None = None,
+) -> r.BrokerRegistrationChangeRecord:
+    return r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+        log_dirs=list(log_dirs),
+        cordoned_log_dirs=None if cordoned is None else list(cordoned),
+    )
+
+
+def unregister_broker(context: Context, request: ub.UnregisterBrokerRequest) -> Decision[ub.UnregisterBrokerResponse]:
+    """Forget a broker; partitions it was in sync with go on without it."""
+    broker = context.image.cluster.get(request.broker_id)
+    if broker is None:
+        message = f"Broker ID {request.broker_id} is not currently registered"
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        return Decision((), ub.UnregisterBrokerResponse(error_code=code, error_message=message))
+    affected = in_sync_partitions(context, broker.id, eligible=True)
+    changes = without_broker(context, broker.id, affected, unclean=True)
+    record = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    return Decision((*changes, record), ub.UnregisterBrokerResponse(error_message=None))

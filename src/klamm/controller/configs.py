@@ -1,0 +1,207 @@
+"""Changing configs of topics, brokers, groups and client metrics."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+from klamm.controller.context import Context, Decision, refuse
+from klamm.metadata.image import ConfigResource, ResourceType
+from klamm.model.errors import ConfigError, ErrorCode, KlammError
+from klamm.protocol.messages import alter_configs as ac
+from klamm.protocol.messages import incremental_alter_configs as iac
+from klamm.protocol.messages.metadata_records import ConfigRecord, MetadataRecord
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does to one config."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def topic_creation_records(
+    context: Context, topic: str, configs: Mapping[str, str | None]
+) -> tuple[list[ConfigRecord], dict[str, str]]:
+    """The config records of a topic that is about to exist, and the configs they set."""
+    own = {name: value for name, value in configs.items() if value is not None}
+    if len(own) != len(configs):
+        missing = ",".join(name for name, value in configs.items() if value is None)
+        raise KlammError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {missing}")
+    try:
+        context.validator.validate_topic(own, context.broker_layers())
+    except ConfigError as error:
+        raise KlammError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return [_record(ConfigResource(ResourceType.TOPIC, topic), name, value) for name, value in own.items()], own
+
+
+def incremental_alter_configs(
+    context: Context, request: iac.IncrementalAlterConfigsRequest
+) -> Decision[iac.IncrementalAlterConfigsResponse]:
+    """Change single configs; all changes to one resource count together or not at all."""
+    response = iac.IncrementalAlterConfigsResponse()
+
+    def change(asked: iac.AlterConfigsResource) -> list[ConfigRecord]:
+        _check_names(config.name for config in asked.configs)
+        resource = ConfigResource(asked.resource_type, asked.resource_name)
+        current = context.image.configs.get(resource, {})
+        changed = {config.name: _changed_value(context, resource, config, current) for config in asked.configs}
+        return _alter(context, resource, changed)
+
+    records, results = _each_resource(request.resources, change)
+    for asked, code, message in results:
+        response.responses.append(
+            iac.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return Decision(() if request.validate_only else tuple(records), response)
+
+
+def alter_configs(context: Context, request: ac.AlterConfigsRequest) -> Decision[ac.AlterConfigsResponse]:
+    """Replace all configs of a resource: what is not named goes back to its default."""
+    response = ac.AlterConfigsResponse()
+
+    def change(asked: ac.AlterConfigsResource) -> list[ConfigRecord]:
+        _check_names(config.name for config in asked.configs)
+        nulls = [config.name for config in asked.configs if config.value is None]
+        if nulls:
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        resource = ConfigResource(asked.resource_type, asked.resource_name)
+        changed: dict[str, str | None] = dict.fromkeys(context.image.configs.get(resource, {}))
+        changed.update({config.name: config.value for config in asked.configs})
+        return _alter(context, resource, changed)
+
+    records, results = _each_resource(request.resources, change)
+    for asked, code, message in results:
+        response.responses.append(
+            ac.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return Decision(() if request.validate_only else tuple(records), response)
+
+
+class _Resource(Protocol):
+    """What both requests call a resource."""
+
+    resource_type: int
+    resource_name: str
+
+
+A = TypeVar("A", bound=_Resource)
+
+
+def _each_resource(
+    resources: Sequence[A], change: Callable[[A], list[ConfigRecord]]
+) -> tuple[list[MetadataRecord], list[tuple[A, ErrorCode, str | None]]]:
+    """Change resource by resource; a refused one changes nothing and does not hold up the others."""
+    times = Counter((asked.resource_type, asked.resource_name) for asked in resources)
+    records: list[MetadataRecord] = []
+    results: dict[tuple[int, str], tuple[A, ErrorCode, str | None]] = {}
+    for asked in resources:
+        key = (asked.resource_type, asked.resource_name)
+        try:
+            if times[key] > 1:
+                refuse(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records += change(asked)
+        except KlammError as error:
+            results[key] = (asked, error.code, str(error))
+        else:
+            results[key] = (asked, ErrorCode.NONE, None)
+    return records, list(results.values())
+
+
+def _check_names(names: Iterable[str]) -> None:
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {','.join(repeated)}")
+
+
+def _changed_value(
+    context: Context, resource: ConfigResource, config: iac.AlterableConfig, current: Mapping[str, str]
+) -> str | None:
+    """The value one operation leads to; None removes the config."""
+    name = config.name
+    if config.config_operation == ConfigOperation.DELETE:
+        return None
+    if config.value is None:
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+    if config.config_operation == ConfigOperation.SET:
+        return config.value
+    if config.config_operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {config.config_operation} for {name}")
+    operation = ConfigOperation(config.config_operation)
+    of_topic = resource.type == ResourceType.TOPIC
+    if not context.validator.is_list(name, of_topic=of_topic):
+        message = f"Can't {operation.name} to key {name} because its type is not LIST."
+        raise KlammError(ErrorCode.INVALID_CONFIG, message)
+    value = current.get(name)
+    if value is None:
+        if of_topic:
+            value = context.validator.inherited(context.broker_layers(), name)[0]
+        else:
+            value = context.validator.default_of_broker(name)
+    parts = [part for part in (value or "").split(",") if part]
+    given = config.value.split(",")
+    if operation is ConfigOperation.APPEND:
+        parts += [part for part in dict.fromkeys(given) if part not in parts]
+    else:
+        parts = [part for part in parts if part not in given]
+    return ",".join(parts)
+
+
+def _alter(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> list[ConfigRecord]:
+    """Records for configs that change, once the resource as a whole has been found valid."""
+    current = context.image.configs.get(resource, {})
+    merged = {name: value for name, value in {**current, **changed}.items() if value is not None}
+    _check_resource(context, resource, merged, changed)
+    # A broker hears of a config set to what it already is: files it names may have changed.
+    always = resource.type == ResourceType.BROKER
+    return [_record(resource, name, value) for name, value in changed.items() if always or current.get(name) != value]
+
+
+def _check_resource(
+    context: Context, resource: ConfigResource, merged: Mapping[str, str], changed: Mapping[str, str | None]
+) -> None:
+    if resource.type == ResourceType.TOPIC:
+        try:
+            context.validator.validate_topic(merged, context.broker_layers())
+        except ConfigError as error:
+            raise KlammError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if resource.name not in context.image.topics.by_name:
+            message = f"The topic '{resource.name}' does not exist."
+            raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    elif resource.type == ResourceType.BROKER:
+        _check_broker(context, resource.name)
+        try:
+            given = {name: value for name, value in changed.items() if value is not None}
+            context.validator.validate_broker(given, all_brokers=not resource.name)
+        except ConfigError as error:
+            raise KlammError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    elif resource.type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        if not resource.name:
+            raise KlammError(ErrorCode.INVALID_REQUEST, "The default of all groups or client metrics cannot be set.")
+    else:
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.type}")
+
+
+def _check_broker(context: Context, name: str) -> None:
+    if not name:
+        return
+    if not name.isascii() or not name.isdigit():
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"{name!r} is not a broker id")
+    if int(name) not in context.image.cluster.brokers:
+        raise KlammError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
+
+
+def _record(resource: ConfigResource, name: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)

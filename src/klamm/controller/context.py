@@ -1,0 +1,88 @@
+"""What a decision may look at, and what it returns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+from klamm.controller.validation import ConfigValidator
+from klamm.metadata.image import FeatureRange, MetadataImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.metadata_records import MetadataRecord
+
+R = TypeVar("R")
+
+METADATA_VERSION = "metadata.version"
+ELR_VERSION = "eligible.leader.replicas.version"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R]):
+    """What should become durable, all of it or nothing, and what to answer once it is."""
+
+    records: tuple[MetadataRecord, ...]
+    response: R
+
+
+def refuse(code: ErrorCode, message: str = "") -> NoReturn:
+    """Say no to one part of a request; the others go on."""
+    raise KlammError(code, message)
+
+
+class RandomSource(Protocol):
+    """Chance as an argument; `random.Random(seed)` is one."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 up to, not including, `stop`."""
+
+    def randbytes(self, n: int, /) -> bytes:
+        """`n` bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """The settings the controller decides by; names are Kafka's."""
+
+    node_id: int
+    cluster_id: str
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    broker_session_timeout_ms: int = 9_000
+    max_partitions_per_request: int = 10_000
+    finalized_features: Mapping[str, int] = field(default_factory=lambda: {METADATA_VERSION: 30, ELR_VERSION: 1})
+    """The levels a fresh cluster starts with: only what this build serves whole."""
+    supported_features: Mapping[str, FeatureRange] = field(
+        default_factory=lambda: {METADATA_VERSION: FeatureRange(30, 30), ELR_VERSION: FeatureRange(0, 1)}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The state and the helpers of one decision; nothing in it changes while it is made."""
+
+    image: MetadataImage
+    config: ControllerConfig
+    validator: ConfigValidator
+    random: RandomSource
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether replicas that left the ISR below its minimum may still be elected (KIP-966)."""
+        return self.image.features.get(ELR_VERSION, 0) >= 1
+
+    def topic_value(self, topic: str, name: str) -> str | None:
+        """The value of a topic config in force: the topic's own, or what the brokers' settings imply."""
+        found = self.image.topic_configs(topic).get(name)
+        return found if found is not None else self.validator.inherited(self.broker_layers(), name)[0]
+
+    def broker_layers(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Dynamic broker configs that topics inherit: those of this node, then those of all brokers."""
+        return self.image.broker_configs(self.config.node_id), self.image.broker_configs(None)
+
+    def min_insync_replicas(self, topic: str, replicas: int) -> int:
+        """How many replicas must be in sync for a write to be safe; never more than there are."""
+        return min(int(self.topic_value(topic, "min.insync.replicas") or 1), replicas)
+
+    def unclean_election_allowed(self, topic: str) -> bool:
+        """Whether the topic prefers an old leader to none."""
+        return self.topic_value(topic, "unclean.leader.election.enable") == "true"

@@ -1,0 +1,152 @@
+"""The active controller: every admin request goes through it, and only what it decided gets into the metadata log.
+
+Decide methods look at the image and return a Decision; they change nothing. `replay` alone moves the image, by the
+same code every node uses. The caller appends a decision's records as one batch and replays them at once, so that the
+next decision sees them; the answer waits until they are committed. When leadership is lost, whatever was replayed but
+not committed is dropped by taking over again from the committed image.
+"""
+
+from collections.abc import Iterable
+
+from klamm.controller import brokers, configs, features, partitions, producer_ids, topics
+from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
+from klamm.controller.heartbeats import Heartbeats
+from klamm.controller.validation import ConfigValidator
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
+from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from klamm.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from klamm.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from klamm.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from klamm.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from klamm.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from klamm.protocol.messages.metadata_records import MetadataRecord
+from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from klamm.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+
+class Controller:
+    """Decides about the cluster; pure: time, offsets and chance are arguments."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        validator: ConfigValidator,
+        random: RandomSource,
+        image: MetadataImage = EMPTY_IMAGE,
+    ) -> None:
+        self.config = config
+        self.image = image
+        """The state decisions are made on: everything replayed, committed or not yet."""
+        self._validator = validator
+        self._random = random
+        self._heartbeats = Heartbeats(config.broker_session_timeout_ms)
+
+    def take_over(self, image: MetadataImage, now_ms: int) -> Decision[None]:
+        """Become active on the committed image; the decision holds what an empty log must start with."""
+        self.image = image
+        self._heartbeats.take_over(image, now_ms)
+        if image.features:
+            return Decision((), None)
+        return Decision(features.bootstrap_records(self._context()), None)
+
+    def replay(self, records: Iterable[MetadataRecord], offset: int = -1, epoch: int = -1) -> None:
+        """Let a decision's records count, the last of which will stand at `offset`."""
+        delta = MetadataDelta(self.image)
+        delta.replay_all(records)
+        self.image = delta.apply(offset, epoch)
+        for broker_id, broker in delta.brokers_changed.items():
+            if broker is None:
+                self._heartbeats.forget(broker_id)
+
+    def _context(self) -> Context:
+        return Context(self.image, self.config, self._validator, self._random)
+
+    # Topics
+
+    def create_topics(self, request: CreateTopicsRequest) -> Decision[CreateTopicsResponse]:
+        """CreateTopics v2-7."""
+        return topics.create_topics(self._context(), request)
+
+    def delete_topics(self, request: DeleteTopicsRequest, version: int) -> Decision[DeleteTopicsResponse]:
+        """DeleteTopics v1-6."""
+        return topics.delete_topics(self._context(), request, version)
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> Decision[CreatePartitionsResponse]:
+        """CreatePartitions v0-3."""
+        return topics.create_partitions(self._context(), request)
+
+    # Configs
+
+    def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> Decision[IncrementalAlterConfigsResponse]:
+        """IncrementalAlterConfigs v0-1."""
+        return configs.incremental_alter_configs(self._context(), request)
+
+    def alter_configs(self, request: AlterConfigsRequest) -> Decision[AlterConfigsResponse]:
+        """AlterConfigs v0-2."""
+        return configs.alter_configs(self._context(), request)
+
+    # Brokers
+
+    def register_broker(
+        self, request: BrokerRegistrationRequest, *, next_offset: int, now_ms: int
+    ) -> Decision[BrokerRegistrationResponse]:
+        """BrokerRegistration v0-4; `next_offset` is where the decision's first record will stand."""
+        context = self._context()
+        return brokers.register_broker(context, self._heartbeats, request, next_offset=next_offset, now_ms=now_ms)
+
+    def broker_heartbeat(
+        self, request: BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
+    ) -> Decision[BrokerHeartbeatResponse]:
+        """BrokerHeartbeat v0-2; also keeps the session, which is the one thing a decision may note down."""
+        context = self._context()
+        return brokers.broker_heartbeat(context, self._heartbeats, request, next_offset=next_offset, now_ms=now_ms)
+
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Decision[UnregisterBrokerResponse]:
+        """UnregisterBroker v0."""
+        return brokers.unregister_broker(self._context(), request)
+
+    def tick(self, now_ms: int) -> Decision[bool]:
+        """Fence one broker that was silent for a session; the response says whether to tick again at once."""
+        stale = self._heartbeats.stale_brokers(self.image, now_ms)
+        if not stale:
+            return Decision((), response=False)
+        broker = self.image.cluster.brokers[stale[0]]
+        return Decision(tuple(brokers.fence_records(self._context(), broker)), response=len(stale) > 1)
+
+    def next_tick_ms(self) -> int | None:
+        """When `tick` may next have something to do."""
+        return self._heartbeats.next_expiry_ms(self.image)
+
+    # Partitions
+
+    def alter_partition(self, request: AlterPartitionRequest, version: int) -> Decision[AlterPartitionResponse]:
+        """AlterPartition v2-3."""
+        return partitions.alter_partition(self._context(), request, version)
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+        """ElectLeaders v0-2."""
+        return partitions.elect_leaders(self._context(), request)
+
+    def balance_leaders(self, limit: int = 1_000) -> Decision[bool]:
+        """Give partitions their preferred leaders back; the response says whether more may be waiting."""
+        return partitions.balance_leaders(self._context(), limit)
+
+    # The rest
+
+    def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
+        """AllocateProducerIds v0."""
+        return producer_ids.allocate_producer_ids(self._context(), request)
+
+    def update_features(self, request: UpdateFeaturesRequest, version: int) -> Decision[UpdateFeaturesResponse]:
+        """UpdateFeatures v0-2."""
+        return features.update_features(self._context(), request, version)

@@ -1,0 +1,112 @@
+"""Feature levels: which protocols the whole cluster has agreed to speak."""
+
+from klamm.controller.context import ELR_VERSION, METADATA_VERSION, Context, Decision, refuse
+from klamm.metadata.image import ConfigResource, FeatureRange, ResourceType
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages import update_features as uf
+from klamm.protocol.messages.metadata_records import (
+    ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+)
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+_DISABLED = FeatureRange(0, 0)
+
+
+def bootstrap_records(context: Context) -> tuple[MetadataRecord, ...]:
+    """What a fresh cluster starts with: its feature levels, metadata.version first."""
+    levels = context.config.finalized_features
+    if METADATA_VERSION not in levels:
+        raise ValueError("a cluster cannot start without a metadata.version")
+    ordered = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
+    records: list[MetadataRecord] = [FeatureLevelRecord(name=n, feature_level=levels[n]) for n in ordered if levels[n]]
+    if levels.get(ELR_VERSION):
+        records += _min_isr_for_all(context)
+    return tuple(records)
+
+
+def _min_isr_for_all(context: Context) -> list[MetadataRecord]:
+    """Eligible leader replicas need one min.insync.replicas for all brokers: write down the one in force."""
+    if "min.insync.replicas" in context.image.broker_configs(None):
+        return []
+    value = context.validator.inherited(({}, {}), "min.insync.replicas")[0]
+    resource = ConfigResource(ResourceType.BROKER, "")
+    return [
+        ConfigRecord(
+            resource_type=resource.type, resource_name=resource.name, name="min.insync.replicas", value=value or "1"
+        )
+    ]
+
+
+def update_features(
+    context: Context, request: uf.UpdateFeaturesRequest, version: int
+) -> Decision[uf.UpdateFeaturesResponse]:
+    """Raise or lower feature levels, all of them or none."""
+    response = uf.UpdateFeaturesResponse(error_message=None)
+    records: list[MetadataRecord] = []
+    code, message = ErrorCode.NONE, None
+    try:
+        names = [update.feature for update in request.feature_updates]
+        if len(set(names)) != len(names):
+            refuse(ErrorCode.INVALID_REQUEST, "A feature may be updated only once.")
+        for update in request.feature_updates:
+            records += _update(context, update, version)
+    except KlammError as error:
+        code, message = error.code, f"The update failed for all features since the following had an error: {error}"
+        records = []
+        response.error_code, response.error_message = code, message
+    if version <= 1:
+        response.results = [
+            uf.UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=message)
+            for update in request.feature_updates
+        ]
+    return Decision(() if request.validate_only else tuple(records), response)
+
+
+def _update(context: Context, update: uf.FeatureUpdateKey, version: int) -> list[MetadataRecord]:
+    name, level = update.feature, update.max_version_level
+    kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
+    current = context.image.features.get(name, 0)
+    complaint = None
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        complaint = "The controller does not support the given upgrade type."
+    elif level < 0:
+        complaint = "A feature version cannot be less than 0."
+    elif (reason := _unsupported(context, name, level)) is not None:
+        complaint = reason
+    elif level < current and kind == UPGRADE:
+        complaint = "A downgrade needs the upgrade type safe or unsafe downgrade."
+    elif level > current and kind != UPGRADE:
+        complaint = "A downgrade cannot lead to a newer version."
+    elif name == METADATA_VERSION and level < current:
+        complaint = (
+            "metadata.version cannot be downgraded: the log already holds records that older versions cannot read."
+        )
+    if complaint is not None:
+        message = f"Invalid update version {level} for feature {name}. {complaint}"
+        raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    if level == current:
+        return []
+    records: list[MetadataRecord] = [FeatureLevelRecord(name=name, feature_level=level)]
+    if name == ELR_VERSION:
+        records += _min_isr_for_all(context) if level else [ClearElrRecord(topic_name="")]
+    return records
+
+
+def _unsupported(context: Context, name: str, level: int) -> str | None:
+    """Why some node could not run the feature at this level; None when all can."""
+    spans = [("The controller", context.config.supported_features.get(name, _DISABLED))]
+    brokers = context.image.cluster.brokers.values()
+    spans += [(f"Broker {broker.id}", broker.features.get(name, _DISABLED)) for broker in brokers]
+    for controller in context.image.cluster.controllers.values():
+        found = [f for f in controller.features if f.name == name]
+        span = FeatureRange(found[0].min_supported_version, found[0].max_supported_version) if found else _DISABLED
+        spans.append((f"Controller {controller.controller_id}", span))
+    for who, span in spans:
+        if span == _DISABLED and level:
+            return f"{who} does not support this feature."
+        if not span.min_level <= level <= span.max_level:
+            return f"{who} only supports versions {span.min_level}-{span.max_level}"
+    return None

@@ -1,0 +1,363 @@
+"""How a partition changes: its ISR, its leader, its eligible leader replicas (KIP-966).
+
+Everything that changes a partition goes through `change_partition`, so leaders are elected by one set of rules.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from enum import Enum
+
+from klamm.controller.context import Context, Decision, refuse
+from klamm.metadata.delta import merge_partition
+from klamm.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import Uuid
+from klamm.protocol.messages import alter_partition as ap
+from klamm.protocol.messages import elect_leaders as el
+from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionChangeRecord
+
+UNCHANGED_LEADER = -2
+RECOVERED, RECOVERING = 0, 1
+
+
+class Election(Enum):
+    """Who may become leader."""
+
+    ONLINE = "keep the leader if it can stay, else the first replica in sync"
+    PREFERRED = "the preferred replica if it is in sync, else as ONLINE"
+    UNCLEAN = "as ONLINE, else any live replica, at the price of records"
+
+
+def change_partition(
+    context: Context,
+    topic: TopicImage,
+    index: int,
+    partition: PartitionImage,
+    *,
+    acceptable: Callable[[int], bool],
+    isr: Collection[int] | None = None,
+    election: Election | None = None,
+    unclean_shutdown: int = NO_LEADER,
+    leader_recovery_state: int | None = None,
+) -> PartitionChangeRecord | None:
+    """The record that gives the partition a new ISR and, if needed, a new leader; None when nothing changes.
+
+    Without an `election` the topic's own rule decides between ONLINE and UNCLEAN.
+    """
+    if election is None:
+        election = Election.UNCLEAN if context.unclean_election_allowed(topic.name) else Election.ONLINE
+    elr_enabled = context.elr_enabled
+    target_isr = tuple(partition.isr if isr is None else isr)
+    target_elr: tuple[int, ...] = ()
+    if elr_enabled and len(target_isr) < context.min_insync_replicas(topic.name, len(partition.replicas)):
+        candidates = dict.fromkeys((*partition.elr, *partition.isr))
+        target_elr = tuple(r for r in candidates if r not in target_isr and r != unclean_shutdown)
+    leader, unclean = _elect(partition, target_isr, target_elr, acceptable, election, elr_enabled=elr_enabled)
+    record = PartitionChangeRecord(topic_id=topic.id, partition_id=index)
+    if leader != partition.leader:
+        record.leader = leader
+        if unclean:
+            target_isr, target_elr = (leader,), ()
+            if partition.leader_recovery_state != RECOVERING:
+                record.leader_recovery_state = RECOVERING
+        elif leader in target_elr:
+            target_isr = (leader,)
+            target_elr = tuple(r for r in target_elr if r != leader)
+    # Without eligible leader replicas the last member stays in the ISR: it alone knows all records.
+    if target_isr != partition.isr and (target_isr or elr_enabled):
+        record.isr = list(target_isr)
+    if target_elr != partition.elr:
+        record.eligible_leader_replicas = list(target_elr)
+    if elr_enabled:
+        record.last_known_elr = _last_known_leader(partition, record)
+    if leader_recovery_state is not None and leader_recovery_state != partition.leader_recovery_state:
+        record.leader_recovery_state = leader_recovery_state
+    unchanged = PartitionChangeRecord(topic_id=topic.id, partition_id=index)
+    return None if record == unchanged else record
+
+
+def _elect(
+    partition: PartitionImage,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    acceptable: Callable[[int], bool],
+    election: Election,
+    *,
+    elr_enabled: bool,
+) -> tuple[int, bool]:
+    """The leader, and whether choosing it may lose records."""
+    eligible = isr or elr
+
+    def valid(replica: int) -> bool:
+        return replica in eligible and acceptable(replica)
+
+    if election is Election.PREFERRED and valid(partition.preferred_replica):
+        return partition.preferred_replica, False
+    if valid(partition.leader):
+        return partition.leader, False
+    for replica in partition.replicas:
+        if valid(replica):
+            return replica, False
+    if elr_enabled and not eligible and len(partition.last_known_elr) == 1:
+        last_leader = partition.last_known_elr[0]
+        if last_leader in partition.replicas and acceptable(last_leader):
+            return last_leader, True
+    if election is Election.UNCLEAN:
+        for replica in partition.replicas:
+            if acceptable(replica):
+                return replica, True
+    return NO_LEADER, False
+
+
+def _last_known_leader(partition: PartitionImage, record: PartitionChangeRecord) -> list[int] | None:
+    """What to remember about the last leader: it is the best choice once nobody is eligible any more."""
+    known = partition.last_known_elr
+    if record.isr is not None and not record.isr and partition.has_leader and known != (partition.leader,):
+        return [partition.leader]
+    leader = partition.leader if record.leader == UNCHANGED_LEADER else record.leader
+    return [] if leader != NO_LEADER and known else None
+
+
+def leader_rule(
+    context: Context, partition: PartitionImage, also: int = NO_LEADER, never: int = NO_LEADER
+) -> Callable[[int], bool]:
+    """Who can lead now: live brokers whose disk holds the replica; plus `also`, but `never`."""
+    brokers = context.image.cluster.brokers
+
+    def acceptable(replica: int) -> bool:
+        broker = brokers.get(replica)
+        if broker is None or replica == never:
+            return False
+        return (replica == also or broker.active) and broker.has_directory(partition.directory(replica))
+
+    return acceptable
+
+
+def without_broker(
+    context: Context,
+    broker_id: int,
+    partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
+    *,
+    unclean: bool = False,
+) -> Iterator[PartitionChangeRecord]:
+    """Take a broker out of ISRs and leadership; after an unclean stop also out of the eligible replicas."""
+    for topic, index, partition in partitions:
+        record = change_partition(
+            context,
+            topic,
+            index,
+            partition,
+            acceptable=leader_rule(context, partition, never=broker_id),
+            isr=[replica for replica in partition.isr if replica != broker_id],
+            unclean_shutdown=broker_id if unclean else NO_LEADER,
+        )
+        if record is not None:
+            yield record
+
+
+def in_sync_partitions(
+    context: Context, broker_id: int, *, eligible: bool = False
+) -> list[tuple[TopicImage, int, PartitionImage]]:
+    """The partitions that count on a broker: it is in the ISR, or with `eligible` in the ISR or ELR."""
+    return [
+        entry
+        for entry in context.image.topics.partitions()
+        if broker_id in entry[2].isr or (eligible and broker_id in entry[2].elr)
+    ]
+
+
+def with_broker(context: Context, broker_id: int) -> Iterator[PartitionChangeRecord]:
+    """Give partitions without a leader one, now that a broker is back."""
+    for topic, index, partition in context.image.topics.partitions():
+        if not partition.has_leader:
+            acceptable = leader_rule(context, partition, also=broker_id)
+            record = change_partition(context, topic, index, partition, acceptable=acceptable)
+            if record is not None:
+                yield record
+
+
+def leads_any(context: Context, broker_id: int) -> bool:
+    """Whether the broker leads at least one partition."""
+    return any(partition.leader == broker_id for _, _, partition in context.image.topics.partitions())
+
+
+# AlterPartition
+
+
+def alter_partition(
+    context: Context, request: ap.AlterPartitionRequest, version: int
+) -> Decision[ap.AlterPartitionResponse]:
+    """A leader proposes the ISR it sees; refused when it speaks of an older state than the controller's."""
+    response = ap.AlterPartitionResponse()
+    broker = context.image.cluster.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        response.error_code = ErrorCode.STALE_BROKER_EPOCH
+        return Decision((), response)
+    records: list[MetadataRecord] = []
+    for asked in request.topics:
+        topic = context.image.topics.by_id.get(Uuid(asked.topic_id))
+        answers = []
+        for data in asked.partitions:
+            try:
+                if topic is None:
+                    refuse(ErrorCode.UNKNOWN_TOPIC_ID)
+                partition, record = _altered(context, request.broker_id, topic, data, version)
+            except KlammError as error:
+                answers.append(ap.PartitionDataResponse(partition_index=data.partition_index, error_code=error.code))
+                continue
+            if record is not None:
+                records.append(record)
+            if partition.leader != request.broker_id:
+                # The change itself moved leadership: it is made, and the asker must look again.
+                code = ErrorCode.NEW_LEADER_ELECTED
+                answers.append(ap.PartitionDataResponse(partition_index=data.partition_index, error_code=code))
+                continue
+            answers.append(
+                ap.PartitionDataResponse(
+                    partition_index=data.partition_index,
+                    leader_id=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    isr=list(partition.isr),
+                    leader_recovery_state=partition.leader_recovery_state,
+                    partition_epoch=partition.partition_epoch,
+                )
+            )
+        response.topics.append(ap.TopicDataResponse(topic_id=asked.topic_id, partitions=answers))
+    return Decision(tuple(records), response)
+
+
+def _altered(
+    context: Context, broker_id: int, topic: TopicImage, data: ap.PartitionData, version: int
+) -> tuple[PartitionImage, PartitionChangeRecord | None]:
+    """The partition after the proposed change, and the record that leads there."""
+    partition = topic.partitions.get(data.partition_index)
+    if partition is None:
+        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if version >= 3:
+        new_isr = [(state.broker_id, state.broker_epoch) for state in data.new_isr_with_epochs]
+    else:
+        new_isr = [(replica, -1) for replica in data.new_isr]
+    _check_alteration(context, broker_id, partition, data, new_isr)
+    record = change_partition(
+        context,
+        topic,
+        data.partition_index,
+        partition,
+        acceptable=leader_rule(context, partition),
+        isr=[replica for replica, _ in new_isr],
+        leader_recovery_state=data.leader_recovery_state,
+    )
+    return (partition if record is None else merge_partition(partition, record)), record
+
+
+def _check_alteration(
+    context: Context,
+    broker_id: int,
+    partition: PartitionImage,
+    data: ap.PartitionData,
+    new_isr: list[tuple[int, int]],
+) -> None:
+    # A leader that knows more than we do has heard of a newer controller.
+    if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
+        raise KlammError(ErrorCode.NOT_CONTROLLER)
+    if data.leader_epoch < partition.leader_epoch:
+        raise KlammError(ErrorCode.FENCED_LEADER_EPOCH)
+    if partition.leader != broker_id:
+        raise KlammError(ErrorCode.INVALID_REQUEST)
+    if data.partition_epoch < partition.partition_epoch:
+        raise KlammError(ErrorCode.INVALID_UPDATE_VERSION)
+    isr = [replica for replica, _ in new_isr]
+    recovering = data.leader_recovery_state == RECOVERING
+    if (
+        not set(isr) <= set(partition.replicas)
+        or len(set(isr)) != len(isr)
+        or partition.leader not in isr
+        or (recovering and len(isr) > 1)
+        or (recovering and partition.leader_recovery_state == RECOVERED)
+    ):
+        raise KlammError(ErrorCode.INVALID_REQUEST)
+    for replica, epoch in new_isr:
+        broker = context.image.cluster.get(replica)
+        if broker is None or not broker.active or epoch not in (-1, broker.epoch):
+            raise KlammError(ErrorCode.INELIGIBLE_REPLICA)
+
+
+# ElectLeaders
+
+PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
+
+
+def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision[el.ElectLeadersResponse]:
+    """Move leadership to the preferred replicas, or give leaderless partitions any leader at all.
+
+    Asked for all partitions (null), those that need nothing are left out of the answer.
+    """
+    response = el.ElectLeadersResponse()
+    if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
+        response.error_code = ErrorCode.INVALID_REQUEST
+        return Decision((), response)
+    everything = request.topic_partitions is None
+    wanted: Iterable[tuple[str, Iterable[int]]]
+    if request.topic_partitions is None:
+        wanted = [(topic.name, sorted(topic.partitions)) for topic in context.image.topics.by_name.values()]
+    else:
+        wanted = [(asked.topic, asked.partitions) for asked in request.topic_partitions]
+    records: list[MetadataRecord] = []
+    for name, indexes in wanted:
+        results = []
+        for index in indexes:
+            code, message = ErrorCode.NONE, None
+            try:
+                records.append(_elect_one(context, name, index, request.election_type))
+            except KlammError as error:
+                if everything and error.code is ErrorCode.ELECTION_NOT_NEEDED:
+                    continue
+                code, message = error.code, str(error)
+            results.append(el.PartitionResult(partition_id=index, error_code=code, error_message=message))
+        response.replica_election_results.append(el.ReplicaElectionResult(topic=name, partition_result=results))
+    return Decision(tuple(records), response)
+
+
+def _elect_one(context: Context, name: str, index: int, election_type: int) -> PartitionChangeRecord:
+    topic = context.image.topics.get(name)
+    if topic is None:
+        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+    partition = topic.partitions.get(index)
+    if partition is None:
+        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{index}.")
+    preferred = election_type == PREFERRED_ELECTION
+    if partition.has_leader and (not preferred or partition.leader == partition.preferred_replica):
+        raise KlammError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has the leader that was asked for.")
+    record = change_partition(
+        context,
+        topic,
+        index,
+        partition,
+        acceptable=leader_rule(context, partition),
+        election=Election.PREFERRED if preferred else Election.UNCLEAN,
+    )
+    if record is None:
+        if preferred:
+            raise KlammError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred replica is not in sync or down.")
+        raise KlammError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica is alive.")
+    return record
+
+
+def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
+    """Give up to `limit` partitions their preferred leader back; the response says whether more may be waiting."""
+    records: list[MetadataRecord] = []
+    for topic, index, partition in context.image.topics.partitions():
+        if partition.leader == partition.preferred_replica:
+            continue
+        if len(records) == limit:
+            return Decision(tuple(records), response=True)
+        record = change_partition(
+            context,
+            topic,
+            index,
+            partition,
+            acceptable=leader_rule(context, partition),
+            election=Election.PREFERRED,
+        )
+        if record is not None:
+            records.append(record)
+    return Decision(tuple(records), response=False)

@@ -1,0 +1,25 @@
+"""Producer ids are handed out to brokers in blocks, so that giving one to a client needs no quorum."""
+
+from klamm.controller.context import Context, Decision
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from klamm.protocol.messages.metadata_records import ProducerIdsRecord
+
+BLOCK_SIZE = 1_000
+_MAX_INT64 = 2**63 - 1
+
+
+def allocate_producer_ids(
+    context: Context, request: AllocateProducerIdsRequest
+) -> Decision[AllocateProducerIdsResponse]:
+    """The next block, never handed out before: the record that moves past it is durable before the reply leaves."""
+    broker = context.image.cluster.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        return Decision((), AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    first = context.image.next_producer_id
+    if first > _MAX_INT64 - BLOCK_SIZE:
+        return Decision((), AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + BLOCK_SIZE
+    )
+    return Decision((record,), AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE))
