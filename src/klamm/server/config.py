@@ -34,8 +34,8 @@ EMBEDDED_PORT: Final = 9092
 class NodeConfig:
     """Everything one node was told. Settings without an attribute of their own are read with `value(name)`."""
 
-    static: Mapping[str, str]
-    """The texts as written, file and overrides; what DescribeConfigs calls static."""
+    static: Mapping[str, str] = field(repr=False)
+    """The texts as written, file and overrides, secrets among them; what DescribeConfigs calls static."""
     node_id: int
     roles: frozenset[str]
     listeners: tuple[Listener, ...]

@@ -1,0 +1,90 @@
+"""One line per event, with the fields of the logger in front."""
+
+import io
+import re
+
+import pytest
+
+from klamm.telemetry import Level, configure, get_logger
+
+
+@pytest.fixture
+def lines():
+    stream = io.StringIO()
+    configure(Level.INFO, stream)
+    yield lambda: stream.getvalue().splitlines()
+    configure()
+
+
+def without_time(line: str) -> str:
+    match = re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (.*)", line)
+    assert match
+    return match.group(1)
+
+
+def test_an_event_is_one_line_with_bound_fields_first(lines):
+    log = get_logger("raft", node=1)
+    log.info("leader elected", epoch=7, voters=3)
+    assert [without_time(line) for line in lines()] == ["INFO raft leader elected node=1 epoch=7 voters=3"]
+
+
+def test_bind_adds_fields_and_leaves_the_first_logger_alone(lines):
+    log = get_logger("storage", node=1)
+    log.bind(partition="orders-0").warning("slow flush", ms=1200)
+    log.error("disk full")
+    assert [without_time(line) for line in lines()] == [
+        "WARNING storage slow flush node=1 partition=orders-0 ms=1200",
+        "ERROR storage disk full node=1",
+    ]
+
+
+def test_values_that_would_break_the_line_are_quoted(lines):
+    get_logger("net").info("refused", why='said "no"\nand left', empty="", path="a=b")
+    assert without_time(lines()[0]) == r'INFO net refused why="said \"no\"\nand left" empty="" path="a=b"'
+
+
+def test_a_level_that_is_off_writes_nothing(lines):
+    log = get_logger("net")
+    log.debug("request", api="Fetch")
+    assert lines() == []
+    assert not log.enabled(Level.DEBUG)
+    assert log.enabled(Level.ERROR)
+
+
+def test_debug_can_be_switched_on():
+    stream = io.StringIO()
+    configure(Level.DEBUG, stream)
+    try:
+        get_logger("net").debug("request", api="Fetch")
+    finally:
+        configure()
+    assert stream.getvalue().endswith("DEBUG net request api=Fetch\n")
+
+
+def test_an_unexpected_failure_brings_its_traceback(lines):
+    try:
+        {}["x"]
+    except KeyError as error:
+        get_logger("server").exception("handler failed", error, api="Fetch")
+    first, *rest = lines()
+    assert without_time(first).startswith("ERROR server handler failed api=Fetch error=")
+    assert rest[0].startswith("Traceback")
+    assert rest[-1] == "KeyError: 'x'"
+
+
+def test_lines_go_to_standard_error(capsys):
+    get_logger("server").info("hello")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith("INFO server hello\n")
+
+
+def test_a_closed_stream_silences_the_log_and_nothing_else():
+    stream = io.StringIO()
+    stream.close()
+    configure(Level.INFO, stream)
+    try:
+        get_logger("server").info("hello")
+        get_logger("server").info("hello")
+    finally:
+        configure()
