@@ -318,13 +318,11 @@ def build_batch(
         raise ValueError("a batch without records needs a last_offset_delta to say which offsets it stands for")
     if base_timestamp is None:
         base_timestamp = records[0][0] if records else NO_TIMESTAMP
-    rows = records if type(records) is list else list(records)
-    deltas = None if offset_deltas is None else list(offset_deltas)
-    batch, max_timestamp = kernels.encode_records(rows, base_timestamp, HEADER_SIZE, deltas)
+    batch, max_timestamp = kernels.encode_records(records, base_timestamp, HEADER_SIZE, offset_deltas)
     if codec:
         batch[HEADER_SIZE:] = compression.compress(codec, memoryview(batch)[HEADER_SIZE:], level)
     if last_offset_delta is None:
-        last_offset_delta = len(rows) - 1 if deltas is None else deltas[-1]
+        last_offset_delta = len(records) - 1 if offset_deltas is None else offset_deltas[-1]
     attributes = (
         codec
         | (TIMESTAMP_TYPE if timestamp_type else 0)
@@ -343,11 +341,11 @@ def build_batch(
         attributes,
         last_offset_delta,
         base_timestamp,
-        max_timestamp if rows else NO_TIMESTAMP,
+        max_timestamp if records else NO_TIMESTAMP,
         producer_id,
         producer_epoch,
         base_sequence,
-        len(rows),
+        len(records),
     )
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return batch

@@ -465,7 +465,7 @@ def fill_columns(
     append_time: cython.longlong = log_append_time if stamped else 0
     n_rows: cython.longlong = rows
     n_headers: cython.longlong = headers
-    if not 0 <= first_row <= rows - count or not 0 <= first_header <= headers:
+    if len(columns) != 15 or not 0 <= first_row <= rows - count or not 0 <= first_header <= headers:
         raise ValueError("the rows do not fit the columns")
     bits: cython.longlong = (n_rows + 7) // 8
     header_bits: cython.longlong = (n_headers + 7) // 8
@@ -609,7 +609,7 @@ def _resized(out: bytearray, size: cython.Py_ssize_t) -> bytearray:
 
 
 def encode_records(
-    records: list, base_timestamp: int, prefix: int = 0, offset_deltas: list[int] | None = None
+    records: object, base_timestamp: int, prefix: int = 0, offset_deltas: object = None
 ) -> tuple[bytearray, int]:
     """Encode (timestamp, key, value, headers) tuples after `prefix` bytes left for the caller's header.
 
@@ -617,6 +617,8 @@ def encode_records(
     """
     q: cython.p_uchar = cython.NULL if cython.compiled else None
     rows: list = records if type(records) is list else list(records)
+    given_deltas: cython.bint = offset_deltas is not None
+    deltas: list = list(offset_deltas) if given_deltas else rows
     first_timestamp: cython.longlong = base_timestamp
     timestamp: cython.longlong = 0
     largest: cython.longlong = 0
@@ -634,6 +636,8 @@ def encode_records(
     value: bytes = b""
     name: bytes = b""
     pairs: list = []
+    if len(deltas) != len(rows):
+        raise ValueError("as many offset deltas as records are needed")
     if cython.compiled:
         out: bytearray = PyByteArray_FromStringAndSize(cython.NULL, capacity)
         q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
@@ -651,7 +655,7 @@ def encode_records(
         ):
             raise OverflowError("a timestamp lies too far from the base timestamp")
         delta = timestamp - first_timestamp
-        offset_delta = i if offset_deltas is None else offset_deltas[i]
+        offset_delta = deltas[i] if given_deltas else i
         key = _bytes_of(raw_key)
         key_len = -1 if raw_key is None else len(key)
         value = _bytes_of(raw_value)

@@ -1,9 +1,10 @@
+from collections.abc import Sequence
 from typing import Any
 
 COMPILED: bool
 
 def encode_records(
-    records: list[Any], base_timestamp: int, prefix: int = 0, offset_deltas: list[int] | None = None
+    records: Sequence[Any], base_timestamp: int, prefix: int = 0, offset_deltas: Sequence[int] | None = None
 ) -> tuple[bytearray, int]: ...
 def decode_records(
     data: bytes | bytearray | memoryview,
