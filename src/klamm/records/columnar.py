@@ -190,9 +190,14 @@ def _arrow_binary(column: BinaryColumn, rows: int, kind: "pa.DataType") -> "pa.A
 def _arrow_headers(columns: RecordColumns) -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415
 
+    names = _arrow_binary(columns.header_names, columns.headers, pa.binary())
+    try:
+        texts = names.cast(pa.string())
+    except pa.ArrowInvalid:  # a header name should be UTF-8; one that is not must not spoil the table
+        texts = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
     pairs = pa.StructArray.from_arrays(
         [
-            _arrow_binary(columns.header_names, columns.headers, pa.string()),
+            texts,
             _arrow_binary(columns.header_values, columns.headers, pa.binary()),
         ],
         names=["key", "value"],

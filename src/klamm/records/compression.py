@@ -120,6 +120,8 @@ def _unsnappy(data: Buffer, limit: int) -> bytes:
     parts: list[bytes] = []
     room = limit
     position, end = len(_XERIAL_HEADER), len(view)
+    if position > end:
+        raise CorruptBatch("snappy: the data end in the middle of the header")
     while position < end:
         if end - position < 4:
             raise CorruptBatch("snappy: the data end in the middle of a block length")

@@ -1,0 +1,132 @@
+"""Columns equal rows, in both forms, and pyarrow takes them as they are."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
+from klamm.records import BatchView, build_batch, columnar
+from klamm.records.columnar import decode_columns, to_arrow
+from klamm.records.control import build_end_txn_marker
+
+BLOB = st.none() | st.binary(max_size=40)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
+ROW = st.tuples(st.integers(0, 2**50), BLOB, BLOB, HEADERS)
+BATCHES = st.lists(st.tuples(st.lists(ROW, min_size=1, max_size=20), st.integers(0, 4), st.booleans()), max_size=4)
+
+
+def buffer_of(batches):
+    """A log of the drawn batches and the rows a table of it should have."""
+    log, rows, offset = bytearray(), [], 100
+    for records, codec, stamped in batches:
+        batch = build_batch(records, base_offset=offset, codec=codec)
+        if stamped:
+            BatchView(batch).set_log_append_time(777)
+        rows += [(r, int(stamped)) for r in BatchView(batch).decode()]
+        log += batch
+        offset += len(records)
+    return bytes(log), rows
+
+
+def table_rows(table):
+    return [
+        (r["offset"], r["key"], r["value"], [(h["key"], h["value"]) for h in r["headers"]], r["timestampType"])
+        for r in table.drop_columns(["timestamp"]).to_pylist()
+    ]
+
+
+@given(BATCHES)
+def test_columns_equal_rows(form, drawn):
+    log, rows = buffer_of(drawn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "kernels", form)
+        table = to_arrow(log, "orders", 3)
+    table.validate(full=True)
+    assert table_rows(table) == [(r.offset, r.key, r.value, list(r.headers), kind) for r, kind in rows]
+    milliseconds = table.column("timestamp").cast(pa.int64()).to_pylist()
+    assert milliseconds == [r.timestamp * 1000 for r, _ in rows]
+
+
+def test_the_schema_is_that_of_sparks_connector():
+    table = to_arrow(build_batch([(1_700_000_000_123, b"k", None, [])], base_offset=8), "orders", 3)
+    assert table.schema == pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestampType", pa.int32()),
+            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ]
+    )
+    assert table.to_pylist() == [
+        {
+            "key": b"k",
+            "value": None,
+            "topic": "orders",
+            "partition": 3,
+            "offset": 8,
+            "timestamp": datetime.fromtimestamp(1_700_000_000.123, UTC),
+            "timestampType": 0,
+            "headers": [],
+        }
+    ]
+    assert "headers" not in to_arrow(b"", "orders", 3, include_headers=False).schema.names
+
+
+def test_a_fetch_begins_inside_a_batch():
+    log = build_batch([(i, None, b"%d" % i, []) for i in range(10)], base_offset=50)
+    assert to_arrow(log, "t", 0, from_offset=57).column("value").to_pylist() == [b"7", b"8", b"9"]
+    assert to_arrow(log, "t", 0, from_offset=90).num_rows == 0
+
+
+def test_markers_and_cut_tails_are_left_out():
+    first = build_batch([(1, b"a", b"1", [])])
+    marker = build_end_txn_marker(
+        committed=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=2, base_offset=1
+    )
+    last = build_batch([(3, b"b", b"2", [])], base_offset=2)
+    table = to_arrow(bytes(first + marker + last + first[:65]), "t", 0)
+    assert table.column("offset").to_pylist() == [0, 2]
+
+
+def test_chosen_batches_and_no_batches():
+    chosen = [BatchView(build_batch([(1, b"a", b"1", [])], base_offset=4))]
+    assert to_arrow(iter(chosen), "t", 0).column("offset").to_pylist() == [4]
+    assert to_arrow(b"", "t", 0).num_rows == 0
+
+
+def test_damage_and_limits_are_errors():
+    batch = build_batch([(1, b"a", bytes(5000), [])] * 10, codec=4)
+    with pytest.raises(KlammError) as refusal:
+        decode_columns(bytes(batch + batch), limit=70_000)
+    assert refusal.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    batch[-1] ^= 1
+    with pytest.raises(CorruptBatch):
+        decode_columns(batch)
+    with pytest.raises(CorruptBatch):
+        to_arrow(build_batch([(2**62, None, None, [])]), "t", 0)
+
+
+def test_header_names_that_are_not_text_are_replaced():
+    table = to_arrow(build_batch([(1, None, None, [(b"\xffa", b"1"), ("b", None)])]), "t", 0)
+    table.validate(full=True)
+    assert table.to_pylist()[0]["headers"] == [{"key": "\ufffda", "value": b"1"}, {"key": "b", "value": None}]
+
+
+def test_buffers_smaller_than_measured_are_refused(form):
+    data = bytes(form.encode_records([(0, b"key", b"value", [("h", b"x")])], 0)[0])
+    whole = [8, 8, 1, 8, 3, 1, 8, 5, 8, 1, 8, 1, 1, 8, 1]
+    assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, tuple(bytearray(n) for n in whole)) == 1
+    for index in range(15):
+        small = [n - (i == index) for i, n in enumerate(whole)]
+        with pytest.raises(ValueError, match="smaller"):
+            form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, tuple(bytearray(n) for n in small))
+    for row, header, columns in ((1, 0, 15), (-1, 0, 15), (0, 2, 15), (0, -1, 15), (0, 0, 14)):
+        with pytest.raises(ValueError, match="fit"):
+            form.fill_columns(data, 1, 0, 0, None, row, header, 1, 1, tuple(bytearray(n) for n in whole)[:columns])
