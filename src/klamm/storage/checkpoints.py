@@ -108,7 +108,7 @@ def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int) -> None:
 
 
 def take_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
-    """Remove the marker and return its broker epoch; None when the last stop was not clean. -1: clean, epoch unknown."""
+    """Remove the marker; its broker epoch (-1 when it names none), or None when the last stop was not clean."""
     path = os.path.join(log_dir, CLEAN_SHUTDOWN)
     try:
         text = disk.read_file(path).decode(errors="replace")

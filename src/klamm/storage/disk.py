@@ -4,6 +4,7 @@ Every call that touches the disk goes through a `Disk`, so that a test can let o
 them all.
 """
 
+import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -74,10 +75,8 @@ class Disk:
 
     def remove_if_exists(self, path: str) -> None:
         """Unlink a file that may be gone already."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self.unlink(path)
-        except FileNotFoundError:
-            pass
 
 
 def write_all(disk: Disk, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:

@@ -67,7 +67,7 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one in force there now starts there."""
         found = bisect_right(self._starts, start_offset)
-        if found and self._starts[found - 1] != start_offset or found > 1:
+        if found > 1 or (found and self._starts[0] != start_offset):
             del self._epochs[: found - 1], self._starts[: found - 1]
             self._starts[0] = start_offset
             self.flush()

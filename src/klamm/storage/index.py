@@ -71,12 +71,7 @@ class OffsetIndex:
         if not self.size:
             return True
         relative, position = _UNPACK(self.buffer, self.size - ENTRY_SIZE)
-        return relative >= 0 and 0 <= position < log_size
-
-
-def map_index(disk: Disk, path: str) -> "mmap | bytes":
-    """The bytes of a closed segment's index file, mapped rather than read."""
-    return map_file(disk, path)
+        return bool(relative >= 0 and 0 <= position < log_size)
 
 
 def map_file(disk: Disk, path: str) -> "mmap | bytes":

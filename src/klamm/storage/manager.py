@@ -21,6 +21,7 @@ from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.recovery import open_log
 from klamm.storage.segment import Segment
+from klamm.storage.writer import LogWriter
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +62,12 @@ class LogManager:
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="klamm-storage")
-        self._syncs: list[tuple[Future[None], Log, int]] = []
+        self._syncs: list[tuple[Future[None], LogWriter, int]] = []
         self._removals: list[_Removal] = []
         self._removing: list[Future[None]] = []
         self._next_checkpoint_ms = 0
         self._next_expiry_ms = 0
-        self.on_failure: Callable[[Log, StorageFailure], None] | None = None
+        self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
         """Told of a sync that failed in the background; the node then stops."""
 
     # --- start and stop ----------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ class LogManager:
         """Lock and identify every log dir, then open all logs in them.
 
         `cluster_id` None takes the one the folders carry. Unidentified folders are formatted when `format_empty`, else
-        ConfigError. `config_for` gives the settings of a topic known before its metadata is; default settings otherwise.
+        ConfigError. `config_for` gives the settings of a topic that are known before its metadata is.
         """
         try:
             for path in self.config.log_dirs:
@@ -229,21 +230,29 @@ class LogManager:
 
     def delete(self, topic: str, partition: int) -> None:
         """Take a log away: out of sight at once, off the disk after file.delete.delay.ms."""
-        log = self._logs.pop(TopicPartition(topic, partition), None)
-        if log is None:
-            return
+        log = self._logs.get(TopicPartition(topic, partition))
+        if log is not None:
+            target = self._rename_away(log, "delete")
+            self._removals.append(_Removal(target, self._clock.monotonic_ms() + log.config.file_delete_delay_ms))
+
+    def set_aside(self, log: Log) -> None:
+        """Take a stray log out of service without deleting anything: its folder is renamed for a person to look at."""
+        self._rename_away(log, "stray")
+
+    def _rename_away(self, log: Log, state: str) -> str:
+        del self._logs[log.topic_partition]
         log.close(clean=False)
         log_dir = self.log_dir_of(log)
         # A folder name holds at most 255 characters; the topic's name gives way.
-        suffix = f"-{log.partition}.{uuid.uuid4().hex}-delete"
+        suffix = f"-{log.partition}.{uuid.uuid4().hex}-{state}"
         target = os.path.join(log_dir.path, log.topic[: 255 - len(suffix)] + suffix)
         try:
             self._disk.rename(log.path, target)
             self._disk.sync_dir(log_dir.path)
         except OSError as error:
-            raise StorageFailure(f"cannot delete {log.path}: {error}") from error
+            raise StorageFailure(f"cannot rename {log.path}: {error}") from error
         log.moved(target)
-        self._removals.append(_Removal(target, self._clock.monotonic_ms() + log.config.file_delete_delay_ms))
+        return target
 
     def strays(self, known: Mapping[TopicPartition, bytes]) -> list[Log]:
         """Logs whose partitions the metadata does not know, or knows under another topic id."""
@@ -296,7 +305,7 @@ class LogManager:
         for log_dir in self.dirs:
             log_dir.checkpoint(by_dir[log_dir.path])
 
-    def _on_roll(self, log: Log, segment: Segment) -> None:
+    def _on_roll(self, log: LogWriter, segment: Segment) -> None:
         """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
         up_to = log.segments.active.base_offset
         file = segment.open_file()

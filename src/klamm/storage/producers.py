@@ -20,6 +20,8 @@ import enum
 from typing import NamedTuple
 
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.records.batch import BatchView
+from klamm.records.control import EndTxnMarker, end_txn_marker
 from klamm.storage.txn_index import AbortedTxn
 
 MAX_SEQUENCE = 2**31 - 1
@@ -160,78 +162,76 @@ class ProducerStates:
                 return BatchMeta(*batch)
         return None
 
-    def append_data(
-        self,
-        producer_id: int,
-        epoch: int,
-        first_sequence: int,
-        first_offset: int,
-        last_offset: int,
-        timestamp: int,
-        transactional: bool,
-        origin: Origin,
-        undo: Undo | None = None,
-    ) -> None:
-        """Check a data batch against the rules and remember it; KlammError changes nothing."""
-        entry = self.entries.get(producer_id)
-        if entry is not None:
-            self._check(entry, epoch, first_sequence, transactional, origin)
-            if undo is not None:
-                undo.append((entry, entry.state()))
-        else:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
-            if undo is not None:
-                undo.append((entry, None))
-        last_sequence = NO_SEQUENCE
-        if first_sequence >= 0:
-            last_sequence = add_sequence(first_sequence, last_offset - first_offset)
-        kept = entry.batches[1 - BATCHES_REMEMBERED :] if entry.epoch == epoch else ()
-        entry.epoch = epoch
-        entry.batches = (*kept, (first_sequence, last_sequence, first_offset, last_offset, timestamp))
-        entry.next_sequence = add_sequence(last_sequence, 1)
-        entry.last_timestamp = timestamp
-        if transactional and entry.txn_first_offset < 0:
-            entry.txn_first_offset = first_offset
-            self._ongoing[first_offset] = producer_id
-
-    def append_marker(
-        self,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        committed: bool,
-        offset: int,
-        timestamp: int,
-        origin: Origin,
-        undo: Undo | None = None,
-        transaction_version: int = 0,
+    def append(
+        self, batch: BatchView, origin: Origin, undo: Undo | None = None, *, transaction_version: int = 0
     ) -> AbortedTxn | None:
-        """Check an end-transaction marker and end the transaction; what was aborted, if anything was."""
-        entry = self.entries.get(producer_id)
-        if entry is not None:
-            if origin is not Origin.REPLICATION:
-                self._check_marker(entry, epoch, coordinator_epoch, transaction_version)
-            if undo is not None:
-                undo.append((entry, entry.state()))
-        else:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
-            if undo is not None:
-                undo.append((entry, None))
-        if entry.epoch != epoch:
+        """Check a batch (with its offsets set) against the rules and remember it; KlammError changes nothing.
+
+        Returns the transaction it aborted, if it did.
+        """
+        if batch.producer_id < 0:
+            return None
+        if not batch.is_control:
+            self._append_data(batch, origin, undo)
+            return None
+        marker = end_txn_marker(batch)
+        if marker is None:
+            return None
+        return self._append_marker(batch, marker, origin, undo, transaction_version)
+
+    def _append_data(self, batch: BatchView, origin: Origin, undo: Undo | None) -> None:
+        entry = self.entries.get(batch.producer_id)
+        if entry is not None and origin is not Origin.REPLICATION:
+            self._check_data(entry, batch, origin)
+        entry = self._touch(batch.producer_id, undo)
+        kept = entry.batches[1 - BATCHES_REMEMBERED :] if entry.epoch == batch.producer_epoch else ()
+        last_sequence = batch.last_sequence
+        entry.epoch = batch.producer_epoch
+        entry.batches = (
+            *kept,
+            (batch.base_sequence, last_sequence, batch.base_offset, batch.last_offset, batch.max_timestamp),
+        )
+        entry.next_sequence = add_sequence(last_sequence, 1)
+        entry.last_timestamp = batch.max_timestamp
+        if batch.is_transactional and entry.txn_first_offset < 0:
+            entry.txn_first_offset = batch.base_offset
+            self._ongoing[batch.base_offset] = batch.producer_id
+
+    def _append_marker(
+        self, batch: BatchView, marker: EndTxnMarker, origin: Origin, undo: Undo | None, transaction_version: int
+    ) -> AbortedTxn | None:
+        entry = self.entries.get(batch.producer_id)
+        if entry is not None and origin is not Origin.REPLICATION:
+            self._check_marker(entry, batch.producer_epoch, marker.coordinator_epoch, transaction_version)
+        entry = self._touch(batch.producer_id, undo)
+        if entry.epoch != batch.producer_epoch:
             entry.batches = ()
             entry.next_sequence = 0
-            entry.epoch = epoch
-        entry.coordinator_epoch = coordinator_epoch
-        entry.last_timestamp = timestamp
+            entry.epoch = batch.producer_epoch
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = batch.max_timestamp
         first = entry.txn_first_offset
         entry.txn_first_offset = -1
         if first < 0:
             return None
         self._ongoing.pop(first, None)
-        self._unreplicated.append((first, offset))
-        if committed:
+        self._unreplicated.append((first, batch.base_offset))
+        if marker.committed:
             return None
-        return AbortedTxn(producer_id, first, offset, next(iter(self._ongoing), offset + 1))
+        stable = next(iter(self._ongoing), batch.base_offset + 1)
+        return AbortedTxn(batch.producer_id, first, batch.base_offset, stable)
+
+    def _touch(self, producer_id: int, undo: Undo | None) -> ProducerEntry:
+        """The entry that is about to change, made when there is none; the undo list learns of it."""
+        entry = self.entries.get(producer_id)
+        state = None
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        else:
+            state = entry.state()
+        if undo is not None:
+            undo.append((entry, state))
+        return entry
 
     def rollback(self, undo: Undo, log_end_offset: int) -> None:
         """Take back everything an undo list remembers, newest first."""
@@ -269,17 +269,16 @@ class ProducerStates:
         firsts = [(e.txn_first_offset, e.producer_id) for e in self.entries.values() if e.txn_first_offset >= 0]
         self._ongoing = dict(sorted(firsts))
 
-    def _check(self, entry: ProducerEntry, epoch: int, sequence: int, transactional: bool, origin: Origin) -> None:
-        if origin is Origin.REPLICATION:
-            return
+    def _check_data(self, entry: ProducerEntry, batch: BatchView, origin: Origin) -> None:
         who = f"producer {entry.producer_id} in {self.name}"
+        epoch, sequence = batch.producer_epoch, batch.base_sequence
         if epoch < entry.epoch:
             raise KlammError(
                 ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of {who} is older than the last seen {entry.epoch}"
             )
         if origin is Origin.CLIENT:
             if epoch != entry.epoch:
-                if sequence != 0 and entry.epoch >= 0:
+                if sequence != 0:
                     raise KlammError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                         f"the new epoch {epoch} of {who} begins with sequence {sequence} instead of 0",
@@ -289,7 +288,7 @@ class ProducerStates:
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"sequence {sequence} of {who} does not follow {entry.last_sequence}",
                 )
-        if entry.txn_first_offset >= 0 and not transactional:
+        if entry.txn_first_offset >= 0 and not batch.is_transactional:
             raise KlammError(ErrorCode.INVALID_TXN_STATE, f"{who} has a transaction open and wrote outside of it")
 
     def _check_marker(self, entry: ProducerEntry, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:

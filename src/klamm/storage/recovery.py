@@ -18,8 +18,8 @@ from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log import Log
-from klamm.storage.producers import ProducerStates
-from klamm.storage.replay import rebuild_producers, replay_batch
+from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.replay import rebuild_producers
 from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -57,10 +57,19 @@ def open_log(
     epochs = LeaderEpochs(disk, path)
     snapshots = Snapshots(disk, path)
     producers = ProducerStates(str(partition))
-    checker = _Checker(disk, files, path, partition, config, epochs, snapshots, now_ms)
+    checker = _Checker(
+        disk=disk,
+        files=files,
+        path=path,
+        partition=partition,
+        config=config,
+        epochs=epochs,
+        snapshots=snapshots,
+        now_ms=now_ms,
+    )
 
     suspects = [] if clean else [s for s in found if _end(found, s) > recovery_point or s is found[-1]]
-    suspects += [s for s in found if s not in suspects and not _has_sane_index(disk, s)]
+    suspects += [s for s in found if s not in suspects and not _has_sane_index(s)]
     suspects.sort(key=lambda segment: segment.base_offset)
     kept = checker.check_all(found, suspects, log_start_offset, progress)
     if kept and not (clean and not suspects):
@@ -117,6 +126,7 @@ class _Checker:
 
     def __init__(
         self,
+        *,
         disk: Disk,
         files: OpenFiles,
         path: str,
@@ -155,7 +165,8 @@ class _Checker:
                 if before:
                     earlier = Segments(self._disk, self._files, self._path, before)
                     rebuild_producers(producers, self._snapshots, earlier, log_start_offset, segment.base_offset)
-            at, whole = self._check(segment, producers, last=segment is kept[-1])
+            last = segment is kept[-1]
+            at, whole = self._check(segment, producers, last=last)
             if progress is not None:
                 progress(str(self._partition), i + 1, len(suspects))
             if not whole:
@@ -165,7 +176,8 @@ class _Checker:
                     other.remove_files()
                 kept = [s for s in kept if s not in later]
                 break
-            if segment is not kept[-1]:
+            if not last:
+                at = _end(kept, segment)
                 self._snapshots.take(at, producers.entries.values())
         self._epochs.flush()
         return kept
@@ -183,10 +195,8 @@ class _Checker:
         for at, data in segment.batches():
             try:
                 batch = BatchView(data)
-                batch.check_crc()
-                if batch.base_offset < next_offset or not 0 <= batch.last_offset - segment.base_offset < 2**31:
-                    raise CorruptBatch(f"offset {batch.base_offset} does not follow {next_offset - 1}")
-                txn = replay_batch(producers, batch)
+                _check_batch(batch, next_offset, segment.base_offset)
+                txn = producers.append(batch, Origin.REPLICATION)
             except CorruptBatch as error:
                 why = str(error)
                 break
@@ -224,6 +234,12 @@ class _Checker:
         return next_offset, whole
 
 
+def _check_batch(batch: BatchView, next_offset: int, segment_base: int) -> None:
+    batch.check_crc()
+    if batch.base_offset < next_offset or not 0 <= batch.last_offset - segment_base < 2**31:
+        raise CorruptBatch(f"offset {batch.base_offset} does not follow {next_offset - 1}")
+
+
 def _look_around(disk: Disk, path: str) -> list[int]:
     """The base offsets of the segments in a folder. Leftovers of interrupted work go, orphaned indexes too; what is
     not ours stays and is named in the log.
@@ -245,7 +261,7 @@ def _look_around(disk: Disk, path: str) -> list[int]:
     return bases
 
 
-def _has_sane_index(disk: Disk, segment: Segment) -> bool:
+def _has_sane_index(segment: Segment) -> bool:
     """Whether a segment's index files can be used: there, of whole entries, and within the log."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         if not os.path.exists(segment.path(suffix)):

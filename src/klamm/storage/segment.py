@@ -26,6 +26,7 @@ NEVER = 2**63 - 1
 _HOP = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta: what it takes to go from batch to batch."""
 _HOP_CHUNK = 8192
+_unpack_hop = _HOP.unpack_from
 _SCAN_CHUNK = 1 << 20
 
 
@@ -205,36 +206,53 @@ class Segment:
 
     def find(self, offset: int) -> Place | None:
         """The first batch that ends at or after `offset`; None when the segment holds none."""
-        start = self.offset_index().lookup(offset)
-        for place in self.hops(start):
-            if place.last_offset >= offset:
-                return place
-        return None
+        return self._hop(self.offset_index().lookup(offset), offset, NEVER)
 
     def cut(self, start: int, limit: int) -> Place | None:
         """The batch that a reader coming from `start` may not have because it ends beyond `limit`."""
-        for place in self.hops(max(start, self.offset_index().floor_position(limit))):
-            if place.position + place.size > limit:
-                return place
+        return self._hop(max(start, self.offset_index().floor_position(limit)), NEVER, limit)
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, found from the last index entry; CorruptBatch when the tail is torn."""
+        index = self.offset_index()
+        start = index.entry(len(index) - 1)[1] if len(index) else 0
+        last = self.base_offset - 1
+        for place in self.hops(start):
+            last = place.last_offset
+        return last + 1
+
+    def _hop(self, position: int, offset: int, limit: int) -> Place | None:
+        """From a batch boundary on, the first batch that ends at or after `offset` or beyond position `limit`.
+
+        The same as walking `hops`, without an object per batch: readers of small batches come through here.
+        """
+        file = self.open_file()
+        end = self.size
+        while position < end:
+            chunk = file.pread(min(_HOP_CHUNK, end - position), position)
+            at, usable = 0, len(chunk) - _HOP.size
+            if usable < 0:
+                break
+            while at <= usable:
+                base_offset, length, delta = _unpack_hop(chunk, at)
+                size = length + LOG_OVERHEAD
+                if size < HEADER_SIZE or delta < 0 or position + at + size > end:
+                    raise CorruptBatch(f"{file.path} holds no batch at {position + at}")
+                if base_offset + delta >= offset or position + at + size > limit:
+                    return Place(position + at, size, base_offset, base_offset + delta)
+                at += size
+            position += at
+        if position != end:
+            raise CorruptBatch(f"{file.path} is cut inside the batch at {position}")
         return None
 
     def hops(self, position: int) -> Iterator[Place]:
         """The batches from a batch boundary on, by their lengths alone; CorruptBatch when that leads nowhere."""
-        file = self.open_file()
-        end = self.size
-        chunk, chunk_start = b"", position
-        while position < end:
-            at = position - chunk_start
-            if at + _HOP.size > len(chunk):
-                chunk, chunk_start, at = file.pread(min(_HOP_CHUNK, end - position), position), position, 0
-                if len(chunk) < _HOP.size:
-                    raise CorruptBatch(f"{file.path} is cut inside the batch at {position}")
-            base_offset, length, delta = _HOP.unpack_from(chunk, at)
-            size = length + LOG_OVERHEAD
-            if size < HEADER_SIZE or position + size > end or delta < 0:
-                raise CorruptBatch(f"{file.path} holds no batch at {position}")
-            yield Place(position, size, base_offset, base_offset + delta)
-            position += size
+        while position < self.size:
+            place = self._hop(position, -1, NEVER)
+            assert place is not None
+            yield place
+            position += place.size
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, memoryview]]:
         """Whole batches from a batch boundary on, with their positions.
@@ -263,14 +281,6 @@ class Segment:
                     return
             yield position, chunk[at : at + size]
             position += size
-
-    def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry; CorruptBatch when the tail is torn."""
-        index = self.offset_index()
-        last = self.base_offset - 1
-        for place in self.hops(index.entry(len(index) - 1)[1] if len(index) else 0):
-            last = place.last_offset
-        return last + 1
 
     def _read(self, suffix: str) -> bytes:
         try:

@@ -1,4 +1,4 @@
-"""The segments of one log in order: which one holds an offset, where a read begins and ends, what goes when it is cut."""
+"""The segments of one log in order: which one holds an offset, where a read begins and where it ends."""
 
 from bisect import bisect_right
 from collections.abc import Iterator

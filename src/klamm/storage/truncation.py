@@ -1,0 +1,77 @@
+"""Forgetting the end of a log: a new leader says otherwise, or a write failed half way."""
+
+from typing import TYPE_CHECKING
+
+from klamm.model.errors import StorageFailure
+from klamm.storage.replay import rebuild_producers
+from klamm.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from klamm.storage.writer import LogWriter
+
+
+def truncate_to(log: "LogWriter", offset: int) -> bool:
+    """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut."""
+    if offset >= log.log_end_offset:
+        return False
+    if offset <= log.segments[0].base_offset:
+        truncate_fully(log, offset)
+        return True
+    try:
+        log.segments.remove([s for s in log.segments if s.base_offset >= offset])
+        end = _cut_segment(log, log.segments.active, offset)
+    except OSError as error:
+        log.fail()
+        raise StorageFailure(f"cannot cut {log.name} to {offset}: {error}") from error
+    _set_end(log, end)
+    return True
+
+
+def truncate_fully(log: "LogWriter", offset: int) -> None:
+    """Throw everything away and begin anew at `offset`."""
+    try:
+        log.segments.remove(list(log.segments))
+        log._active = log.segments.add(offset, log.config, log._now_ms)
+    except OSError as error:
+        log.fail()
+        raise StorageFailure(f"cannot empty {log.name}: {error}") from error
+    log.leader_epochs.clear()
+    log.log_start_offset = log.high_watermark = log.recovery_point = offset
+    for snapshot in log.snapshots.offsets():
+        log.snapshots.remove(snapshot)
+    _set_end(log, offset)
+
+
+def _cut_segment(log: "LogWriter", segment: Segment, offset: int) -> int:
+    """Cut the last segment and make it the active one; returns the new end of the log."""
+    place = segment.find(offset)
+    end = offset
+    if segment.file is None:
+        segment.activate(log.config, log._now_ms)
+    assert segment.file is not None
+    assert segment.index is not None
+    assert segment.time_index is not None
+    if place is not None:
+        end = min(offset, place.base_offset)
+        segment.size = place.position
+        log._disk.ftruncate(segment.file.fd, place.position)
+    segment.index.truncate_to(end)
+    segment.time_index.truncate_to(end)
+    segment.txn_index.truncate_to(end)
+    segment.max_timestamp = segment.time_index.last()
+    segment.bytes_since_index = 0
+    segment.write_indexes()
+    log._active = segment
+    return end
+
+
+def _set_end(log: "LogWriter", offset: int) -> None:
+    log.segments.forget_hints()
+    log.log_end_offset = log.next_offset = offset
+    log.recovery_point = min(log.recovery_point, offset)
+    log.high_watermark = min(log.high_watermark, offset)
+    log.log_start_offset = min(log.log_start_offset, offset)
+    log.leader_epochs.truncate_from_end(offset)
+    log._latest_epoch = log.leader_epochs.latest
+    log.snapshots.remove_outside(0, offset)
+    rebuild_producers(log.producers, log.snapshots, log.segments, log.log_start_offset, offset)

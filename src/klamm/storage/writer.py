@@ -1,0 +1,470 @@
+"""The writing half of a log: stage batches, commit them with one write, roll segments.
+
+Appending has two steps so that all requests of one turn of the loop share one write: `stage` checks a batch and gives
+it an offset, `commit` writes everything staged.
+"""
+
+import os
+from collections.abc import Callable
+from struct import Struct
+
+from crc32c import crc32c
+
+from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, StorageFailure
+from klamm.model.ids import TopicPartition
+from klamm.records.batch import CRC_START, HEADER, HEADER_SIZE, BatchView, iter_batches
+from klamm.records.control import build_end_txn_marker
+from klamm.storage import truncation
+from klamm.storage.config import MAX_LONG, LogConfig
+from klamm.storage.disk import Disk
+from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates, Undo
+from klamm.storage.segment import Segment
+from klamm.storage.segments import Segments
+from klamm.storage.snapshots import Snapshots
+from klamm.storage.txn_index import AbortedTxn
+from klamm.storage.validate import validate
+
+IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
+INT32_MAX = 2**31 - 1
+
+_unpack_header = HEADER.unpack_from
+_pack_place = Struct(">qii").pack_into
+"""Base offset, batch length (as it was), leader epoch: the fields before the checksum, in one write."""
+
+
+class LogWriter:
+    """The state of a log and everything that appends to it. `Log` adds the rest."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: bytes,
+        segments: Segments,
+        producers: ProducerStates,
+        snapshots: Snapshots,
+        leader_epochs: LeaderEpochs,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        now_ms: int,
+    ) -> None:
+        self._disk = disk
+        self.path = path
+        self.topic, self.partition = self.topic_partition = partition
+        self.name = str(partition)
+        self.topic_id = topic_id
+        self.segments = segments
+        self.producers = producers
+        self.snapshots = snapshots
+        self.leader_epochs = leader_epochs
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = self.next_offset = log_end_offset
+        self.high_watermark = log_start_offset
+        self.recovery_point = recovery_point
+        self.on_roll: Callable[[LogWriter, Segment], None] | None = None
+        """Called with the segment just closed: the owner flushes it elsewhere."""
+        self.failed = False
+        self._staged: list[memoryview] = []
+        self._pending: list[tuple[int, int, int]] = []
+        """(last offset, size, max timestamp) of every staged batch, beside `_staged`."""
+        self._pending_aborts: list[AbortedTxn] = []
+        self._pending_epochs: list[tuple[int, int]] = []
+        self._staged_bytes = 0
+        self._staged_max_timestamp = -1
+        self._undo: Undo = []
+        self._latest_epoch = leader_epochs.latest
+        self._now_ms = now_ms
+        self._active = segments.active
+        self._entries = producers.entries
+        self._pwritev = disk.pwritev
+        self.config = config
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; assign a new one to change them."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._segment_bytes = min(config.segment_bytes, INT32_MAX)
+        self._max_message_bytes = min(config.max_message_bytes, self._segment_bytes)
+        self._index_interval = config.index_interval_bytes
+        self._index_max = config.segment_index_bytes // 12 * 8
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._jitter_ms = crc32c(self.name.encode()) % config.segment_jitter_ms if config.segment_jitter_ms else 0
+        # A plain log takes batches as they come: their headers say everything the rules ask.
+        self._plain = (
+            config.codec is None
+            and not config.compacted
+            and not config.log_append_time
+            and config.message_timestamp_before_max_ms == MAX_LONG
+        )
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def stage(self, batches: memoryview, leader_epoch: int, now_ms: int) -> int:
+        """Check a producer's batch, give it the next offset in place, and queue it for `commit`.
+
+        Returns the offset of its first record; a duplicate of a known batch queues nothing and returns the original's.
+        RecordRefused, CorruptBatch and KlammError change nothing. The view must be writable and stay valid until
+        `commit`.
+        """
+        size = len(batches)
+        if size < HEADER_SIZE or not self._plain:
+            return self._stage_any(batches, leader_epoch, now_ms, Origin.CLIENT)
+        (
+            base_offset,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            last_delta,
+            _,
+            max_timestamp,
+            producer_id,
+            epoch,
+            sequence,
+            count,
+        ) = _unpack_header(batches)
+        if (
+            magic != 2
+            or length + 12 != size
+            or size > self._max_message_bytes
+            or not 0 <= attributes <= 4
+            or last_delta + 1 != count
+            or last_delta < 0
+            or base_offset
+            or max_timestamp > now_ms + self._after_max_ms
+        ):
+            return self._stage_any(batches, leader_epoch, now_ms, Origin.CLIENT)
+        offset = self.next_offset
+        if producer_id >= 0:
+            entry = self._entries.get(producer_id)
+            if (
+                entry is None
+                or entry.epoch != epoch
+                or entry.next_sequence != sequence
+                or entry.txn_first_offset >= 0
+                or sequence > MAX_SEQUENCE - count
+            ):
+                return self._stage_any(batches, leader_epoch, now_ms, Origin.CLIENT)
+            if crc32c(batches[CRC_START:]) != crc:
+                raise CorruptBatch(f"the batch for {self.name} does not match its checksum")
+            remembered = entry.batches
+            self._undo.append((entry, (remembered, sequence, entry.last_timestamp, epoch, entry.coordinator_epoch, -1)))
+            entry.batches = (
+                *remembered[-4:],
+                (sequence, sequence + last_delta, offset, offset + last_delta, max_timestamp),
+            )
+            entry.next_sequence = sequence + count
+            entry.last_timestamp = max_timestamp
+        elif crc32c(batches[CRC_START:]) != crc:
+            raise CorruptBatch(f"the batch for {self.name} does not match its checksum")
+        if leader_epoch != self._latest_epoch:
+            self._pending_epochs.append((leader_epoch, offset))
+            self._latest_epoch = leader_epoch
+        _pack_place(batches, 0, offset, length, leader_epoch)
+        self.next_offset = offset + count
+        self._staged.append(batches)
+        self._pending.append((offset + last_delta, size, max_timestamp))
+        self._staged_bytes += size
+        if max_timestamp > self._staged_max_timestamp:  # noqa: PLR1730 - a call to max costs more than the append
+            self._staged_max_timestamp = max_timestamp
+        self._now_ms = now_ms
+        return offset
+
+    def commit(self) -> None:
+        """Write everything staged; after it, `log_end_offset` includes it.
+
+        When the disk refuses, nothing staged is kept, offsets and producer state are as before `stage`, and
+        StorageFailure is raised.
+        """
+        staged = self._staged
+        if not staged:
+            return
+        total = self._staged_bytes
+        segment = self._active
+        position = segment.size
+        index = segment.index
+        if (
+            position + total > self._segment_bytes
+            or self._staged_max_timestamp > segment.roll_at_timestamp
+            or self._now_ms > segment.roll_at_clock_ms
+            or self.next_offset - segment.base_offset > INT32_MAX
+            or index.size + 8 * len(staged) > self._index_max  # type: ignore[union-attr]
+            or len(staged) > IOV_MAX
+            or not position
+            or self._pending_epochs
+            or self._pending_aborts
+        ):
+            self._commit_carefully()
+            return
+        try:
+            written = self._pwritev(segment.file.fd, staged, position)  # type: ignore[union-attr]
+        except OSError as error:
+            raise self._abandon(str(error)) from error
+        if written != total:
+            raise self._abandon(f"only {written} of {total} bytes were taken")
+        self._note_written(segment, self._pending)
+        self.log_end_offset = self.next_offset
+        self._clear_staged()
+
+    def append_as_leader(
+        self, batches: memoryview, leader_epoch: int, now_ms: int, *, origin: Origin = Origin.CLIENT
+    ) -> int:
+        """Stage and commit one batch; returns the offset of its first record."""
+        if origin is Origin.CLIENT:
+            offset = self.stage(batches, leader_epoch, now_ms)
+        else:
+            offset = self._stage_any(batches, leader_epoch, now_ms, origin)
+        self.commit()
+        return offset
+
+    def append_as_follower(self, batches: memoryview) -> None:
+        """Append batches with the offsets and leader epochs they carry; they must continue the log."""
+        self.stage_as_follower(batches)
+        self.commit()
+
+    def stage_as_follower(self, batches: memoryview) -> None:
+        """Check that batches continue the log and queue them. A cut last batch is left out, as a fetch may cut it."""
+        self._check_usable()
+        assert not self._staged, "a follower's log has nothing else staged"
+        try:
+            for batch in iter_batches(batches, allow_incomplete_tail=True):
+                self._check_continues(batch)
+                self._remember_producer(batch, Origin.REPLICATION)
+                self._queue(batch, batch.base_offset, batch.leader_epoch)
+        except KlammError:
+            self._unstage()
+            raise
+
+    def _check_continues(self, batch: BatchView) -> None:
+        if batch.base_offset < self.next_offset:
+            raise KlammError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"the batch at {batch.base_offset} does not continue {self.name}, whose next offset is "
+                f"{self.next_offset}",
+            )
+        batch.check_crc()
+
+    def append_end_txn_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+        transaction_version: int = 0,
+    ) -> int:
+        """Stage and commit the marker that ends a producer's transaction here; returns its offset."""
+        marker = build_end_txn_marker(
+            committed=committed,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now_ms,
+        )
+        offset = self._stage_any(memoryview(marker), leader_epoch, now_ms, Origin.COORDINATOR, transaction_version)
+        self.commit()
+        return offset
+
+    def append_control(self, batch: memoryview, leader_epoch: int, now_ms: int) -> int:
+        """Stage and commit a control batch of our own; returns its offset."""
+        return self.append_as_leader(batch, leader_epoch, now_ms, origin=Origin.COORDINATOR)
+
+    def _stage_any(
+        self, data: memoryview, leader_epoch: int, now_ms: int, origin: Origin, transaction_version: int = 0
+    ) -> int:
+        """`stage` for everything that is not plain."""
+        self._check_usable()
+        batch = validate(data, self._config, now_ms, origin, self.name)
+        if batch.size > self._segment_bytes:
+            raise KlammError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the batch of {batch.size} bytes for {self.name} is larger than segment.bytes={self._segment_bytes}",
+            )
+        if batch.producer_id >= 0 and origin is Origin.CLIENT:
+            known = self.producers.find_duplicate(
+                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
+            )
+            if known is not None:
+                return known.first_offset
+        offset = self.next_offset
+        batch.set_offset_and_epoch(offset, leader_epoch)
+        try:
+            self._remember_producer(batch, origin, transaction_version)
+        except KlammError:
+            batch.set_offset_and_epoch(0, leader_epoch)
+            raise
+        self._now_ms = now_ms
+        self._queue(batch, offset, leader_epoch)
+        return offset
+
+    def _remember_producer(self, batch: BatchView, origin: Origin, transaction_version: int = 0) -> None:
+        aborted = self.producers.append(batch, origin, self._undo, transaction_version=transaction_version)
+        if aborted is not None:
+            self._pending_aborts.append(aborted)
+
+    def _queue(self, batch: BatchView, offset: int, leader_epoch: int) -> None:
+        if leader_epoch != self._latest_epoch:
+            self._pending_epochs.append((leader_epoch, offset))
+            self._latest_epoch = leader_epoch
+        self.next_offset = batch.next_offset
+        self._staged.append(batch.raw)
+        self._pending.append((batch.last_offset, batch.size, batch.max_timestamp))
+        self._staged_bytes += batch.size
+        self._staged_max_timestamp = max(self._staged_max_timestamp, batch.max_timestamp)
+
+    def _note_written(self, segment: Segment, written: list[tuple[int, int, int]]) -> None:
+        """Bring size, indexes and largest timestamp up to date with batches just written at the segment's end."""
+        position = segment.size
+        unindexed = segment.bytes_since_index
+        interval = self._index_interval
+        largest, largest_at = segment.max_timestamp
+        for last_offset, size, timestamp in written:
+            if timestamp > largest:
+                largest, largest_at = timestamp, last_offset
+                segment.max_timestamp = (timestamp, last_offset)
+            if unindexed > interval:
+                segment.index.append(last_offset, position)  # type: ignore[union-attr]
+                segment.time_index.maybe_append(largest, largest_at)  # type: ignore[union-attr]
+                unindexed = 0
+            unindexed += size
+            position += size
+        segment.size = position
+        segment.bytes_since_index = unindexed
+
+    def _clear_staged(self) -> None:
+        self._staged = []
+        self._pending = []
+        self._staged_bytes = 0
+        self._staged_max_timestamp = -1
+        if self._undo:
+            self._undo.clear()
+
+    def _commit_carefully(self) -> None:
+        """`commit` for what happens rarely: rolls, a new leader epoch, aborted transactions, very many batches.
+
+        A roll writes a snapshot of the producers, which must not know batches that lie behind it. So their state goes
+        back to where the log is, and follows batch by batch.
+        """
+        before = self.log_end_offset
+        staged, pending, end = self._staged, self._pending, self.next_offset
+        epochs = self._pending_epochs
+        self._pending_epochs, self._pending_aborts = [], []
+        self.producers.rollback(self._undo, before)
+        self.next_offset = before
+        start = 0
+        try:
+            for epoch, offset in epochs:
+                self.leader_epochs.assign(epoch, offset)
+            size = self._active.size
+            for i, (last_offset, batch_size, timestamp) in enumerate(pending):
+                if self._must_roll(size, batch_size, last_offset, timestamp, i - start):
+                    self._write_run(staged[start:i], pending[start:i])
+                    self.roll(self._now_ms)
+                    start, size = i, 0
+                size += batch_size
+            self._write_run(staged[start:], pending[start:])
+        except (OSError, StorageFailure) as error:
+            self.next_offset = self.log_end_offset
+            failure = self._abandon(str(error))
+            if self.log_end_offset != before:
+                self._cut_back(before)
+            raise failure from error
+        assert self.log_end_offset == end
+        self._clear_staged()
+
+    def _must_roll(self, size: int, batch_size: int, last_offset: int, timestamp: int, unwritten: int) -> bool:
+        segment = self._active
+        return (
+            size + batch_size > self._segment_bytes
+            or (size > 0 and (timestamp > segment.roll_at_timestamp or self._now_ms > segment.roll_at_clock_ms))
+            or segment.index.size + 8 * unwritten + 8 > self._index_max  # type: ignore[union-attr]
+            or last_offset - segment.base_offset > INT32_MAX
+        ) and size > 0
+
+    def _write_run(self, staged: list[memoryview], pending: list[tuple[int, int, int]]) -> None:
+        """Write batches that go into the active segment, then let everything know of them."""
+        if not staged:
+            return
+        segment = self._active
+        if segment.size == 0:
+            segment.note_first_timestamp(pending[0][2], self._config, self._jitter_ms)
+        position = segment.size
+        assert segment.file is not None
+        for i in range(0, len(staged), IOV_MAX):
+            wanted = sum(size for _, size, _ in pending[i : i + IOV_MAX])
+            written = self._pwritev(segment.file.fd, staged[i : i + IOV_MAX], position)
+            if written != wanted:
+                raise StorageFailure(f"only {written} of {wanted} bytes were taken")
+            position += written
+        self._note_written(segment, pending)
+        self.next_offset = self.log_end_offset = pending[-1][0] + 1
+        for view in staged:
+            self._remember_producer(BatchView(view), Origin.REPLICATION)
+        self._undo.clear()
+        for aborted in self._pending_aborts:
+            segment.txn_index.append(aborted)
+        self._pending_aborts = []
+
+    def _abandon(self, why: str) -> StorageFailure:
+        """Forget what is staged after a failed write; the error to raise."""
+        segment = self._active
+        self._unstage()
+        if segment.file is None:
+            self.fail()
+            why += "; and its segment was just being closed"
+        else:
+            try:
+                self._disk.ftruncate(segment.file.fd, segment.size)
+            except OSError as error:
+                self.fail()
+                why += f"; and the file could not be cut back: {error}"
+        return StorageFailure(f"cannot write to {self.name} at offset {self.log_end_offset}: {why}")
+
+    def _unstage(self) -> None:
+        """Forget everything staged: offsets, producers and epochs are as the log is."""
+        self.producers.rollback(self._undo, self.log_end_offset)
+        self.next_offset = self.log_end_offset
+        self._pending_epochs, self._pending_aborts = [], []
+        self._latest_epoch = self.leader_epochs.latest
+        self._clear_staged()
+
+    def _cut_back(self, offset: int) -> None:
+        """Undo the part of a group that was written before another part failed."""
+        try:
+            truncation.truncate_to(self, offset)
+        except (OSError, KlammError):
+            self.fail()
+
+    def fail(self) -> None:
+        """Take no more appends: what is on the disk and what is in memory may differ."""
+        self.failed = True
+        self._plain = False
+
+    def _check_usable(self) -> None:
+        if self.failed:
+            raise StorageFailure(f"{self.name} takes no appends after a failed write")
+
+    # --- segments ----------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> None:
+        """Close the active segment and begin the next at the end of the log. An empty one stays."""
+        old = self._active
+        if old.size == 0:
+            return
+        old.deactivate()
+        self.snapshots.take(self.log_end_offset, self.producers.entries.values())
+        self._active = self.segments.add(self.log_end_offset, self._config, now_ms)
+        if self.on_roll is not None:
+            self.on_roll(self, old)
