@@ -50,7 +50,9 @@ def test_a_snapshot_opens_with_several_records():
 def test_types_and_versions_of_later_releases_are_read():
     view = BatchView(build_batch([(0, control_key(900, 5) + b"more", b"", ())], control=True))
     assert control_records(view)[0][2:4] == (5, 900)
-    assert parse_end_txn_marker(ControlRecord(0, 0, 1, 1, b"\0\1\0\0\0\7more")) == EndTxnMarker(committed=True, coordinator_epoch=7)
+    assert parse_end_txn_marker(ControlRecord(0, 0, 1, 1, b"\0\1\0\0\0\7more")) == EndTxnMarker(
+        committed=True, coordinator_epoch=7
+    )
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
@@ -65,6 +67,10 @@ def test_what_is_no_marker():
     assert end_txn_marker(BatchView(empty)) is None
     with pytest.raises(CorruptBatch):
         control_records(BatchView(build_batch([(0, b"k", b"v", ())])))
-    for record in (ControlRecord(0, 0, 0, 2, bytes(6)), ControlRecord(0, 0, 0, 1, bytes(5)), ControlRecord(0, 0, 0, 1, b"\xff" * 6)):
+    for record in (
+        ControlRecord(0, 0, 0, 2, bytes(6)),
+        ControlRecord(0, 0, 0, 1, bytes(5)),
+        ControlRecord(0, 0, 0, 1, b"\xff" * 6),
+    ):
         with pytest.raises(CorruptBatch):
             parse_end_txn_marker(record)

@@ -1,5 +1,8 @@
 """CRC-32C: published answers, any buffer, continued."""
 
+import subprocess
+import sys
+
 import pytest
 
 from klamm.records.crc import crc32c
@@ -24,3 +27,16 @@ def test_takes_writable_views_without_a_copy_and_continues():
     data = bytearray(b"xx123456789")
     assert crc32c(memoryview(data)[2:]) == 0xE3069283
     assert crc32c(b"6789", crc32c(b"12345")) == 0xE3069283
+
+
+def test_the_package_and_the_bare_extension_agree_in_one_process():
+    import crc32c as package
+
+    assert package.hardware_based == __import__("klamm.records.crc", fromlist=["x"]).crc32c.__self__.hardware_based
+    assert package.crc32c(b"klamm") == crc32c(b"klamm")
+
+
+def test_importing_records_does_not_read_package_metadata():
+    program = "import sys, klamm.records; print('importlib.metadata' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"

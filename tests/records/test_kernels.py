@@ -55,7 +55,9 @@ def test_both_forms_encode_and_decode_alike(compiled, interpreted, rows, base, r
         decoded = form.decode_records(body, len(rows), 50, base)
         expected = [(50 + i, t, k, v, tuple(h)) for i, (t, k, v, h) in enumerate(rows)]
         assert decoded == expected
-        results.append((body, largest, decoded, form.walk_records(body, len(rows)), form.measure_records(body, len(rows))))
+        results.append(
+            (body, largest, decoded, form.walk_records(body, len(rows)), form.measure_records(body, len(rows)))
+        )
     assert results[0] == results[1]
 
 
