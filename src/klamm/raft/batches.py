@@ -20,6 +20,9 @@ from klamm.raft.quorum import VoterSet
 from klamm.records.batch import BatchView, build_batch, iter_batches
 from klamm.records.control import ControlType, build_control_batch, build_control_batches
 
+LEADER_CHANGE_VERSION = 0
+"""Version 1, with directory ids, is defined but neither written nor read by Kafka 4.3."""
+
 
 class CommittedBatch(NamedTuple):
     """A batch as read back: the record values, or none for a control batch."""
@@ -32,21 +35,20 @@ class CommittedBatch(NamedTuple):
     values: list[bytes]
 
 
-def encode_entry(entry: Entry, now_ms: int, kraft_version: int) -> bytes | bytearray:
-    """The batch an entry is on disk; a replicated one is already a batch."""
+def encode_entry(entry: Entry, now_ms: int) -> bytes | bytearray:
+    """The batch an entry is on disk; a replicated one is already a batch. `now_ms` stamps a new epoch's record."""
     payload = entry.payload
     if isinstance(payload, bytes):
         return payload
     if isinstance(payload, LeaderChange):
-        version = min(kraft_version, 1)
         return build_control_batch(
             ControlType.LEADER_CHANGE,
-            encode(_leader_change(payload, version), version),
+            encode(_leader_change(payload), LEADER_CHANGE_VERSION),
             timestamp=now_ms,
             base_offset=entry.base_offset,
             leader_epoch=entry.epoch,
         )
-    return data_batch(payload, now_ms, entry.base_offset, entry.epoch)
+    return data_batch(payload, entry.append_time_ms, entry.base_offset, entry.epoch)
 
 
 def data_batch(values: tuple[bytes, ...] | list[bytes], now_ms: int, base_offset: int, epoch: int) -> bytearray:
@@ -55,9 +57,9 @@ def data_batch(values: tuple[bytes, ...] | list[bytes], now_ms: int, base_offset
     return build_batch(rows, base_offset=base_offset, leader_epoch=epoch)
 
 
-def _leader_change(change: LeaderChange, version: int) -> LeaderChangeMessage:
+def _leader_change(change: LeaderChange) -> LeaderChangeMessage:
     return LeaderChangeMessage(
-        version=version,
+        version=LEADER_CHANGE_VERSION,
         leader_id=change.leader_id,
         voters=[LeaderChangeVoter(voter_id=key.id, voter_directory_id=key.directory_id) for key in change.voters],
         granting_voters=[

@@ -89,12 +89,15 @@ class RaftCore(ElectingMember):
             deadlines.append(self.state.deadline_ms)
         return min(deadlines, default=self._now + self.timeouts.fetch_timeout_ms)
 
-    def propose(self, payload: tuple[bytes, ...], now_ms: int) -> Entry:
-        """Take record values into the log as one batch; NOT_CONTROLLER when another member leads."""
+    def propose(self, payload: tuple[bytes, ...], now_ms: int, append_time_ms: int = 0) -> Entry:
+        """Take record values into the log as one batch; NOT_CONTROLLER when another member leads.
+
+        `append_time_ms` is the wall clock's, for the records' timestamps.
+        """
         self._now = now_ms
         if not self.is_leader:
             raise KlammError(ErrorCode.NOT_CONTROLLER, f"the leader of epoch {self.epoch} is {self.state.leader_id}")
-        entry = self._append_own(payload, len(payload))
+        entry = self._append_own(payload, len(payload), append_time_ms)
         self._answer_parked()
         return entry
 

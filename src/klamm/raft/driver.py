@@ -67,7 +67,6 @@ class _Proposal:
 
     entry: Entry
     values: list[bytes]
-    append_time_ms: int
     future: "asyncio.Future[int]"
 
 
@@ -200,9 +199,9 @@ class RaftDriver:
         """
         self._refuse_append(values)
         payload = tuple(values)
-        entry = self.core.propose(payload, self._clock.monotonic_ms())
+        entry = self.core.propose(payload, self._clock.monotonic_ms(), self._clock.now_ms())
         future: asyncio.Future[int] = self._loop.create_future()
-        self._proposals.append(_Proposal(entry, list(payload), self._clock.now_ms(), future))
+        self._proposals.append(_Proposal(entry, list(payload), future))
         self._pump()
         return future
 
@@ -298,7 +297,7 @@ class RaftDriver:
         storage = self._storage
         match operation:
             case Append(entry):
-                storage.log.append(encode_entry(entry, self._clock.now_ms(), self.config.kraft_version))
+                storage.log.append(encode_entry(entry, self._clock.now_ms()))
             case Truncate(end_offset):
                 self._cuts += 1
                 storage.log.truncate_to(end_offset)
@@ -356,7 +355,7 @@ class RaftDriver:
                 proposal = proposals.popleft()
                 entry = proposal.entry
                 self._applied_offset = entry.end_offset
-                self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, proposal.append_time_ms)
+                self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, entry.append_time_ms)
                 if not proposal.future.done():
                     proposal.future.set_result(entry.last_offset)
             else:

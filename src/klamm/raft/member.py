@@ -68,7 +68,8 @@ class Member:
         self._random = random
         self._now = now_ms
         self._stopping = False
-        self._next_correlation_id = 0
+        # Not from zero: an answer to a request of our former life must not pass for one to this life's.
+        self._next_correlation_id = random.randrange(2**30)
         self._in_flight: dict[int, tuple[int, int]] = {}
         self._parked: dict[int, ParkedFetch] = {}
         self._operations: list[LogOperation] = []
@@ -168,9 +169,9 @@ class Member:
             Resigned(leader.epoch, self._election_deadline(), self.local.id, peers, successors, leader.voted)
         )
 
-    def _append_own(self, payload: Payload, count: int) -> Entry:
+    def _append_own(self, payload: Payload, count: int, append_time_ms: int = 0) -> Entry:
         base_offset = self.log.end_offset
-        entry = Entry(base_offset, base_offset + count - 1, self.epoch, payload)
+        entry = Entry(base_offset, base_offset + count - 1, self.epoch, payload, append_time_ms)
         self._append(entry)
         return entry
 

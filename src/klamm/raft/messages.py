@@ -38,6 +38,7 @@ class Entry:
     last_offset: int
     epoch: int
     payload: Payload
+    append_time_ms: int = 0
 
     @property
     def end_offset(self) -> int:

@@ -240,8 +240,9 @@ MemberState: TypeAlias = Unattached | Prospective | Candidate | Leader | Followe
 
 
 def election_of(state: MemberState) -> ElectionState:
-    """What of a state must be on disk before anybody hears of it."""
-    return ElectionState(state.epoch, state.leader_id, state.voted)
+    """What of a state must be on disk before anybody hears of it; a leader's vote for itself goes without saying."""
+    led = state.role in {Role.LEADER, Role.RESIGNED}
+    return ElectionState(state.epoch, state.leader_id, None if led else state.voted)
 
 
 def check_transition(old: MemberState, new: MemberState) -> None:
