@@ -1,0 +1,25 @@
+"""`klamm server`: a node from Kafka's own server.properties."""
+
+from __future__ import annotations
+
+import click
+
+from klamm.cli.refusal import refuses
+from klamm.cli.serving import LEVELS, serve, set_log_level
+
+
+@click.command()
+@click.argument("file", metavar="FILE.properties")
+@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that wins over the file.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lines to log.")
+@refuses
+def server(file: str, overrides: tuple[str, ...], log_level: str) -> None:
+    """Run a node from a server.properties written for Kafka 4.
+
+    The file may hold any setting Kafka knows; those without meaning here are named once in the log. The data folder of
+    a node that is its cluster's only controller is formatted at the first start.
+    """
+    from klamm.server.config import load_config
+
+    set_log_level(log_level)
+    serve(load_config(file, overrides))

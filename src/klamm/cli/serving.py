@@ -1,0 +1,53 @@
+"""What `klamm up` and `klamm server` share: the log's level, the checks before the start, and the node's life."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from klamm.cli.refusal import Refusal
+
+if TYPE_CHECKING:
+    from klamm.server.config import NodeConfig
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def set_log_level(level: str) -> None:
+    """Choose which lines reach standard error."""
+    from klamm.telemetry import Level, configure
+
+    configure(Level[level.upper()])
+
+
+def serve(config: NodeConfig) -> None:
+    """Run a node until it is told to stop; leave with its exit code when that is not 0."""
+    from klamm.records import INTERPRETED_NOTICE, kernels_compiled
+    from klamm.server.format import all_folders, check_folders, read_identities
+    from klamm.server.node import run_node
+
+    check_folders(all_folders(config))
+    read_identities(config)
+    if not kernels_compiled():
+        click.echo(f"klamm: {INTERPRETED_NOTICE}", err=True)
+    code = run_node(config, on_ready=_announce)
+    if code:
+        sys.exit(code)
+
+
+def refuse_exposure(host: str) -> None:
+    """Stop a node from being open to other machines by accident."""
+    from klamm.server.listeners import Listener
+
+    if not Listener("PLAINTEXT", host, 0).loopback:
+        raise Refusal(
+            f"--host {host} opens the node to other machines, and it asks nobody for a password;"
+            " add --allow-insecure-bind if that is meant"
+        )
+
+
+def _announce(address: str) -> None:
+    click.echo(f"Klamm is ready on {address}")
+    sys.stdout.flush()

@@ -1,0 +1,135 @@
+"""`klamm storage`: ids and data folders by hand, with the flags of kafka-storage."""
+
+from __future__ import annotations
+
+import click
+
+from klamm.cli.refusal import Refusal, refuses
+
+
+@click.group()
+def storage() -> None:
+    """Make cluster ids, format data folders, look at them."""
+
+
+@storage.command("random-uuid")
+def random_uuid() -> None:
+    """Print a new random cluster id."""
+    from klamm.model.ids import uuid_to_str
+    from klamm.server.format import random_uuid as new_uuid
+
+    click.echo(uuid_to_str(new_uuid()))
+
+
+@storage.command("format")
+@click.option("-c", "--config", "file", required=True, metavar="FILE", help="The node's properties file.")
+@click.option("-t", "--cluster-id", required=True, metavar="ID", help="The cluster the folders shall belong to.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave folders that are formatted already as they are.")
+@click.option("-r", "--release-version", metavar="VERSION", help="Metadata level to begin with; 4.3 is the only one.")
+@click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="A feature level to begin with.")
+@click.option("-s", "--standalone", is_flag=True, help="The node is its cluster's only controller.")
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="The controllers are found by their addresses.")
+@click.option("-I", "--initial-controllers", metavar="LIST", help="Not supported yet: controllers that may change.")
+@click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="Not supported yet: a first password.")
+@refuses
+def format_(
+    *,
+    file: str,
+    cluster_id: str,
+    ignore_formatted: bool,
+    release_version: str | None,
+    features: tuple[str, ...],
+    standalone: bool,
+    no_initial_controllers: bool,
+    initial_controllers: str | None,
+    add_scram: tuple[str, ...],
+) -> None:
+    """Give the data folders of a node their cluster id."""
+    from klamm.server.config import load_config
+    from klamm.server.format import METADATA_VERSION, format_folders
+
+    if standalone and no_initial_controllers:
+        raise click.UsageError("--standalone and --no-initial-controllers exclude each other; write one of them")
+    if initial_controllers is not None:
+        raise Refusal(
+            "--initial-controllers asks for a quorum whose members may change, which Klamm does not have yet;"
+            " write controller.quorum.voters in the file"
+        )
+    if add_scram:
+        raise Refusal("--add-scram stores a password, which Klamm does not ask for yet; leave it out")
+    if release_version not in (None, "4.3", METADATA_VERSION):
+        raise Refusal(
+            f"--release-version {release_version} cannot be written; leave it out or write {METADATA_VERSION}"
+        )
+    _check_features(features)
+    config = load_config(file)
+    if standalone and not config.is_controller:
+        raise Refusal(f"--standalone needs a controller; write process.roles=broker,controller in {file}")
+    if standalone and config.value("controller.quorum.voters"):
+        raise Refusal("--standalone and controller.quorum.voters exclude each other; leave one of them out")
+    if standalone and not config.voters:
+        raise Refusal(
+            "--standalone needs controller.quorum.bootstrap.servers to be this node's own controller listener;"
+            f" write controller.quorum.bootstrap.servers=localhost:{config.controller_listeners[0].port}"
+        )
+    report = format_folders(config, cluster_id, ignore_formatted=ignore_formatted)
+    for path in report.formatted:
+        kind = "metadata" if path == config.metadata_log_dir else "data"
+        click.echo(f"Formatting {kind} directory {path} with metadata.version {METADATA_VERSION}.")
+    if not report.formatted:
+        click.echo("All of the log directories are already formatted.")
+
+
+@storage.command()
+@click.option("-c", "--config", "file", required=True, metavar="FILE", help="The node's properties file.")
+@refuses
+def info(file: str) -> None:
+    """Show what the data folders of a node belong to; exit with 1 when something is wrong with them."""
+    import os
+
+    from klamm.model.ids import uuid_to_str
+    from klamm.server.config import load_config
+    from klamm.server.format import all_folders, read_identities
+
+    config = load_config(file)
+    folders = all_folders(config)
+    present = [path for path in folders if os.path.isdir(path)]
+    problems = [f"{path} does not exist" for path in folders if path not in present]
+    identities = read_identities(config)
+    problems += [f"{path} is not formatted" for path in present if identities[path] is None]
+    if present:
+        click.echo("Found log directories:")
+        for path in present:
+            click.echo(f"  {path}")
+    for path, identity in identities.items():
+        if identity is not None:
+            ids = f"cluster.id={identity.cluster_id}, directory.id={uuid_to_str(identity.directory_id)}"
+            click.echo(f"Found metadata in {path}: {ids}, node.id={identity.node_id}, version=1")
+    if problems:
+        click.echo("Found problems:")
+        for problem in problems:
+            click.echo(f"  {problem}")
+        raise SystemExit(1)
+
+
+_FEATURES = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "kraft.version": 0,
+    "metadata.version": 30,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
+"""The levels a 4.3 cluster begins with; others cannot be written yet."""
+
+
+def _check_features(features: tuple[str, ...]) -> None:
+    for feature in features:
+        name, equals, level = feature.partition("=")
+        if not equals or not level.isdecimal():
+            raise click.UsageError(f"--feature {feature}: write NAME=LEVEL, e.g. group.version=1")
+        if name not in _FEATURES:
+            raise Refusal(f"--feature {feature}: {name} is not a feature; write one of {', '.join(_FEATURES)}")
+        if _FEATURES[name] != int(level):
+            raise Refusal(f"--feature {feature}: Klamm begins with {name}={_FEATURES[name]}; leave the flag out")

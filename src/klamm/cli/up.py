@@ -1,0 +1,66 @@
+"""`klamm up`: a node that needs no file."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import click
+
+from klamm.cli.refusal import refuses
+from klamm.cli.serving import LEVELS, refuse_exposure, serve, set_log_level
+
+DATA = ".klamm"
+
+
+@click.command()
+@click.option("--data", metavar="DIR", help=f"Folder of the data, made when it is not there.  [default: ./{DATA}]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--allow-insecure-bind", is_flag=True, help="Let --host be an address other machines reach.")
+@click.option("--ephemeral", is_flag=True, help="Keep the data in a temporary folder and remove it at the end.")
+@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting unlike the built-in one.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="Lines to log.")
+@click.option("--quiet", is_flag=True, help="Log errors only.")
+@refuses
+def up(
+    *,
+    data: str | None,
+    port: int,
+    host: str,
+    allow_insecure_bind: bool,
+    ephemeral: bool,
+    overrides: tuple[str, ...],
+    log_level: str,
+    quiet: bool,
+) -> None:
+    """Run one node with built-in settings.
+
+    Prints one line when it serves; stops on Ctrl-C or SIGTERM.
+    """
+    from klamm.server.config import embedded_properties, parse_config
+
+    if ephemeral and data is not None:
+        raise click.UsageError("--ephemeral and --data exclude each other; write one of them")
+    if not allow_insecure_bind:
+        refuse_exposure(host)
+    set_log_level("error" if quiet else log_level)
+    with _folder(data, ephemeral=ephemeral) as folder:
+        properties = embedded_properties(folder, port=port, host=host)
+        serve(parse_config(properties, overrides, source="the built-in settings"))
+
+
+@contextlib.contextmanager
+def _folder(data: str | None, *, ephemeral: bool) -> Iterator[str]:
+    if not ephemeral:
+        yield data if data is not None else DATA
+        return
+    folder = tempfile.mkdtemp(prefix="klamm-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,116 @@
+"""Giving data folders their identity: cluster, node and folder id, written once before the first start.
+
+Everything is checked before anything is written, so a refusal leaves all folders as they were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from klamm.model.errors import ConfigError
+from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_to_str
+from klamm.server.config import NodeConfig
+from klamm.storage.disk import Disk
+from klamm.storage.properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+
+METADATA_VERSION = "4.3-IV0"
+"""The metadata level a new cluster begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatReport:
+    """Which folders got an identity now, and which had it already."""
+
+    formatted: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+def random_uuid(entropy: Callable[[int], bytes] = os.urandom) -> Uuid:
+    """A new id as Kafka makes them: version 4, none of the reserved ones, and no leading dash in its text."""
+    while True:
+        raw = bytearray(entropy(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        candidate = Uuid(bytes(raw))
+        if candidate not in (ZERO_UUID, METADATA_TOPIC_ID) and not uuid_to_str(candidate).startswith("-"):
+            return candidate
+
+
+def all_folders(config: NodeConfig) -> tuple[str, ...]:
+    """Every folder the node writes to: data and metadata."""
+    return tuple(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
+
+
+def check_folders(paths: Sequence[str]) -> None:
+    """Refuse a folder that could not be made or written, without making or writing it."""
+    for path in paths:
+        existing = path
+        while not os.path.lexists(existing):
+            existing = os.path.dirname(existing)
+        if not os.path.isdir(existing):
+            raise ConfigError(f"{existing} is not a folder, so {_data_folder(path)} cannot be used; choose another")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"{existing} cannot be written to, so {_data_folder(path)} cannot be used;"
+                " allow it or choose another folder"
+            )
+
+
+def read_identities(config: NodeConfig, disk: Disk | None = None) -> dict[str, MetaProperties | None]:
+    """What every folder says it belongs to; folders of two clusters, or of another node, are refused."""
+    identities = {path: read_meta_properties(disk or Disk(), path) for path in all_folders(config)}
+    known = {path: identity for path, identity in identities.items() if identity is not None}
+    for path, identity in known.items():
+        if identity.node_id != config.node_id:
+            raise ConfigError(
+                f"{path} belongs to node {identity.node_id}, but node.id={config.node_id};"
+                " write the folder's own node.id or use another folder"
+            )
+    clusters = {identity.cluster_id: path for path, identity in known.items()}
+    if len(clusters) > 1:
+        (one, first), (other, second), *_ = clusters.items()
+        raise ConfigError(
+            f"{first} belongs to cluster {one} but {second} to cluster {other}; use folders of one cluster"
+        )
+    return identities
+
+
+def format_folders(
+    config: NodeConfig,
+    cluster_id: str,
+    *,
+    ignore_formatted: bool = False,
+    disk: Disk | None = None,
+    new_uuid: Callable[[], Uuid] = random_uuid,
+) -> FormatReport:
+    """Write meta.properties into every folder that has none."""
+    if not cluster_id or not cluster_id.isprintable() or cluster_id != cluster_id.strip():
+        raise ConfigError("the cluster id is empty or unprintable; make one with klamm storage random-uuid")
+    disk = disk or Disk()
+    folders = all_folders(config)
+    check_folders(folders)
+    identities = read_identities(config, disk)
+    formatted = [path for path in folders if identities[path] is not None]
+    for path in formatted:
+        identity = identities[path]
+        if identity is not None and identity.cluster_id != cluster_id:
+            raise ConfigError(
+                f"{path} belongs to cluster {identity.cluster_id}, not {cluster_id};"
+                f" use that id, or another folder, or remove {os.path.join(path, META_PROPERTIES)} if the data may go"
+            )
+    if formatted and not ignore_formatted:
+        raise ConfigError(
+            f"log directory {formatted[0]} is already formatted;"
+            " add --ignore-formatted to leave it as it is and format the others"
+        )
+    fresh = [path for path in folders if identities[path] is None]
+    for path in fresh:
+        disk.makedirs(path, exist_ok=True)
+        write_meta_properties(disk, path, MetaProperties(cluster_id, config.node_id, new_uuid()))
+    return FormatReport(tuple(fresh), tuple(formatted))
+
+
+def _data_folder(path: str) -> str:
+    return f"data folder {path}"
