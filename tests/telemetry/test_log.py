@@ -65,7 +65,7 @@ def test_an_unexpected_failure_brings_its_traceback(lines):
     try:
         {}["x"]
     except KeyError as error:
-        get_logger("server").exception("handler failed", error, api="Fetch")
+        get_logger("server").failure("handler failed", error, api="Fetch")
     first, *rest = lines()
     assert without_time(first).startswith("ERROR server handler failed api=Fetch error=")
     assert rest[0].startswith("Traceback")

@@ -144,8 +144,8 @@ class TopicImage:
 class TopicsImage:
     """All topics, by name and by id; the two always hold the same topics."""
 
-    by_name: Mapping[str, TopicImage] = _EMPTY
-    by_id: Mapping[Uuid, TopicImage] = _EMPTY
+    by_name: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
+    by_id: Mapping[Uuid, TopicImage] = field(default_factory=lambda: _EMPTY)
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -180,7 +180,7 @@ class BrokerImage:
     epoch: int
     incarnation_id: Uuid
     endpoints: Mapping[str, Endpoint]
-    features: Mapping[str, FeatureRange] = _EMPTY
+    features: Mapping[str, FeatureRange] = field(default_factory=lambda: _EMPTY)
     rack: str | None = None
     fenced: bool = True
     in_controlled_shutdown: bool = False
@@ -203,8 +203,8 @@ class BrokerImage:
 class ClusterImage:
     """The registered brokers and controllers."""
 
-    brokers: Mapping[int, BrokerImage] = _EMPTY
-    controllers: Mapping[int, RegisterControllerRecord] = _EMPTY
+    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: _EMPTY)
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=lambda: _EMPTY)
 
     def get(self, broker_id: int) -> BrokerImage | None:
         """The broker with this id, if it is registered."""
@@ -225,15 +225,15 @@ class MetadataImage:
     """Everything the metadata log says, up to `provenance`."""
 
     provenance: Provenance = NOWHERE
-    features: Mapping[str, int] = _EMPTY
+    features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     cluster: ClusterImage = field(default_factory=ClusterImage)
     topics: TopicsImage = field(default_factory=TopicsImage)
-    configs: Mapping[ConfigResource, Mapping[str, str]] = _EMPTY
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     next_producer_id: int = 0
-    acls: Mapping[Uuid, AccessControlEntryRecord] = _EMPTY
-    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = _EMPTY
-    scram: Mapping[tuple[int, str], UserScramCredentialRecord] = _EMPTY
-    delegation_tokens: Mapping[str, DelegationTokenRecord] = _EMPTY
+    acls: Mapping[Uuid, AccessControlEntryRecord] = field(default_factory=lambda: _EMPTY)
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
+    scram: Mapping[tuple[int, str], UserScramCredentialRecord] = field(default_factory=lambda: _EMPTY)
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=lambda: _EMPTY)
 
     @property
     def is_empty(self) -> bool:

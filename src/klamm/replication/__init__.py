@@ -1,1 +1,12 @@
-"""."""
+"""Replicas of partitions on this node: who leads, what is committed, who waits for it.
+
+Owns the bridge between a partition's log and its place in the cluster: leadership and epochs, the high watermark, fetch
+sessions, and requests that wait for data or for acknowledgement. Does not know the wire or the sockets.
+"""
+
+from klamm.replication.manager import ReplicaManager
+from klamm.replication.replica import Replica
+from klamm.replication.sessions import FetchSessions
+from klamm.replication.waiters import AckWaiter, FetchWaiter
+
+__all__ = ["AckWaiter", "FetchSessions", "FetchWaiter", "Replica", "ReplicaManager"]

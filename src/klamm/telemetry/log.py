@@ -82,7 +82,7 @@ class Logger:
         if _SINK.level <= 40:
             self._write("ERROR", event, fields)
 
-    def exception(self, event: str, error: BaseException, **fields: Any) -> None:
+    def failure(self, event: str, error: BaseException, **fields: Any) -> None:
         """A failure nobody expected, with its traceback on the lines below."""
         if _SINK.level <= 40:
             self._write("ERROR", event, {**fields, "error": repr(error)}, "".join(traceback.format_exception(error)))

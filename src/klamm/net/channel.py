@@ -1,0 +1,419 @@
+"""One client connection: bytes in, frames to the handler, replies out in request order.
+
+Requests of one connection are handled as they arrive; a reply that is not ready yet holds back those behind it. When
+the peer does not take its replies, or too many requests wait, the connection is not read until that has changed.
+"""
+
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.net.server import NetServer
+
+log = get_logger("net")
+
+_SIZE = struct.Struct(">i")
+
+BUFFER_BYTES = 32 * 1024
+"""A new connection's receive buffer; it grows with the bytes that arrive, never by a length the peer declares."""
+
+BUFFER_IDLE_BYTES_MAX = 128 * 1024
+"""A larger buffer than this is given back when the connection has been quiet for a while."""
+
+IN_FLIGHT_MAX = 512
+"""Requests of one connection that may wait for their replies; past it the connection is not read."""
+
+SEND_BYTES_PER_TURN = 4 * 1024 * 1024
+"""What one connection may send before the others get their chance."""
+
+LOW_WATER_BYTES_MIN = 64 * 1024
+LOW_WATER_BYTES_MAX = 1024 * 1024
+"""While a large frame is on its way the kernel wakes us per this many bytes rather than per segment."""
+
+
+class FileRegion(Protocol):
+    """Bytes of a file, sent without being read into the process; holding it keeps the file open."""
+
+    @property
+    def position(self) -> int:
+        """Where the bytes start."""
+
+    @property
+    def length(self) -> int:
+        """How many they are."""
+
+    def fileno(self) -> int:
+        """The open file's descriptor."""
+
+
+Part = bytes | bytearray | memoryview | FileRegion
+
+
+class FrameHandler(Protocol):
+    """What is called with each whole frame; it answers through the channel, now or later."""
+
+    def handle(self, channel: "Channel", view: memoryview, start: int, end: int) -> None:
+        """Handle the frame in `view[start:end]`, which is borrowed until the turn ends."""
+
+    def closed(self, channel: "Channel") -> None:
+        """The connection is gone; forget what was kept for it."""
+
+
+class Slot:
+    """A place in the order of replies, filled later."""
+
+    __slots__ = ("_channel", "parts")
+
+    def __init__(self, channel: "Channel") -> None:
+        self._channel = channel
+        self.parts: Sequence[Part] | None = None
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Fill the place; an empty sequence means that no reply is owed after all."""
+        self.parts = parts
+        self._channel.slot_filled()
+
+    def abandon(self) -> None:
+        """The reply cannot be made: close the connection, since an answer that never comes would desynchronise it."""
+        self._channel.close("a reply could not be made")
+
+
+class Channel:
+    """A connection with its receive buffer and its queue of replies."""
+
+    __slots__ = (
+        "_awaiting_write",
+        "_buffer",
+        "_end",
+        "_fd",
+        "_low_water",
+        "_out",
+        "_pos",
+        "_read_stop",
+        "_reading",
+        "_server",
+        "_slots",
+        "_sock",
+        "_spare",
+        "_view",
+        "active_tick",
+        "closed",
+        "context",
+        "dirty",
+        "listener",
+        "local_address",
+        "peer_address",
+        "state",
+    )
+
+    def __init__(self, server: "NetServer", sock: socket.socket, listener: str, context: object) -> None:
+        self._server = server
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._spare: bytearray | None = None
+        self._pos = 0
+        self._end = 0
+        self._read_stop = BUFFER_BYTES
+        self._out: list[Part] = []
+        self._slots: deque[Slot] = deque()
+        self._reading = False
+        self._awaiting_write = False
+        self._low_water = 0
+        self.dirty = False
+        self.closed = False
+        self.active_tick = 0
+        self.listener = listener
+        self.context = context
+        self.local_address: tuple[str, int] = sock.getsockname()[:2]
+        self.peer_address: tuple[str, int] = sock.getpeername()[:2]
+        self.state: Any = None  # what the handler remembers of this connection
+
+    # Reading
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._reading = True
+        self._server.loop.add_reader(self._fd, self._on_readable)
+
+    def _on_readable(self) -> None:
+        try:
+            received = self._sock.recv_into(self._view[self._end : self._read_stop])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"reading failed: {error.strerror}")
+            return
+        if not received:
+            self.close("the peer closed it")
+            return
+        self._end += received
+        self.active_tick = self._server.tick
+        self._handle_frames()
+
+    def _handle_frames(self) -> None:
+        view, pos, end = self._view, self._pos, self._end
+        handle = self._server.handler.handle
+        needed = 4
+        while end - pos >= 4:
+            size = _SIZE.unpack_from(view, pos)[0]
+            if size < 8 or size > self._server.config.request_bytes_max:
+                self.close(self._size_complaint(size))
+                return
+            stop = pos + 4 + size
+            if stop > end:
+                needed = 4 + size
+                break
+            handle(self, view, pos + 4, stop)
+            if self.closed:
+                return
+            pos = stop
+            if not self._reading or len(self._slots) > IN_FLIGHT_MAX:
+                self._pos = pos
+                self.pause_reading()
+                return
+        self._make_room(pos, needed)
+
+    def _size_complaint(self, size: int) -> str:
+        limit = self._server.config.request_bytes_max
+        if size > limit:
+            return f"a request of {size} bytes is larger than socket.request.max.bytes ({limit})"
+        return f"a request of {size} bytes cannot be one"
+
+    def _make_room(self, pos: int, needed: int) -> None:
+        """Leave room behind the bytes present, and read no further than the end of a large frame.
+
+        Bytes of handled frames may be borrowed until the turn ends, so they are never moved over: when a frame does not
+        fit behind them, its beginning moves to the spare buffer, which nobody has borrowed since an earlier turn.
+        """
+        present = self._end - pos
+        if not present:
+            self._pos = self._end = 0
+            self._read_stop = len(self._buffer)
+            if self._low_water:
+                self._set_low_water(0)
+            return
+        if pos + needed > len(self._buffer):
+            self._swap_buffers(pos, present, needed)
+        else:
+            self._pos = pos
+        missing = needed - present
+        room = len(self._buffer) - self._end
+        if missing >= LOW_WATER_BYTES_MIN:
+            self._read_stop = self._end + min(missing, room)
+            self._set_low_water(min(missing, room, LOW_WATER_BYTES_MAX))
+        else:
+            self._read_stop = len(self._buffer)
+            if self._low_water:
+                self._set_low_water(0)
+
+    def _swap_buffers(self, pos: int, present: int, needed: int) -> None:
+        """Move the bytes present to the front of the other buffer, larger where it must be: at most twice what came."""
+        capacity = len(self._buffer)
+        size = capacity
+        if size < needed and present * 2 > size:
+            size *= 2
+        other = self._spare if self._spare is not None and len(self._spare) >= size else bytearray(size)
+        other[:present] = self._view[pos : self._end]
+        self._spare, self._buffer = self._buffer, other
+        self._view = memoryview(other)
+        self._pos, self._end = 0, present
+
+    def _set_low_water(self, size: int) -> None:
+        if size < LOW_WATER_BYTES_MIN:
+            size = 0
+        if size != self._low_water:
+            self._low_water = size
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size or 1)
+
+    def pause_reading(self) -> None:
+        """Take no more requests for now."""
+        if self._reading and not self.closed:
+            self._reading = False
+            self._server.loop.remove_reader(self._fd)
+
+    def _resume_reading(self) -> None:
+        if self._reading or self.closed or self._out or len(self._slots) > IN_FLIGHT_MAX // 2:
+            return
+        self.start()
+        if self._end > self._pos:
+            self._handle_frames()
+
+    def shrink(self) -> None:
+        """Give a grown buffer back; called when the connection has been quiet."""
+        if len(self._buffer) > BUFFER_IDLE_BYTES_MAX and self._pos == self._end:
+            self._buffer = bytearray(BUFFER_BYTES)
+            self._spare = None
+            self._view = memoryview(self._buffer)
+            self._pos = self._end = 0
+            self._read_stop = BUFFER_BYTES
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is owed in either direction."""
+        return not self._slots and not self._out
+
+    # Replying
+
+    def reply(self, part: Part) -> None:
+        """Queue the whole reply to the request being handled; it leaves when the turn ends."""
+        if self._slots:
+            slot = Slot(self)
+            slot.parts = (part,)
+            self._slots.append(slot)
+            return
+        self._out.append(part)
+        if not self.dirty:
+            self.dirty = True
+            self._server.turn.mark(self)
+
+    def reply_parts(self, parts: Sequence[Part]) -> None:
+        """Queue a reply made of several parts, some of which may be regions of files."""
+        if self._slots:
+            slot = Slot(self)
+            slot.parts = parts
+            self._slots.append(slot)
+            return
+        self._out.extend(parts)
+        if not self.dirty:
+            self.dirty = True
+            self._server.turn.mark(self)
+
+    def defer(self) -> Slot:
+        """Keep the place of a reply that is made later."""
+        slot = Slot(self)
+        self._slots.append(slot)
+        return slot
+
+    def slot_filled(self) -> None:
+        """Move replies that are ready and next in order to the queue."""
+        slots = self._slots
+        if self.closed or not slots or slots[0].parts is None:
+            return
+        while slots and slots[0].parts is not None:
+            self._out.extend(slots.popleft().parts or ())
+        if not self.dirty:
+            self.dirty = True
+            self._server.turn.mark(self)
+
+    def flush(self) -> None:
+        """Send what is queued; what the socket does not take waits until it is writable."""
+        self.dirty = False
+        if self.closed:
+            return
+        if not self._awaiting_write:
+            self._send()
+        if not self._reading:
+            self._resume_reading()
+
+    def _on_writable(self) -> None:
+        self._send()
+        if not self._out and not self._reading:
+            self._resume_reading()
+
+    def _send(self) -> None:
+        try:
+            done = self._send_queued()
+        except (BlockingIOError, InterruptedError):
+            done = False
+        except OSError as error:
+            self.close(f"sending failed: {error.strerror}")
+            return
+        if done:
+            self.active_tick = self._server.tick
+            if self._awaiting_write:
+                self._awaiting_write = False
+                self._server.loop.remove_writer(self._fd)
+        elif not self._awaiting_write:
+            self._awaiting_write = True
+            self._server.loop.add_writer(self._fd, self._on_writable)
+            self.pause_reading()
+
+    def _send_queued(self) -> bool:
+        """Send in order; True once nothing is left, False when this connection has had its share."""
+        out = self._out
+        if len(out) == 1 and isinstance(out[0], (bytes, bytearray)):
+            data = out[0]
+            sent = self._sock.send(data)
+            if sent == len(data):
+                out.clear()
+                return True
+            out[0] = memoryview(data)[sent:]
+            return False
+        budget = SEND_BYTES_PER_TURN
+        while out:
+            if budget <= 0:
+                return False
+            budget -= self._send_front(out)
+        return True
+
+    def _send_front(self, out: list[Part]) -> int:
+        front = out[0]
+        if not isinstance(front, (bytes, bytearray, memoryview)):
+            return self._send_region(out, front)
+        count = 1
+        while count < len(out) and isinstance(out[count], (bytes, bytearray, memoryview)):
+            count += 1
+        data = front if count == 1 else b"".join(out[:count])  # type: ignore[arg-type]
+        more = socket.MSG_MORE if count < len(out) else 0
+        try:
+            sent = self._sock.send(data, more)
+        except (BlockingIOError, InterruptedError):
+            out[:count] = [data]
+            raise
+        if sent == len(data):
+            del out[:count]
+        else:
+            out[:count] = [memoryview(data)[sent:]]
+        return sent
+
+    def _send_region(self, out: list[Part], region: FileRegion) -> int:
+        sent = os.sendfile(self._fd, region.fileno(), region.position, region.length)
+        if sent == region.length:
+            del out[0]
+        elif sent == 0:
+            raise OSError(0, "the file ended before the bytes that were promised")
+        else:
+            out[0] = _Rest(region, region.position + sent, region.length - sent)
+        return sent
+
+    # The end
+
+    def close(self, reason: str) -> None:
+        """Drop the connection and what it still owes."""
+        if self.closed:
+            return
+        self.closed = True
+        log.debug("connection closed", peer=self.peer_address, reason=reason)
+        loop = self._server.loop
+        if self._reading:
+            self._reading = False
+            loop.remove_reader(self._fd)
+        if self._awaiting_write:
+            loop.remove_writer(self._fd)
+        self._sock.close()
+        self._out.clear()
+        self._slots.clear()
+        self._server.forget(self)
+        self._server.handler.closed(self)
+
+
+class _Rest:
+    """What is left of a region that was sent in part."""
+
+    __slots__ = ("_region", "length", "position")
+
+    def __init__(self, region: FileRegion, position: int, length: int) -> None:
+        self._region = region
+        self.position = position
+        self.length = length
+
+    def fileno(self) -> int:
+        return self._region.fileno()

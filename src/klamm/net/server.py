@@ -1,0 +1,175 @@
+"""Listening sockets and the connections they bring: binding, limits, idle connections, the end."""
+
+import asyncio
+import errno
+import os
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from klamm.model.errors import ConfigError
+from klamm.net.channel import Channel, FrameHandler
+from klamm.net.turn import Turn
+from klamm.telemetry.log import get_logger
+
+log = get_logger("net")
+
+ACCEPTS_PER_TURN = 64
+"""Connections taken from a listener before other work gets its chance."""
+
+IDLE_CHECKS = 4
+"""How often within connections.max.idle.ms quiet connections are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetConfig:
+    """What the sockets are allowed: Kafka's socket.* and max.connections* settings."""
+
+    request_bytes_max: int = 104_857_600
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+    listen_backlog_size: int = 50
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+
+
+class NetServer:
+    """All listeners and connections of a node; lives on one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: NetConfig) -> None:
+        self.loop = loop
+        self.config = config
+        self.handler: FrameHandler
+        self.turn = Turn(loop)
+        self.tick = 0
+        self._listeners: dict[str, socket.socket] = {}
+        self._channels: set[Channel] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._reaper: asyncio.TimerHandle | None = None
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return len(self._channels)
+
+    def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
+        """Take an address without serving it yet, so that a taken port is known before anything is touched."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.config.receive_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.receive_buffer_bytes)
+            sock.bind((host, port))
+            sock.listen(self.config.listen_backlog_size)
+        except OSError as error:
+            sock.close()
+            raise ConfigError(_bind_complaint(name, host, port, error)) from error
+        sock.setblocking(False)
+        self._listeners[name] = sock
+        bound_host, bound_port = sock.getsockname()[:2]
+        return bound_host, bound_port
+
+    def start(self, handler: FrameHandler, contexts: Mapping[str, object] | None = None) -> None:
+        """Serve every bound listener; `contexts` gives what each listener's channels carry for the handler."""
+        self.handler = handler
+        for name, sock in self._listeners.items():
+            context = (contexts or {}).get(name)
+            self.loop.add_reader(sock.fileno(), self._accept, name, sock, context)
+        self._schedule_reaper()
+
+    def _accept(self, name: str, listener: socket.socket, context: object) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors: the peer stays in the backlog; look again shortly rather than spin.
+                log.warning("cannot accept a connection", listener=name, reason=error.strerror)
+                self.loop.remove_reader(listener.fileno())
+                self.loop.call_later(0.5, self._accept_again, name, listener, context)
+                return
+            ip = address[0]
+            complaint = self._limit_complaint(ip)
+            if complaint:
+                log.warning("connection refused", listener=name, peer=ip, reason=complaint)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.config.send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.send_buffer_bytes)
+            try:
+                channel = Channel(self, sock, name, context)
+            except OSError:
+                sock.close()  # the peer left before it was looked at
+                continue
+            channel.active_tick = self.tick
+            self._channels.add(channel)
+            self._per_ip[ip] += 1
+            channel.start()
+
+    def _accept_again(self, name: str, listener: socket.socket, context: object) -> None:
+        if self._listeners.get(name) is listener:
+            self.loop.add_reader(listener.fileno(), self._accept, name, listener, context)
+
+    def _limit_complaint(self, ip: str) -> str:
+        if len(self._channels) >= self.config.max_connections:
+            return f"max.connections ({self.config.max_connections}) are open"
+        limit = self.config.max_connections_per_ip_overrides.get(ip, self.config.max_connections_per_ip)
+        if self._per_ip[ip] >= limit:
+            return f"max.connections.per.ip ({limit}) are open from that address"
+        return ""
+
+    def forget(self, channel: Channel) -> None:
+        """A channel has closed."""
+        if channel in self._channels:
+            self._channels.discard(channel)
+            ip = channel.peer_address[0]
+            self._per_ip[ip] -= 1
+            if not self._per_ip[ip]:
+                del self._per_ip[ip]
+
+    def _schedule_reaper(self) -> None:
+        interval = max(self.config.connections_max_idle_ms, 1000) / 1000 / IDLE_CHECKS
+        self._reaper = self.loop.call_later(interval, self._reap)
+
+    def _reap(self) -> None:
+        self.tick += 1
+        for channel in list(self._channels):
+            quiet = self.tick - channel.active_tick
+            if quiet > IDLE_CHECKS and channel.idle:
+                channel.close("idle for connections.max.idle.ms")
+            elif quiet > 1:
+                channel.shrink()
+        self._schedule_reaper()
+
+    def stop_listening(self) -> None:
+        """Take no new connections; those that are open go on."""
+        for sock in self._listeners.values():
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+        self._listeners.clear()
+
+    def stop(self) -> None:
+        """Close every listener and connection."""
+        if self._reaper is not None:
+            self._reaper.cancel()
+        self.stop_listening()
+        for channel in list(self._channels):
+            channel.close("the server stops")
+
+
+def _bind_complaint(name: str, host: str, port: int, error: OSError) -> str:
+    where = f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is taken by another process: stop it or choose another port (listener {name})"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is not an address of this machine: correct `listeners` ({name}://{where})"
+    if error.errno == errno.EACCES:
+        return f"port {port} needs privileges: choose one above 1023 (listener {name})"
+    return f"cannot listen on {where} (listener {name}): {os.strerror(error.errno or 0)}"

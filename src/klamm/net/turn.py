@@ -1,0 +1,56 @@
+"""A turn of the event loop, so that what many sockets brought is written and answered together.
+
+Every socket that is ready is read and its frames are handled; then, once, the turn ends: what was staged is committed
+(the `commit` hook), and each connection that has replies sends them in one go. A callback scheduled while sockets are
+being read runs before any socket is read again, so bytes that a handler borrowed from a receive buffer stay untouched
+until the turn has ended.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Flushable(Protocol):
+    """Something that sends what it has gathered when the turn ends."""
+
+    def flush(self) -> None:
+        """Send what is queued."""
+
+
+class Turn:
+    """Gathers the connections with replies and ends the turn once; not safe across threads."""
+
+    __slots__ = ("_commit", "_dirty", "_loop", "_scheduled")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, commit: Callable[[], None] = lambda: None) -> None:
+        self._loop = loop
+        self._commit = commit
+        self._dirty: list[Flushable] = []
+        self._scheduled = False
+
+    def on_commit(self, commit: Callable[[], None]) -> None:
+        """Name what must be done before any reply of a turn leaves."""
+        self._commit = commit
+
+    def mark(self, channel: Flushable) -> None:
+        """Have `channel` flushed at the end of this turn."""
+        self._dirty.append(channel)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+
+    def schedule(self) -> None:
+        """End the turn even if nothing is to be sent, because something was staged."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        try:
+            self._commit()
+        finally:
+            self._scheduled = False
+            dirty, self._dirty = self._dirty, []
+            for channel in dirty:
+                channel.flush()

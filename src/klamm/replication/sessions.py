@@ -1,0 +1,171 @@
+"""Fetch sessions (KIP-227): a client that polls the same partitions names only what has changed.
+
+Pure: the caller gives the time and the random source. A session is a numbered list of partitions with what the client
+was last told of each; its epoch counts its requests, so a lost or repeated one is noticed. The cache is bounded: a
+client that gets no session simply names all its partitions again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import ZERO_UUID
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+
+STALE_MS = 120_000
+"""A session unused for so long may be given up for a new one."""
+
+PartitionKey = tuple[bytes | str, int]
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """One partition of a fetch: what the client asks, and what it was told last."""
+
+    topic: str | None
+    topic_id: bytes
+    index: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+
+    @property
+    def key(self) -> PartitionKey:
+        """By id where the client speaks ids (Fetch v13+), else by name."""
+        return (self.topic if self.topic_id == ZERO_UUID and self.topic is not None else self.topic_id, self.index)
+
+    def ask(self, other: "FetchedPartition") -> None:
+        """Take over what the client asks now; what it was told stays."""
+        self.fetch_offset = other.fetch_offset
+        self.max_bytes = other.max_bytes
+        self.current_leader_epoch = other.current_leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
+        self.log_start_offset = other.log_start_offset
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """The partitions of one polling client."""
+
+    id: int
+    uses_topic_ids: bool
+    privileged: bool
+    last_used_ms: int
+    epoch: int = INITIAL_EPOCH
+    partitions: dict[PartitionKey, FetchedPartition] = field(default_factory=dict)
+
+    def rotate(self, keys: Iterable[PartitionKey]) -> None:
+        """Move partitions that have just had their turn to the end, so that busy ones do not starve the rest."""
+        for key in keys:
+            partition = self.partitions.pop(key, None)
+            if partition is not None:
+                self.partitions[key] = partition
+
+
+@dataclass(slots=True)
+class FetchContext:
+    """What one Fetch request means: the partitions to read, and how to answer."""
+
+    partitions: list[FetchedPartition]
+    session: FetchSession | None = None
+    incremental: bool = False
+
+    @property
+    def session_id(self) -> int:
+        """The id to answer with."""
+        return self.session.id if self.session is not None else NO_SESSION
+
+
+class FetchSessions:
+    """All sessions of a broker, at most `slots_max`."""
+
+    def __init__(self, slots_max: int, random: Random) -> None:
+        self._slots_max = slots_max
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def resolve(
+        self,
+        session_id: int,
+        epoch: int,
+        partitions: list[FetchedPartition],
+        forgotten: Iterable[PartitionKey],
+        *,
+        uses_topic_ids: bool,
+        privileged: bool,
+        now_ms: int,
+    ) -> FetchContext:
+        """Turn a request into the partitions to read; a KlammError is the whole answer to the request."""
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            if epoch == FINAL_EPOCH:
+                return FetchContext(partitions)
+            session = self._create(partitions, uses_topic_ids=uses_topic_ids, privileged=privileged, now_ms=now_ms)
+            return FetchContext(partitions, session)
+        session = self._continue(session_id, epoch, uses_topic_ids)
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        for partition in partitions:
+            known = session.partitions.get(partition.key)
+            if known is None:
+                session.partitions[partition.key] = partition
+            else:
+                known.ask(partition)
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchContext([])
+        session.last_used_ms = now_ms
+        session.epoch = _next_epoch(session.epoch)
+        return FetchContext(list(session.partitions.values()), session, incremental=True)
+
+    def _continue(self, session_id: int, epoch: int, uses_topic_ids: bool) -> FetchSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KlammError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KlammError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KlammError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return session
+
+    def _create(
+        self, partitions: list[FetchedPartition], *, uses_topic_ids: bool, privileged: bool, now_ms: int
+    ) -> FetchSession | None:
+        if len(self._sessions) >= self._slots_max and not self._evict(privileged=privileged, now_ms=now_ms):
+            return None
+        session_id = self._random.randint(1, 2**31 - 1)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, 2**31 - 1)
+        session = FetchSession(session_id, uses_topic_ids, privileged, now_ms, _next_epoch(INITIAL_EPOCH))
+        session.partitions = {partition.key: partition for partition in partitions}
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, *, privileged: bool, now_ms: int) -> bool:
+        """Give up the session unused for longest, if it is stale or a follower needs its place."""
+        oldest = min(
+            (s for s in self._sessions.values() if privileged >= s.privileged),
+            key=lambda s: (s.privileged, s.last_used_ms),
+            default=None,
+        )
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms < STALE_MS and not (privileged and not oldest.privileged):
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+
+def _next_epoch(epoch: int) -> int:
+    return 1 if epoch == 2**31 - 1 else epoch + 1

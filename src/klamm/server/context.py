@@ -1,0 +1,60 @@
+"""What a handler sees of the connection and the request it answers."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from klamm.net import Channel
+from klamm.server.routes import Route
+
+if TYPE_CHECKING:
+    from klamm.replication import AckWaiter, FetchWaiter
+    from klamm.server.handlers.produce_quick import QuickProduce
+
+
+class _Answered(Enum):
+    ANSWERED = 1
+
+
+ANSWERED = _Answered.ANSWERED
+"""Returned by a handler that replies to the channel itself, now or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerContext:
+    """One listener: its name, whether it is for clients or controllers, and what is served there."""
+
+    name: str
+    kind: str
+    routes: dict[int, Route]
+
+
+@dataclass(slots=True)
+class ConnectionState:
+    """What is remembered of one connection between requests."""
+
+    software_name: str = ""
+    software_version: str = ""
+    quick_produces: "dict[bytes, QuickProduce]" = field(default_factory=dict)
+    prefix_lengths: list[int] = field(default_factory=list)
+    waiters: "dict[FetchWaiter | AckWaiter, None]" = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request: who asks, through which listener, in which version."""
+
+    channel: Channel
+    listener: ListenerContext
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    frame: memoryview
+    """The request's bytes, borrowed until the turn ends."""
+
+    @property
+    def connection(self) -> ConnectionState:
+        """What is remembered of the connection."""
+        state: ConnectionState = self.channel.state
+        return state

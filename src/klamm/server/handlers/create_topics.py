@@ -1,0 +1,13 @@
+"""CreateTopics, v2-7: decided by the controller; answered once the topics are there and this broker holds its part.
+
+v5 flexible, returns partitions, replication factor and settings · v7 returns the topic id
+"""
+
+from klamm.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from klamm.server.context import RequestContext
+from klamm.server.services import Services
+
+
+async def handle(services: Services, _context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Forward to the controller."""
+    return await services.controller.create_topics(request)

@@ -1,0 +1,13 @@
+"""DeleteTopics, v1-6: decided by the controller; the files go in the background.
+
+v4 flexible · v5 error texts · v6 by topic id
+"""
+
+from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from klamm.server.context import RequestContext
+from klamm.server.services import Services
+
+
+async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Forward to the controller."""
+    return await services.controller.delete_topics(request, context.version)

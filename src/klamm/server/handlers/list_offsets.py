@@ -1,0 +1,85 @@
+"""ListOffsets, v1-11: where a partition begins, ends, or was at a point in time.
+
+-1 latest (high watermark; last stable offset for read_committed) · -2 earliest · -3 largest timestamp (v7) · -4 first
+local (v8) · -5 latest tiered (v9) · -6 earliest pending upload (v11). A time gives the first record at or after
+it, or -1 when there is none. Nothing is tiered here, so local is everything and tiered is nothing.
+v4 leader epochs · v6 flexible · v10 a timeout for remote storage, which is never needed here
+"""
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from klamm.replication import Replica
+from klamm.server.context import RequestContext
+from klamm.server.services import Services
+from klamm.server.topics import leading_replica
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Answer each partition by itself; one named twice is refused, since two answers could differ."""
+    seen: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            (repeated if key in seen else seen).add(key)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+            try:
+                if (topic.name, partition.partition_index) in repeated:
+                    raise KlammError(ErrorCode.INVALID_REQUEST)
+                _answer(services, context, request, topic.name, partition, answer)
+            except KlammError as error:
+                answer.error_code = error.code
+            answers.append(answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(
+    services: Services,
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    asked: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+) -> None:
+    replica = leading_replica(services, topic, asked.partition_index, asked.current_leader_epoch)
+    if asked.timestamp < 0 and context.version < _SINCE.get(asked.timestamp, 0):
+        raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
+    found = _lookup(replica, asked.timestamp, committed_only=request.isolation_level == 1)
+    if found is not None:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+def _lookup(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch), or None when there is no such record."""
+    log = replica.log
+    if timestamp == LATEST:
+        end = log.last_stable_offset if committed_only else log.high_watermark
+        return -1, end, replica.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.leader_epochs.epoch_for_offset(log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1, replica.leader_epoch
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp()
+    elif timestamp < 0:
+        raise KlammError(ErrorCode.INVALID_REQUEST)
+    else:
+        found = log.offset_for_timestamp(timestamp)
+    if found is None:
+        return None
+    limit = log.last_stable_offset if committed_only else log.high_watermark
+    return found if found[1] < limit else None

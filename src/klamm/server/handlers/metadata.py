@@ -1,0 +1,121 @@
+"""Metadata, v0-13: brokers, topics, partitions and their leaders; the map every client steers by.
+
+v0 takes an empty list as all topics; from v1 null means all and empty means none. A named topic that does not exist is
+created when both the broker (auto.create.topics.enable) and the request (v4) allow it; the answer to that request says
+UNKNOWN_TOPIC_OR_PARTITION or, once created, LEADER_NOT_AVAILABLE, and the client asks again.
+v9 flexible · v10 topic ids in answers · v12 questions by topic id · v13 top-level error
+"""
+
+from klamm.metadata.image import MetadataImage, TopicImage
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import ZERO_UUID, Uuid
+from klamm.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from klamm.server.context import RequestContext
+from klamm.server.services import Services
+from klamm.server.topics import auto_create, is_internal, name_complaint
+
+NO_OPERATIONS = -(2**31)
+"""Authorized operations that were not asked for."""
+
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 6, 7, 8, 9, 10, 11, 12))
+"""Bit sets of AclOperation codes; without an authorizer everybody may do everything."""
+
+
+def handle(services: Services, context: RequestContext, request: MetadataRequest) -> object:
+    """Answer from the image; only a topic that must be created takes longer."""
+    if request.topics is None or (context.version == 0 and not request.topics):
+        image = services.image
+        return _response(services, context, request, [_topic(image, t, request) for t in image.topics.by_name.values()])
+    if context.version < 12 and any(topic.name is None for topic in request.topics):
+        return _by_unreadable_id(services, context, request)
+    missing = [t.name for t in request.topics if t.name is not None and t.name not in services.image.topics.by_name]
+    if missing and services.config.auto_create_topics_enable and request.allow_auto_topic_creation:
+        return _create_and_answer(services, context, request, missing)
+    return _named(services, context, request)
+
+
+async def _create_and_answer(
+    services: Services, context: RequestContext, request: MetadataRequest, missing: list[str]
+) -> MetadataResponse:
+    await auto_create(services, [name for name in missing if not name_complaint(name)])
+    return _named(services, context, request)
+
+
+def _named(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    topics = [_find(services.image, asked, request) for asked in request.topics or ()]
+    return _response(services, context, request, topics)
+
+
+def _find(image: MetadataImage, asked: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
+    if asked.name is None:
+        by_id = image.topics.by_id.get(Uuid(asked.topic_id))
+        if by_id is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+        return _topic(image, by_id, request)
+    topic = image.topics.by_name.get(asked.name)
+    if topic is not None:
+        return _topic(image, topic, request)
+    error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_complaint(asked.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponseTopic(error_code=error, name=asked.name, topic_id=ZERO_UUID)
+
+
+def _by_unreadable_id(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """v10 and v11 can carry ids but were never able to ask by them."""
+    topics = [
+        MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=t.name or "", topic_id=t.topic_id)
+        for t in request.topics or ()
+    ]
+    return _response(services, context, request, topics)
+
+
+def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+    brokers = image.cluster.brokers
+    partitions = []
+    for index, partition in topic.partitions.items():
+        leader = partition.leader if image.cluster.is_active(partition.leader) else -1
+        offline = [r for r in partition.replicas if r not in brokers or brokers[r].fenced]
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=offline,
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS,
+    )
+
+
+def _response(
+    services: Services, context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    brokers = []
+    for broker in services.image.cluster.alive():
+        host, port = services.endpoint(broker, context)
+        brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
+    # Clients send admin requests to the "controller"; any broker forwards them, so any live one may be named.
+    controller = services.random.choice(brokers).node_id if brokers else -1
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=services.cluster_id,
+        controller_id=controller,
+        topics=topics,
+        cluster_authorized_operations=operations,
+    )

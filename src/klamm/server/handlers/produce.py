@@ -1,0 +1,180 @@
+"""Produce, v3-13: append record batches to the partitions this node leads.
+
+acks=0 gets no reply, and on an error the connection is closed, since there is no other way to tell. acks=1 is answered
+when the write is done, acks=all when every in-sync replica has it. A batch of an idempotent producer that is already
+there is answered with the offset it got first.
+v9 flexible · v10 leader hints (KIP-951) · v13 topic ids in place of names
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError, RecordRefused
+from klamm.model.ids import ZERO_UUID
+from klamm.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from klamm.records.batch import CRC_START, TRANSACTIONAL
+from klamm.replication import AckWaiter, Replica
+from klamm.replication.waiters import PendingAppend
+from klamm.server.context import ANSWERED, RequestContext
+from klamm.server.handlers import produce_quick
+from klamm.server.handlers.leaders import node_endpoints, partition_image
+from klamm.server.replies import response_parts
+from klamm.server.services import Services
+
+ACKS_ALL = -1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one partition of the request."""
+
+    response: PartitionProduceResponse
+    pending: PendingAppend | None = None
+
+
+def handle(services: Services, context: RequestContext, request: ProduceRequest) -> object:
+    """Stage every partition, then answer once all of them are settled."""
+    if request.acks not in (-1, 0, 1):
+        return None if not request.acks else _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    slot = context.channel.defer() if request.acks else None
+    outcomes: list[tuple[Any, list[Outcome]]] = []
+
+    def complete() -> None:
+        context.connection.waiters.pop(waiter, None)
+        response = _response(services, context, outcomes)
+        if slot is not None:
+            slot.send(response_parts(context, response))
+        elif any(o.response.error_code for _, parts in outcomes for o in parts):
+            context.channel.close("a Produce with acks=0 was refused")
+
+    waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL)
+    for topic in request.topic_data:
+        settled = [_append(services, request, topic, p, waiter) for p in topic.partition_data]
+        outcomes.append((topic, settled))
+    _remember(context, request, outcomes)
+    pendings = [o.pending for _, parts in outcomes for o in parts if o.pending is not None]
+    for pending in pendings:
+        waiter.add(pending)
+    context.connection.waiters[waiter] = None
+    waiter.start(services.loop, request.timeout_ms)
+    for pending in pendings:
+        services.replicas.track(pending)
+    return ANSWERED
+
+
+def _append(services: Services, request: ProduceRequest, topic: Any, partition: Any, waiter: AckWaiter) -> Outcome:
+    response = PartitionProduceResponse(index=partition.index, base_offset=-1)
+    outcome = Outcome(response)
+    try:
+        replica = _leading_replica(services, topic, partition.index)
+        records = partition.records
+        _check(request, replica, records)
+        base_offset = services.replicas.stage(replica, records)
+    except KlammError as error:
+        response.error_code = error.code
+        response.error_message = error.message
+        if isinstance(error, RecordRefused):
+            response.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=r.batch_index, batch_index_error_message=r.message)
+                for r in error.records
+            ]
+        return outcome
+    response.base_offset = base_offset
+    response.log_start_offset = replica.log.log_start_offset
+    if replica.log.config.message_timestamp_type == "LogAppendTime":
+        response.log_append_time_ms = services.clock.now_ms()
+    outcome.pending = PendingAppend(replica, waiter, replica.log.next_offset, base_offset)
+    return outcome
+
+
+def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
+    if topic.topic_id != ZERO_UUID:
+        replica = services.replicas.find_by_id(topic.topic_id, index)
+        known = services.image.topics.by_id.get(topic.topic_id)
+        missing = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        replica = services.replicas.find(topic.name, index)
+        known = services.image.topics.by_name.get(topic.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if replica is not None and replica.leads:
+        return replica
+    if known is None:
+        raise KlammError(missing)
+    if index not in known.partitions:
+        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _check(request: ProduceRequest, replica: Replica, records: Any) -> None:
+    if records is None or not len(records):
+        raise KlammError(ErrorCode.INVALID_RECORD, "the request has no records for the partition")
+    if request.acks == ACKS_ALL and len(replica.state.isr) < replica.min_insync_replicas:
+        raise KlammError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{len(replica.state.isr)} replicas are in sync, min.insync.replicas is {replica.min_insync_replicas}",
+        )
+    if len(records) > CRC_START + 2 and records[CRC_START + 1] & TRANSACTIONAL:
+        raise KlammError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker")
+
+
+def _remember(context: RequestContext, request: ProduceRequest, outcomes: list[Any]) -> None:
+    """A request for one partition that went well may take the short way next time."""
+    if len(outcomes) != 1 or len(outcomes[0][1]) != 1:
+        return
+    pending = outcomes[0][1][0].pending
+    if pending is not None and pending.replica.quick:
+        records = request.topic_data[0].partition_data[0].records
+        produce_quick.remember(context.channel, context.frame, context.version, request, pending.replica, records)
+
+
+def _response(
+    services: Services, context: RequestContext, outcomes: list[tuple[Any, list[Outcome]]]
+) -> ProduceResponse:
+    leaders: set[int] = set()
+    topics = []
+    for topic, parts in outcomes:
+        for outcome in parts:
+            _settle(outcome)
+            if outcome.response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                image = partition_image(services, topic.name, topic.topic_id, outcome.response.index)
+                if image is not None:
+                    leaders.add(image.leader)
+                    outcome.response.current_leader = LeaderIdAndEpoch(
+                        leader_id=image.leader, leader_epoch=image.leader_epoch
+                    )
+        responses = [outcome.response for outcome in parts]
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
+    endpoints = node_endpoints(services, context, leaders, NodeEndpoint)
+    return ProduceResponse(responses=topics, node_endpoints=endpoints)
+
+
+def _settle(outcome: Outcome) -> None:
+    pending = outcome.pending
+    if pending is None or pending.error == ErrorCode.NONE:
+        return
+    outcome.response.error_code = pending.error
+    outcome.response.error_message = pending.message
+    outcome.response.base_offset = -1
+    outcome.response.log_append_time_ms = -1
+
+
+def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse:
+    topics = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                PartitionProduceResponse(index=p.index, error_code=error, base_offset=-1) for p in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+    return ProduceResponse(responses=topics)

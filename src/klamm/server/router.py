@@ -1,0 +1,118 @@
+"""From a frame to its handler and back: decode, call, encode, keep the order.
+
+Bytes that are no request close the connection, as Kafka does; so does an API or version that is not served, except
+ApiVersions, which answers a version from the future in a form every client can read.
+"""
+
+import asyncio
+import struct
+from collections.abc import Coroutine
+from typing import Any
+
+from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
+from klamm.net import Channel, Slot
+from klamm.protocol.apis import API_VERSIONS, Api
+from klamm.protocol.codec import decode
+from klamm.protocol.header import decode_request_header
+from klamm.server.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
+from klamm.server.handlers import produce_quick
+from klamm.server.replies import response_parts
+from klamm.server.services import Services
+from klamm.telemetry.log import get_logger
+
+log = get_logger("server")
+
+_START = struct.Struct(">hhi")
+PRODUCE = 0
+
+
+class Router:
+    """The frame handler of every listener of a node."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
+        """Answer one request, now or later."""
+        if channel.state is None:
+            channel.state = ConnectionState()
+        api_key, version, correlation_id = _START.unpack_from(view, start)
+        if api_key == PRODUCE and produce_quick.handle(
+            self._services.replicas, channel, view, start, end, version, correlation_id
+        ):
+            return
+        try:
+            self._dispatch(channel, view[start:end])
+        except ProtocolError as error:
+            log.warning("request refused", peer=channel.peer_address, api_key=api_key, version=version, reason=error)
+            channel.close("it sent bytes that are no request")
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
+            log.failure("request failed", error, peer=channel.peer_address, api_key=api_key, version=version)
+            channel.close("its request failed")
+
+    def closed(self, channel: Channel) -> None:
+        """Nobody waits on this connection any more."""
+        if channel.state is not None:
+            for waiter in list(channel.state.waiters):
+                waiter.cancel()
+
+    def _dispatch(self, channel: Channel, frame: memoryview) -> None:
+        header, offset = decode_request_header(frame)
+        listener: ListenerContext = channel.context  # type: ignore[assignment]
+        route = listener.routes.get(header.api_key)
+        context = RequestContext(
+            channel, listener, header.api_key, header.api_version, header.correlation_id, header.client_id, frame
+        )
+        if route is None:
+            raise RemoteProtocolError(f"API {header.api_key} is not served on listener {listener.name}")
+        api = route.api
+        if not api.serves(header.api_version):
+            if header.api_key == API_VERSIONS:
+                self._refuse_api_versions(context, api)
+                return
+            raise RemoteProtocolError(f"{api.name} v{header.api_version} is not served")
+        request, _ = decode(api.request, header.api_version, frame, offset)
+        self._finish(context, route.handle(self._services, context, request))
+
+    def _finish(self, context: RequestContext, result: Any) -> None:
+        if result is ANSWERED or result is None:
+            return
+        if asyncio.iscoroutine(result):
+            task = self._services.loop.create_task(self._answer_later(context, context.channel.defer(), result))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        context.channel.reply_parts(response_parts(context, result))
+
+    async def _answer_later(self, context: RequestContext, slot: Slot, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            response = await work
+            parts = response_parts(context, response)
+        except asyncio.CancelledError:
+            slot.abandon()
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            log.failure("request failed", error, api_key=context.api_key, version=context.version)
+            slot.abandon()
+            return
+        slot.send(parts)
+
+    def _refuse_api_versions(self, context: RequestContext, api: Api) -> None:
+        """A version we do not know: its body is not read, the answer is v0 and says which versions we do know."""
+        entry = _api_version_entry(api)
+        body = api.response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+        context.version = 0
+        context.channel.reply_parts(response_parts(context, body))
+
+    async def drain(self) -> None:
+        """Wait for the requests that are still being worked on."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+
+
+def _api_version_entry(api: Api) -> Any:
+    from klamm.protocol.messages.api_versions import ApiVersion  # noqa: PLC0415 - only a client from the future needs it
+
+    first, last = api.advertised
+    return ApiVersion(api_key=api.key, min_version=first, max_version=last)

@@ -1,0 +1,68 @@
+"""Which APIs this node answers, and where: the one table ApiVersions is made from.
+
+An API is listed here when it is whole. What is not listed is not advertised, and clients do without.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from klamm.protocol.apis import BY_NAME, Api
+
+SERVED = (
+    "Produce",
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "FindCoordinator",
+    "ApiVersions",
+    "CreateTopics",
+    "DeleteTopics",
+    "DeleteRecords",
+    "InitProducerId",
+    "OffsetForLeaderEpoch",
+    "DescribeConfigs",
+    "AlterConfigs",
+    "DescribeLogDirs",
+    "CreatePartitions",
+    "IncrementalAlterConfigs",
+    "DescribeQuorum",
+    "UpdateFeatures",
+    "DescribeCluster",
+    "DescribeTopicPartitions",
+)
+
+SERVED_BY_CONTROLLER = (
+    "ApiVersions",
+    "CreateTopics",
+    "DeleteTopics",
+    "CreatePartitions",
+    "AlterConfigs",
+    "IncrementalAlterConfigs",
+    "DescribeConfigs",
+    "DescribeQuorum",
+    "UpdateFeatures",
+    "DescribeCluster",
+)
+
+
+@dataclass(frozen=True)
+class Route:
+    """An API and the function that answers it, imported when the first request arrives."""
+
+    api: Api
+
+    @cached_property
+    def handle(self) -> Callable[[Any, Any, Any], Any]:
+        """The handler."""
+        module = import_module(f"klamm.server.handlers.{self.api.family}")
+        found: Callable[[Any, Any, Any], Any] = module.handle
+        return found
+
+
+def routes(kind: str) -> dict[int, Route]:
+    """The routes of a kind of listener, "broker" or "controller", by API key."""
+    names = SERVED if kind == "broker" else SERVED_BY_CONTROLLER
+    return {BY_NAME[name].key: Route(BY_NAME[name]) for name in names}

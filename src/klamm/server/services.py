@@ -1,0 +1,68 @@
+"""What the rooms offer to handlers: one object, made by the node, with a name for each service."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from klamm.metadata.image import BrokerImage, FeatureRange, MetadataImage
+from klamm.metadata.publisher import MetadataLoader
+from klamm.model.clock import Clock
+from klamm.replication import FetchSessions, ReplicaManager
+from klamm.storage import LogManager
+
+if TYPE_CHECKING:
+    from klamm.raft import RaftDriver
+    from klamm.server.config import NodeConfig
+    from klamm.server.context import RequestContext
+    from klamm.server.controller_runtime import ControllerRuntime
+    from klamm.server.producer_ids import ProducerIds
+
+
+@dataclass(slots=True)
+class Services:
+    """The node as handlers see it."""
+
+    loop: asyncio.AbstractEventLoop
+    node_id: int
+    cluster_id: str
+    config: "NodeConfig"
+    clock: Clock
+    random: Random
+    logs: LogManager
+    replicas: ReplicaManager
+    sessions: FetchSessions
+    metadata: MetadataLoader
+    raft: "RaftDriver"
+    controller: "ControllerRuntime"
+    producer_ids: "ProducerIds"
+    supported_features: Mapping[str, FeatureRange]
+    controller_address: tuple[str, int]
+    """Where this node's own controller listener is bound."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed metadata."""
+        return self.metadata.image
+
+    def endpoint(self, broker: BrokerImage, context: "RequestContext") -> tuple[str, int]:
+        """Where a client reaches `broker`: on the listener it came through itself.
+
+        A listener without an advertised address answers with the one the client connected to, which is right by
+        construction.
+        """
+        name = context.listener.name
+        if broker.id == self.node_id and not self.config.advertises(name):
+            return context.channel.local_address
+        endpoint = broker.endpoints.get(name)
+        if endpoint is None:
+            endpoint = next(iter(broker.endpoints.values()))
+        return endpoint.host, endpoint.port
+
+    def controller_endpoints(self) -> dict[int, tuple[str, int]]:
+        """Where the voters of the quorum are reached; a port of 0 in the file stands for the one that was bound."""
+        return {
+            voter.node_id: (voter.host, voter.port) if voter.port else self.controller_address
+            for voter in self.config.voters
+        }

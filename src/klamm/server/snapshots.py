@@ -1,0 +1,56 @@
+"""When the metadata log is summed up: after so many bytes of records, or after so long with any."""
+
+import asyncio
+
+from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.records import encode_record
+from klamm.model.clock import Clock
+from klamm.raft import RaftDriver
+from klamm.telemetry.log import get_logger
+
+log = get_logger("metadata")
+
+
+class Snapshotter:
+    """A raft listener in front of the loader that counts bytes and has snapshots written."""
+
+    def __init__(self, loader: MetadataLoader, clock: Clock, *, bytes_max: int, interval_ms: int) -> None:
+        self._loader = loader
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self._interval_ms = interval_ms
+        self._bytes = 0
+        self._since_ms = clock.monotonic_ms()
+        self._writing: asyncio.Task[None] | None = None
+
+    def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
+        """Count, and pass on."""
+        if not self._bytes:
+            self._since_ms = self._clock.monotonic_ms()
+        self._bytes += sum(map(len, values))
+        self._loader.on_commit(first_offset, epoch, values, append_time_ms)
+
+    def on_snapshot(self, offset: int, epoch: int, values: list[bytes]) -> None:
+        """Pass on."""
+        self._loader.on_snapshot(offset, epoch, values)
+
+    def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
+        """Say who leads."""
+        log.info("metadata quorum has a leader" if leader_id is not None else "metadata quorum lost its leader",
+                 leader=leader_id, epoch=epoch)  # fmt: skip
+
+    def maybe_write(self, raft: RaftDriver) -> None:
+        """Start a snapshot if one is due and none is being written."""
+        age_ms = self._clock.monotonic_ms() - self._since_ms
+        due = self._bytes >= self._bytes_max or (self._bytes > 0 and 0 < self._interval_ms <= age_ms)
+        if due and (self._writing is None or self._writing.done()):
+            self._bytes = 0
+            self._writing = asyncio.get_running_loop().create_task(self.write(raft), name="metadata snapshot")
+
+    async def write(self, raft: RaftDriver) -> None:
+        """Write the newest image as a snapshot."""
+        image = self._loader.image
+        offset, epoch = image.provenance.offset + 1, image.provenance.epoch
+        if offset > 0:
+            await raft.write_snapshot(offset, epoch, (encode_record(record) for record in image.to_records()))
+            log.info("metadata snapshot written", offset=offset, epoch=epoch)
