@@ -6,16 +6,14 @@ become durable is `klamm.raft`'s concern, what they mean is `klamm.metadata`'s, 
 
 from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
 from klamm.controller.controller import Controller
-from klamm.controller.validation import CatalogValidator, ConfigSource, ConfigValidator, EffectiveConfig
+from klamm.controller.validation import CatalogValidator, ConfigValidator
 
 __all__ = [
     "CatalogValidator",
-    "ConfigSource",
     "ConfigValidator",
     "Context",
     "Controller",
     "ControllerConfig",
     "Decision",
-    "EffectiveConfig",
     "RandomSource",
 ]

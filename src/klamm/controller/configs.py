@@ -10,7 +10,7 @@ from klamm.metadata.image import ConfigResource, ResourceType
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.protocol.messages import alter_configs as ac
 from klamm.protocol.messages import incremental_alter_configs as iac
-from klamm.protocol.messages.metadata_records import ConfigRecord, MetadataRecord
+from klamm.protocol.messages.metadata_records import ClearElrRecord, ConfigRecord, MetadataRecord
 
 
 class ConfigOperation(IntEnum):
@@ -34,7 +34,8 @@ def topic_creation_records(
         context.validator.validate_topic(own, context.broker_layers())
     except ConfigError as error:
         raise KlammError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    return [_record(ConfigResource(ResourceType.TOPIC, topic), name, value) for name, value in own.items()], own
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    return [_record(resource, name, value) for name, value in own.items()], own
 
 
 def incremental_alter_configs(
@@ -43,7 +44,7 @@ def incremental_alter_configs(
     """Change single configs; all changes to one resource count together or not at all."""
     response = iac.IncrementalAlterConfigsResponse()
 
-    def change(asked: iac.AlterConfigsResource) -> list[ConfigRecord]:
+    def change(asked: iac.AlterConfigsResource) -> list[MetadataRecord]:
         _check_names(config.name for config in asked.configs)
         resource = ConfigResource(asked.resource_type, asked.resource_name)
         current = context.image.configs.get(resource, {})
@@ -67,7 +68,7 @@ def alter_configs(context: Context, request: ac.AlterConfigsRequest) -> Decision
     """Replace all configs of a resource: what is not named goes back to its default."""
     response = ac.AlterConfigsResponse()
 
-    def change(asked: ac.AlterConfigsResource) -> list[ConfigRecord]:
+    def change(asked: ac.AlterConfigsResource) -> list[MetadataRecord]:
         _check_names(config.name for config in asked.configs)
         nulls = [config.name for config in asked.configs if config.value is None]
         if nulls:
@@ -101,7 +102,7 @@ A = TypeVar("A", bound=_Resource)
 
 
 def _each_resource(
-    resources: Sequence[A], change: Callable[[A], list[ConfigRecord]]
+    resources: Sequence[A], change: Callable[[A], list[MetadataRecord]]
 ) -> tuple[list[MetadataRecord], list[tuple[A, ErrorCode, str | None]]]:
     """Change resource by resource; a refused one changes nothing and does not hold up the others."""
     times = Counter((asked.resource_type, asked.resource_name) for asked in resources)
@@ -147,9 +148,9 @@ def _changed_value(
     value = current.get(name)
     if value is None:
         if of_topic:
-            value = context.validator.inherited(context.broker_layers(), name)[0]
+            value = context.validator.inherited_by_topics(name, context.broker_layers())
         else:
-            value = context.validator.default_of_broker(name)
+            value = context.validator.static_of_broker(name)
     parts = [part for part in (value or "").split(",") if part]
     given = config.value.split(",")
     if operation is ConfigOperation.APPEND:
@@ -159,14 +160,26 @@ def _changed_value(
     return ",".join(parts)
 
 
-def _alter(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> list[ConfigRecord]:
+def _alter(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> list[MetadataRecord]:
     """Records for configs that change, once the resource as a whole has been found valid."""
     current = context.image.configs.get(resource, {})
     merged = {name: value for name, value in {**current, **changed}.items() if value is not None}
     _check_resource(context, resource, merged, changed)
     # A broker hears of a config set to what it already is: files it names may have changed.
     always = resource.type == ResourceType.BROKER
-    return [_record(resource, name, value) for name, value in changed.items() if always or current.get(name) != value]
+    records: list[MetadataRecord] = [
+        _record(resource, name, value) for name, value in changed.items() if always or current.get(name) != value
+    ]
+    if context.elr_enabled and _changes_min_isr(resource, current, changed):
+        # Eligible leader replicas were counted by the old minimum and no longer mean anything.
+        records.append(ClearElrRecord(topic_name=resource.name if resource.type == ResourceType.TOPIC else ""))
+    return records
+
+
+def _changes_min_isr(resource: ConfigResource, current: Mapping[str, str], changed: Mapping[str, str | None]) -> bool:
+    if resource.type not in (ResourceType.TOPIC, ResourceType.BROKER) or "min.insync.replicas" not in changed:
+        return False
+    return current.get("min.insync.replicas") != changed["min.insync.replicas"]
 
 
 def _check_resource(
@@ -190,6 +203,11 @@ def _check_resource(
     elif resource.type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         if not resource.name:
             raise KlammError(ErrorCode.INVALID_REQUEST, "The default of all groups or client metrics cannot be set.")
+        if resource.type == ResourceType.GROUP:
+            try:
+                context.validator.validate_group(merged)
+            except ConfigError as error:
+                raise KlammError(ErrorCode.INVALID_CONFIG, str(error)) from None
     else:
         raise KlammError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.type}")
 

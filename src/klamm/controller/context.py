@@ -73,7 +73,7 @@ class Context:
     def topic_value(self, topic: str, name: str) -> str | None:
         """The value of a topic config in force: the topic's own, or what the brokers' settings imply."""
         found = self.image.topic_configs(topic).get(name)
-        return found if found is not None else self.validator.inherited(self.broker_layers(), name)[0]
+        return found if found is not None else self.validator.inherited_by_topics(name, self.broker_layers())
 
     def broker_layers(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Dynamic broker configs that topics inherit: those of this node, then those of all brokers."""

@@ -31,7 +31,7 @@ def _min_isr_for_all(context: Context) -> list[MetadataRecord]:
     """Eligible leader replicas need one min.insync.replicas for all brokers: write down the one in force."""
     if "min.insync.replicas" in context.image.broker_configs(None):
         return []
-    value = context.validator.inherited(({}, {}), "min.insync.replicas")[0]
+    value = context.validator.inherited_by_topics("min.insync.replicas", ({}, {}))
     resource = ConfigResource(ResourceType.BROKER, "")
     return [
         ConfigRecord(

@@ -1,6 +1,5 @@
 """Creating, growing and deleting topics."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,30 +9,13 @@ from klamm.controller.placement import UsableBroker, place_replicas
 from klamm.metadata.image import UNASSIGNED_DIR, TopicImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_to_str
+from klamm.model.topic_names import CLUSTER_METADATA_TOPIC, name_complaint
 from klamm.protocol.messages import create_partitions as cp
 from klamm.protocol.messages import create_topics as ct
 from klamm.protocol.messages import delete_topics as dt
 from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
-METADATA_TOPIC = "__cluster_metadata"
-MAX_NAME_LENGTH = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _TOO_MANY = "Excessively large number of partitions per request."
-
-
-def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for a name no topic can have."""
-    if not name:
-        complaint = "it must not be empty"
-    elif name in (".", ".."):
-        complaint = "'.' and '..' are not allowed"
-    elif len(name) > MAX_NAME_LENGTH:
-        complaint = f"{len(name)} characters are more than {MAX_NAME_LENGTH}"
-    elif not _LEGAL_NAME.fullmatch(name):
-        complaint = f"'{name}' has characters other than ASCII letters and digits, '.', '_' and '-'"
-    else:
-        return
-    raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
 
 
 def create_topics(context: Context, request: ct.CreateTopicsRequest) -> Decision[ct.CreateTopicsResponse]:
@@ -78,9 +60,11 @@ class _CollisionCheck:
             self._unified[_unify(name)] = name
 
     def check(self, name: str) -> None:
-        if name == METADATA_TOPIC:
+        if name == CLUSTER_METADATA_TOPIC:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
-        check_topic_name(name)
+        complaint = name_complaint(name)
+        if complaint:
+            raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
         if name in self._existing:
             raise KlammError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if "." in name or "_" in name:
@@ -104,7 +88,7 @@ def _create_topic(context: Context, topic: ct.CreatableTopic) -> tuple[list[Meta
     topic_id = _new_topic_id(context)
     records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     records += (_new_partition(context, topic_id, index, replicas) for index, replicas in enumerate(assignments))
-    effective = context.validator.effective_topic_configs(own_configs, context.broker_layers())
+    effective = context.validator.describe_topic(own_configs, context.broker_layers())
     return records, ct.CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -114,7 +98,8 @@ def _create_topic(context: Context, topic: ct.CreatableTopic) -> tuple[list[Meta
         configs=[
             ct.CreatableTopicConfigs(
                 name=config.name,
-                value=None if config.sensitive else config.value,
+                value=config.value,
+                read_only=config.read_only,
                 config_source=config.source,
                 is_sensitive=config.sensitive,
             )

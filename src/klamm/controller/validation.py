@@ -1,35 +1,16 @@
 """Which configs may be set, and which values topics end up with."""
 
 from collections.abc import Mapping
-from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from klamm.model.config import ConfigType, UpdateMode
-from klamm.model.errors import ConfigError
-from klamm.model.topic_configs import TOPIC_CONFIGS, TOPIC_SYNONYMS, topic_defaults, validate_topic_configs
+from klamm.model.broker_configs import broker_key, validate_dynamic_broker_config
+from klamm.model.config import ConfigType
+from klamm.model.config_describe import DescribedConfig, describe_topic, effective_broker
+from klamm.model.group_configs import GROUP_CONFIGS
+from klamm.model.topic_configs import TOPIC_CONFIGS, topic_defaults, validate_topic_configs
 
 Layers = tuple[Mapping[str, str], Mapping[str, str]]
 """Dynamic broker configs: of one broker, and of all brokers."""
-
-
-class ConfigSource(IntEnum):
-    """Where a value in force comes from; the numbers are those of DescribeConfigs."""
-
-    UNKNOWN = 0
-    TOPIC = 1
-    BROKER = 2
-    DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class EffectiveConfig(NamedTuple):
-    """A config in force, as CreateTopics and DescribeConfigs report it."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    sensitive: bool
 
 
 class ConfigValidator(Protocol):
@@ -41,16 +22,19 @@ class ConfigValidator(Protocol):
     def validate_broker(self, configs: Mapping[str, str], *, all_brokers: bool) -> None:
         """Check dynamic configs of one broker, or of all brokers."""
 
+    def validate_group(self, configs: Mapping[str, str]) -> None:
+        """Check configs of one group."""
+
     def is_list(self, name: str, *, of_topic: bool) -> bool:
         """Whether values may be appended to and taken from `name`."""
 
-    def inherited(self, layers: Layers, name: str) -> tuple[str | None, ConfigSource]:
+    def inherited_by_topics(self, name: str, layers: Layers) -> str | None:
         """The value a topic has without setting `name` itself."""
 
-    def default_of_broker(self, name: str) -> str | None:
+    def static_of_broker(self, name: str) -> str | None:
         """What a broker uses when `name` is not set dynamically."""
 
-    def effective_topic_configs(self, configs: Mapping[str, str], layers: Layers) -> list[EffectiveConfig]:
+    def describe_topic(self, configs: Mapping[str, str], layers: Layers) -> list[DescribedConfig]:
         """Every topic config in force for a topic with these configs of its own, by name."""
 
 
@@ -62,67 +46,35 @@ class CatalogValidator:
 
     def validate_topic(self, configs: Mapping[str, str], layers: Layers) -> None:
         """Check all configs of one topic together."""
-        node, everyone = layers
-        validate_topic_configs(configs, topic_defaults({**self._static, **everyone, **node}))
+        validate_topic_configs(configs, self._topic_defaults(layers))
 
     def validate_broker(self, configs: Mapping[str, str], *, all_brokers: bool) -> None:
-        """Check dynamic configs of one broker, or of all brokers."""
-        from klamm.model.broker_configs import BROKER_CONFIGS  # noqa: PLC0415  large, and rarely asked
-
+        """Check dynamic configs of one broker, or of all brokers; names nobody knows belong to plugins."""
         for name, value in configs.items():
-            key = BROKER_CONFIGS.keys.get(_without_listener(name))
-            if key is None:
-                continue  # as in Kafka: plugins bring their own names
-            if key.update_mode is UpdateMode.READ_ONLY:
-                raise ConfigError(f"{name} cannot be changed while a broker runs; write it to its property file")
-            if all_brokers and key.update_mode is UpdateMode.PER_BROKER:
-                raise ConfigError(f"{name} cannot be set for all brokers; name a broker id")
-            key.parse(value)
+            if broker_key(name) is not None:
+                validate_dynamic_broker_config(name, value, per_broker=not all_brokers)
+
+    def validate_group(self, configs: Mapping[str, str]) -> None:
+        """Check configs of one group."""
+        GROUP_CONFIGS.parse_all(configs)
 
     def is_list(self, name: str, *, of_topic: bool) -> bool:
         """Whether values may be appended to and taken from `name`."""
-        from klamm.model.broker_configs import BROKER_CONFIGS  # noqa: PLC0415
-
-        key = (TOPIC_CONFIGS if of_topic else BROKER_CONFIGS).keys.get(name)
+        key = TOPIC_CONFIGS.keys.get(name) if of_topic else broker_key(name)
         return key is not None and key.type is ConfigType.LIST
 
-    def inherited(self, layers: Layers, name: str) -> tuple[str | None, ConfigSource]:
+    def inherited_by_topics(self, name: str, layers: Layers) -> str | None:
         """The value a topic has without setting `name` itself."""
-        synonyms = TOPIC_SYNONYMS.get(name, ())
-        node, everyone = layers
-        for configs, source in (
-            (node, ConfigSource.BROKER),
-            (everyone, ConfigSource.DEFAULT_BROKER),
-            (self._static, ConfigSource.STATIC_BROKER),
-        ):
-            if any(synonym in configs for synonym in synonyms):
-                return topic_defaults(configs)[name], source
-        key = TOPIC_CONFIGS.keys.get(name)
-        return (key.default_text if key is not None else None), ConfigSource.DEFAULT
+        return self._topic_defaults(layers).get(name) or TOPIC_CONFIGS.key(name).default_text
 
-    def default_of_broker(self, name: str) -> str | None:
+    def static_of_broker(self, name: str) -> str | None:
         """What a broker uses when `name` is not set dynamically."""
-        from klamm.model.broker_configs import BROKER_CONFIGS  # noqa: PLC0415
+        key = broker_key(name)
+        return self._static.get(name, key.default_text if key is not None else None)
 
-        if name in self._static:
-            return self._static[name]
-        key = BROKER_CONFIGS.keys.get(name)
-        return key.default_text if key is not None else None
-
-    def effective_topic_configs(self, configs: Mapping[str, str], layers: Layers) -> list[EffectiveConfig]:
+    def describe_topic(self, configs: Mapping[str, str], layers: Layers) -> list[DescribedConfig]:
         """Every topic config in force for a topic with these configs of its own, by name."""
-        found = []
-        for key in sorted(TOPIC_CONFIGS, key=lambda key: key.name):
-            if key.internal:
-                continue
-            own = configs.get(key.name)
-            value, source = (own, ConfigSource.TOPIC) if own is not None else self.inherited(layers, key.name)
-            found.append(EffectiveConfig(key.name, value, source, key.sensitive))
-        return found
+        return describe_topic(configs, *layers, self._static)
 
-
-def _without_listener(name: str) -> str:
-    """A config of one listener, `listener.name.internal.ssl.keystore.location`, is checked as the plain one."""
-    if name.startswith("listener.name.") and name.count(".") > 2:
-        return name.split(".", 3)[3]
-    return name
+    def _topic_defaults(self, layers: Layers) -> dict[str, str]:
+        return topic_defaults(effective_broker(*layers, self._static))

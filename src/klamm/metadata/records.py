@@ -17,7 +17,7 @@ RECORD_TYPES: dict[int, type[Any]] = {declaration(cls).api_key: cls for cls in g
 def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
     """The value to append for `record`; without a version the newest one that metadata.version 30 knows."""
     facts = declaration(type(record))
-    if facts.api_key not in RECORD_TYPES:
+    if RECORD_TYPES.get(facts.api_key) is not type(record):
         raise LocalProtocolError(f"{facts.name} is no metadata record")
     if version is None:
         version = facts.versions[1]

@@ -14,9 +14,9 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
     """
     for name, level in sorted(image.features.items(), key=_metadata_version_first):
         yield r.FeatureLevelRecord(name=name, feature_level=level)
-    yield from image.cluster.controllers.values()
     for broker in image.cluster.brokers.values():
         yield broker_record(broker)
+    yield from image.cluster.controllers.values()
     for topic in image.topics.by_id.values():
         yield r.TopicRecord(name=topic.name, topic_id=topic.id)
         for index, partition in topic.partitions.items():
