@@ -1,0 +1,71 @@
+# The words of the README are targets here. Each sets up what it needs in .venv and says what it is doing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+
+INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py
+
+.PHONY: help setup demo test check compat bench sim docs clean
+
+help:
+	@echo "make demo    start a node and watch a small stream flow through it"
+	@echo "make test    run the tests (Python 3.11+ and the package index are all they need)"
+	@echo "make check   format, lint, types, imports"
+	@echo "make compat  Apache Kafka's tools and the Java, Go and JS clients against Klamm (mvn, go, node)"
+	@echo "make bench   side by side with Apache Kafka: ratios, a JSON file, a plot"
+	@echo "make sim     the seeded simulations, longer than in make test (SEEDS=2000)"
+	@echo "make docs    write the generated reference pages"
+	@echo "make clean   remove what the other targets made"
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: $(INSTALL_INPUTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Klamm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "== setting up $(VENV) (dependencies, compiled kernels)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet --editable '.[all,test,check,bench]'
+	@$(BIN)/python -c 'import klamm.records as r; print("== kernels:", "compiled" if r.kernels_compiled() else "interpreted")'
+	@touch $@
+
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+test: setup
+	@echo "== tests"
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: setup
+	@echo "== format"
+	@$(BIN)/ruff format --check --quiet .
+	@echo "== lint"
+	@$(BIN)/ruff check --quiet .
+	@echo "== types"
+	@$(BIN)/mypy --no-error-summary
+	@echo "== imports"
+	@$(BIN)/lint-imports --no-timing
+
+compat: setup
+	@echo "== compatibility: Kafka's own tools, Java, Go and JS clients"
+	@$(BIN)/python -m compat
+
+bench: setup
+	@echo "== side by side with Apache Kafka"
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+sim: setup
+	@echo "== simulation"
+	@KLAMM_SIM_SEEDS=$(or $(SEEDS),1000) $(BIN)/python -m pytest -q tests/raft/test_simulation.py
+
+docs: setup
+	@echo "== reference pages"
+	@$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests compat benchmarks -name '__pycache__' -prune -exec rm -rf {} +
+	find src -name '*.so' -delete
