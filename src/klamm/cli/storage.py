@@ -84,7 +84,10 @@ def format_(
 @click.option("-c", "--config", "file", required=True, metavar="FILE", help="The node's properties file.")
 @refuses
 def info(file: str) -> None:
-    """Show what the data folders of a node belong to; exit with 1 when something is wrong with them."""
+    """Show what the data folders of a node belong to.
+
+    Ends with exit code 1 when something is wrong with them.
+    """
     import os
 
     from klamm.model.ids import uuid_to_str
