@@ -17,6 +17,7 @@ from klamm.model.broker_configs import BROKER_CONFIGS, FAMILIES
 from klamm.model.config import REQUIRED, ConfigKey
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS, TOPIC_SYNONYMS
+from klamm.server.routes import routes
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -84,7 +85,28 @@ def commands() -> str:
     return _page(lines)
 
 
+def apis() -> str:
+    """The requests a node answers."""
+    broker, controller = routes("broker"), routes("controller")
+    titles = ["Key", "API", "Versions", "Broker listener", "Controller listener"]
+    lines = [
+        "# Requests and versions\n",
+        NOTE,
+        "What a node tells ApiVersions, and so what clients may send. An API is listed when it is whole; clients do",
+        "without the others. Produce 0-2 are advertised for the sake of older clients and refused, as Kafka does.\n",
+        _row(titles),
+        _row(["---"] * len(titles)),
+    ]
+    for key in sorted(broker.keys() | controller.keys()):
+        api = (broker.get(key) or controller[key]).api
+        low, high = api.advertised
+        cells = [str(key), api.name, f"{low}-{high}" if low != high else str(low)]
+        lines.append(_row([*cells, *("yes" if key in each else "" for each in (broker, controller))]))
+    return _page(lines)
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "apis.md": apis,
     "broker-configs.md": broker_configs,
     "commands.md": commands,
     "group-configs.md": group_configs,
