@@ -16,20 +16,26 @@ class OptionalBuild(build_ext):
         try:
             super().run()
         except Exception as error:  # noqa: BLE001 - any failure of a compiler must not fail the install
-            print(f"klamm: kernels were not compiled ({error}); they run interpreted, correct but slower")  # noqa: T201
+            interpreted("the kernels", error)
 
     def build_extension(self, ext: Extension) -> None:
         try:
             super().build_extension(ext)
         except Exception as error:  # noqa: BLE001
-            print(f"klamm: {ext.name} was not compiled ({error}); it runs interpreted, correct but slower")  # noqa: T201
+            interpreted(ext.name, error)
+
+
+def interpreted(what: str, reason: object) -> None:
+    """The one line that says what is slower and what would help."""
+    words = reason if isinstance(reason, str) else type(reason).__name__
+    print(f"klamm: {what} not compiled, running interpreted (slower); needs a C compiler, Python.h, Cython: {words}")  # noqa: T201
 
 
 def extensions() -> list[Extension]:
     try:
         from Cython.Build import cythonize  # noqa: PLC0415 - without Cython the kernels stay Python
     except ImportError:
-        print("klamm: Cython is not installed; the kernels run interpreted, correct but slower")  # noqa: T201
+        interpreted("the kernels", "Cython is not installed")
         return []
     sources = []
     for name in KERNELS:
@@ -40,7 +46,7 @@ def extensions() -> list[Extension]:
                 [f"{path}.py"],
                 depends=[f"{path}.pxd"],
                 optional=True,
-                extra_compile_args=["-O3", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"],
+                extra_compile_args=["-O3", "-g0", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"],
             )
         )
     modules: list[Extension] = cythonize(sources, language_level=3, build_dir="build")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from klamm.records import INTERPRETED_NOTICE, BatchView, build_batch, columnar, kernels, kernels_compiled
+from klamm.records import INTERPRETED_NOTICE, BatchView, arrow, build_batch, columnar, kernels, kernels_compiled
 from klamm.records.batch import HEADER_SIZE
 from klamm.records.compression import Codec, compress, decompress
 
@@ -74,7 +74,9 @@ def batch_rows(results: dict[str, float]) -> None:
     results["build_batch (with crc)"] = COUNT / best(lambda: build_batch(rows_once)) / 1e6
     results["BatchView.decode (Record)"] = COUNT / best(view.decode) / 1e6
     results["columns"] = COUNT / best(lambda: columnar.decode_columns(batch)) / 1e6
-    results["columns to pyarrow RecordBatch"] = COUNT / best(lambda: columnar.to_arrow(batch, "topic", 0)) / 1e6
+    table = arrow.to_arrow(batch, "topic", 0)
+    results["columns to pyarrow RecordBatch"] = COUNT / best(lambda: arrow.to_arrow(batch, "topic", 0)) / 1e6
+    results["pyarrow RecordBatch to batch"] = COUNT / best(lambda: arrow.from_arrow(table, now_ms=0)) / 1e6
 
 
 def codec_rows(results: dict[str, float]) -> None:

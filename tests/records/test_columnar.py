@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
-from klamm.records import BatchView, build_batch, columnar
-from klamm.records.columnar import decode_columns, to_arrow
+from klamm.records import BatchView, arrow, build_batch, columnar, decode_batch
+from klamm.records.arrow import from_arrow, to_arrow
+from klamm.records.columnar import decode_columns
 from klamm.records.control import build_end_txn_marker
 
 BLOB = st.none() | st.binary(max_size=40)
@@ -130,3 +131,67 @@ def test_buffers_smaller_than_measured_are_refused(form):
     for row, header, columns in ((1, 0, 15), (-1, 0, 15), (0, 2, 15), (0, -1, 15), (0, 0, 14)):
         with pytest.raises(ValueError, match="fit"):
             form.fill_columns(data, 1, 0, 0, None, row, header, 1, 1, tuple(bytearray(n) for n in whole)[:columns])
+
+
+@given(rows=st.lists(ROW, min_size=1, max_size=30), cut=st.integers(0, 29), codec=st.integers(0, 4))
+def test_tables_become_batches(form, rows, cut, codec):
+    log = build_batch(rows)
+    table = to_arrow(log, "t", 0).slice(min(cut, len(rows) - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "kernels", form)
+        batch = from_arrow(table, now_ms=0, codec=codec)
+    assert batch == build_batch(rows[min(cut, len(rows) - 1) :], codec=codec)
+
+
+def test_columns_may_be_missing_null_or_text(form, monkeypatch):
+    monkeypatch.setattr(arrow, "kernels", form)
+    only_text = pa.RecordBatch.from_pydict({"value": pa.array(["soup", None, "größe"], pa.large_string())})
+    batch = from_arrow(only_text, now_ms=44, base_offset=7, producer_id=3, producer_epoch=1, base_sequence=2)
+    assert [tuple(r) for r in decode_batch(batch)] == [
+        (7, 44, None, b"soup", ()),
+        (8, 44, None, None, ()),
+        (9, 44, None, "größe".encode(), ()),
+    ]
+    assert BatchView(batch).producer_id == 3
+    nothing = pa.RecordBatch.from_pydict({"key": pa.nulls(2), "timestamp": pa.array([5, None]), "headers": pa.nulls(2)})
+    assert [r[1:] for r in decode_batch(from_arrow(nothing, now_ms=9))] == [(5, None, None, ()), (9, None, None, ())]
+    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([None, [], [{"key": "a", "value": None}, {"key": "b", "value": b"1"}]], pairs)
+    table = pa.RecordBatch.from_pydict({"headers": headers}).slice(1)
+    assert [r.headers for r in decode_batch(from_arrow(table, now_ms=9))] == [(), (("a", None), ("b", b"1"))]
+    with pytest.raises(ValueError, match="row"):
+        from_arrow(table.slice(2), now_ms=9)
+    with pytest.raises(ValueError, match="headers"):
+        from_arrow(pa.RecordBatch.from_pydict({"headers": [1]}), now_ms=9)
+    unnamed = pa.RecordBatch.from_pydict({"headers": pa.array([[{"key": None, "value": None}]], pairs)})
+    with pytest.raises(ValueError, match="name"):
+        from_arrow(unnamed, now_ms=9)
+
+
+@pytest.mark.parametrize("offsets", [[0, 9], [5, 3], [-1, 2], [2**31 - 1, 2**31 - 1], [0]])
+def test_columns_that_lie_are_refused(form, offsets):
+    raw = b"".join(o.to_bytes(4, "little", signed=True) for o in offsets)
+    with pytest.raises(ValueError, match="Arrow"):
+        form.encode_columns(1, 0, bytes(8), (None, raw, b"12345678", 0), None, None)
+    with pytest.raises(ValueError, match="Arrow"):
+        form.encode_columns(1, 0, bytes(8), None, (None, raw, b"12345678", 0), None)
+    good = (None, bytes(8), b"", 0)
+    with pytest.raises(ValueError, match="Arrow"):
+        form.encode_columns(
+            1, 0, bytes(8), None, None, (None, b"\0\0\0\0\1\0\0\0", (None, raw, b"12345678", 0), good, 0)
+        )
+
+
+def test_columns_shorter_than_their_rows_are_refused(form):
+    column = (b"\xff", bytes(12), b"", 0)
+    form.encode_columns(2, 0, bytes(16), column, column, None)
+    for arguments in (
+        (2, 0, bytes(15), column, column, None),
+        (3, 0, bytes(24), column, None, None),
+        (2, 0, bytes(16), None, (b"", bytes(12), b"", 0), None),
+        (2, 0, bytes(16), None, (None, bytes(12), b"", -1), None),
+        (2, 0, bytes(16), None, None, (None, bytes(8), column, column, 0)),
+        (2, 0, bytes(16), None, None, (b"", bytes(12), column, column, 0)),
+    ):
+        with pytest.raises(ValueError, match="Arrow"):
+            form.encode_columns(*arguments)

@@ -189,7 +189,7 @@ def test_named_records_are_made_on_request(form):
     assert named[0].value == b"v" * 200
     assert {r.timestamp for r in form.decode_records(data, 4, 10, 1000, 77, Record)} == {77}
 
-    class Loose(tuple):
+    class Loose(tuple):  # noqa: SLOT001 - that is what is wrong with it
         pass
 
     for kind in (dict, Loose):

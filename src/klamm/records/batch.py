@@ -319,17 +319,47 @@ def build_batch(
     if base_timestamp is None:
         base_timestamp = records[0][0] if records else NO_TIMESTAMP
     batch, max_timestamp = kernels.encode_records(records, base_timestamp, HEADER_SIZE, offset_deltas)
-    if codec:
-        batch[HEADER_SIZE:] = compression.compress(codec, memoryview(batch)[HEADER_SIZE:], level)
     if last_offset_delta is None:
         last_offset_delta = len(records) - 1 if offset_deltas is None else offset_deltas[-1]
-    attributes = (
-        codec
-        | (TIMESTAMP_TYPE if timestamp_type else 0)
+    return seal_batch(
+        batch,
+        record_count=len(records),
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp if records else NO_TIMESTAMP,
+        attributes=(TIMESTAMP_TYPE if timestamp_type else 0)
         | (TRANSACTIONAL if transactional else 0)
         | (CONTROL if control else 0)
-        | (DELETE_HORIZON if delete_horizon else 0)
+        | (DELETE_HORIZON if delete_horizon else 0),
+        base_offset=base_offset,
+        codec=codec,
+        level=level,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        leader_epoch=leader_epoch,
     )
+
+
+def seal_batch(
+    batch: bytearray,
+    *,
+    record_count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    attributes: int = 0,
+    base_offset: int = 0,
+    codec: int = 0,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """Make a batch of encoded records that follow 61 free bytes: compress them, write the header and its checksum."""
+    if codec:
+        batch[HEADER_SIZE:] = compression.compress(codec, memoryview(batch)[HEADER_SIZE:], level)
     HEADER.pack_into(
         batch,
         0,
@@ -338,14 +368,14 @@ def build_batch(
         leader_epoch,
         MAGIC,
         0,
-        attributes,
+        attributes | codec,
         last_offset_delta,
         base_timestamp,
-        max_timestamp if records else NO_TIMESTAMP,
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
-        len(records),
+        record_count,
     )
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return batch

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-# ruff: noqa: F821, PLR0917, SIM108, SIM113 - names of kernels.pxd; C functions take what they need; typed C loops
+# ruff: noqa: F821, SIM108, SIM113 - names come from kernels.pxd; C loops read better spelt out
 """Everything done once per record, kept apart because it is compiled.
 
 The install compiles this file with Cython; the same file runs as plain Python where it was not. Both forms give equal
@@ -562,6 +562,37 @@ def _put_varint(q: cython.p_uchar, pos: cython.Py_ssize_t, v: cython.longlong) -
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(check=False)
+def _apart(timestamp: cython.longlong, base: cython.longlong) -> cython.bint:
+    """Whether the distance of a timestamp from the base fits 64 bits."""
+    if base < 0:
+        return timestamp <= 0x7FFFFFFFFFFFFFFF + base
+    return timestamp >= -0x7FFFFFFFFFFFFFFF - 1 + base
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_raw(
+    q: cython.p_uchar,
+    pos: cython.Py_ssize_t,
+    data: cython.p_uchar,
+    at: cython.longlong,
+    size: cython.longlong,
+) -> cython.Py_ssize_t:
+    """As `_put_span`, for bytes at a place in memory."""
+    pos = _put_varint(q, pos, size)
+    if size > 0:
+        if cython.compiled:
+            memcpy(q + pos, data + at, size)
+        else:
+            q[pos : pos + size] = data[at : at + size]
+        pos += size
+    return pos
+
+
+@cython.cfunc
+@cython.inline
 def _put_span(q: cython.p_uchar, pos: cython.Py_ssize_t, data: bytes, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """A length and that many bytes; size -1 is null."""
     pos = _put_varint(q, pos, size)
@@ -597,6 +628,29 @@ def _header_pairs(headers: object) -> list:
 
 
 @cython.cfunc
+def _headers_size(pairs: list) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = 0
+    name: bytes
+    value: bytes
+    for name, raw_value in pairs:
+        value = _bytes_of(raw_value)
+        size += _varint_size(len(name)) + len(name) + len(value)
+        size += _varint_size(-1 if raw_value is None else len(value))
+    return size
+
+
+@cython.cfunc
+def _put_headers(q: cython.p_uchar, pos: cython.Py_ssize_t, pairs: list) -> cython.Py_ssize_t:
+    name: bytes
+    value: bytes
+    for name, raw_value in pairs:
+        pos = _put_span(q, pos, name, len(name))
+        value = _bytes_of(raw_value)
+        pos = _put_span(q, pos, value, -1 if raw_value is None else len(value))
+    return pos
+
+
+@cython.cfunc
 def _resized(out: bytearray, size: cython.Py_ssize_t) -> bytearray:
     """`out` made `size` bytes long; new bytes have no defined value, they are about to be written."""
     if cython.compiled:
@@ -629,12 +683,10 @@ def encode_records(
     size: cython.Py_ssize_t = 0
     key_len: cython.Py_ssize_t = 0
     value_len: cython.Py_ssize_t = 0
-    name_len: cython.Py_ssize_t = 0
     header_count: cython.Py_ssize_t = 0
     capacity: cython.Py_ssize_t = prefix + 256
     key: bytes = b""
     value: bytes = b""
-    name: bytes = b""
     pairs: list = []
     if len(deltas) != len(rows):
         raise ValueError("as many offset deltas as records are needed")
@@ -650,9 +702,7 @@ def encode_records(
             raise OverflowError("a timestamp is 64 bits wide")
         if i == 0 or timestamp > largest:
             largest = timestamp
-        if (first_timestamp < 0 and timestamp > 0x7FFFFFFFFFFFFFFF + first_timestamp) or (
-            first_timestamp > 0 and timestamp < -0x7FFFFFFFFFFFFFFF - 1 + first_timestamp
-        ):
+        if not _apart(timestamp, first_timestamp):
             raise OverflowError("a timestamp lies too far from the base timestamp")
         delta = timestamp - first_timestamp
         offset_delta = deltas[i] if given_deltas else i
@@ -668,14 +718,7 @@ def encode_records(
         if headers:
             pairs = _header_pairs(headers)
             header_count = len(pairs)
-            for name, raw_value in pairs:
-                name_len = len(name)
-                size += _varint_size(name_len) + name_len
-                if raw_value is None:
-                    size += 1
-                else:
-                    name_len = len(raw_value)
-                    size += _varint_size(name_len) + name_len
+            size += _headers_size(pairs)
         else:
             header_count = 0
         size += _varint_size(header_count)
@@ -697,9 +740,216 @@ def encode_records(
         pos = _put_span(q, pos, value, value_len)
         pos = _put_varint(q, pos, header_count)
         if header_count:
-            for name, raw_value in pairs:
-                pos = _put_span(q, pos, name, len(name))
-                value = _bytes_of(raw_value)
-                pos = _put_span(q, pos, value, -1 if raw_value is None else len(value))
+            pos = _put_headers(q, pos, pairs)
         i += 1
+    return _resized(out, pos), largest
+
+
+@cython.cfunc
+def _readable(buffer: object, size: cython.longlong) -> cython.p_uchar:
+    """Where the bytes of a buffer of at least `size` bytes lie."""
+    view: cython.const[cython.uchar][::1]
+    if cython.compiled:
+        view = buffer
+        if len(view) < size:
+            raise ValueError("an Arrow buffer is smaller than its column")
+        return cython.cast(cython.p_uchar, cython.address(view[0])) if len(view) else cython.NULL
+    else:  # noqa: RET505
+        view = memoryview(buffer)
+        if len(view) < size:
+            raise ValueError("an Arrow buffer is smaller than its column")
+        return view
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_null(validity: cython.p_uchar, index: cython.longlong) -> cython.bint:
+    return not (validity[index >> 3] >> (index & 7)) & 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _cell(
+    offsets: cython.p_int, index: cython.longlong, capacity: cython.longlong, out: cython.p_longlong
+) -> cython.bint:
+    """Position and length of one value of a binary column into `out`; False when its offsets lie."""
+    out[0] = offsets[index]
+    out[1] = offsets[index + 1] - out[0]
+    return out[0] >= 0 and out[1] >= 0 and out[1] <= capacity - out[0]
+
+
+@cython.cfunc
+def _ints(buffer: object, size: cython.longlong) -> cython.p_int:
+    """As `_readable`, for `size` 32-bit integers."""
+    if cython.compiled:
+        return cython.cast(cython.p_int, _readable(buffer, 4 * size))
+    else:  # noqa: RET505
+        return _readable(buffer, 4 * size).cast("i")
+
+
+@cython.cfunc
+def _cells(column: tuple, first: cython.longlong, rows: cython.longlong) -> list:
+    """`rows` values of a binary column from `first` as bytes or None; for headers, of which there are few."""
+    f: cython.longlong[2]
+    if not cython.compiled:
+        f = [0] * 2
+    validity, offsets_buffer, data, _ = column
+    offsets: cython.p_int = _ints(offsets_buffer, first + rows + 1)
+    bits: cython.p_uchar = _readable(b"" if validity is None else validity, 0)
+    p: cython.p_uchar = _readable(data, 0)
+    capacity: cython.longlong = len(data)
+    has_nulls: cython.bint = validity is not None
+    i: cython.longlong = 0
+    cells: list = []
+    if has_nulls:
+        _readable(validity, (first + rows + 7) // 8)
+    for i in range(first, first + rows):
+        if has_nulls and _is_null(bits, i):
+            cells.append(None)
+            continue
+        if not _cell(offsets, i, capacity, f):
+            raise ValueError("the offsets of an Arrow column lie")
+        if cython.compiled:
+            cells.append(p[f[0] : f[0] + f[1]])
+        else:
+            cells.append(bytes(p[f[0] : f[0] + f[1]]))
+    return cells
+
+
+@cython.cfunc
+def _column_headers(headers: tuple, row: cython.longlong, out: cython.p_longlong) -> list:
+    """The header pairs of one row of an Arrow list of (name, value) structs."""
+    validity, list_offsets, names, values, first = headers
+    index: cython.longlong = row + first
+    if validity is not None and _is_null(_readable(validity, (index + 8) // 8), index):
+        return []
+    if not _cell(_ints(list_offsets, index + 2), index, 0x7FFFFFFF, out):
+        raise ValueError("the offsets of an Arrow column lie")
+    start: cython.longlong = out[0]
+    count: cython.longlong = out[1]
+    pairs: list = []
+    for name, value in zip(
+        _cells(names, start + names[3], count), _cells(values, start + values[3], count), strict=True
+    ):
+        if name is None:
+            raise ValueError("a header has no name")
+        pairs.append((name, value))
+    return pairs
+
+
+def encode_columns(
+    rows: int, base_timestamp: int, timestamps: object, keys: object, values: object, headers: object, prefix: int = 0
+) -> tuple[bytearray, int]:
+    """Encode Arrow columns, `rows` records of them, after `prefix` bytes left for the caller's header.
+
+    `timestamps` are int64 milliseconds. `keys` and `values` are (validity or None, int32 offsets, data, first index) or
+    None for a column of nulls; `headers` is (validity or None, int32 list offsets, names, values, first index) or None.
+    Returns the buffer and the largest timestamp.
+    """
+    q: cython.p_uchar = cython.NULL if cython.compiled else None
+    f: cython.longlong[4]
+    h: cython.longlong[2]
+    stamps: cython.p_longlong
+    n: cython.longlong = rows
+    i: cython.longlong = 0
+    first_timestamp: cython.longlong = base_timestamp
+    timestamp: cython.longlong = 0
+    largest: cython.longlong = 0
+    delta: cython.longlong = 0
+    pos: cython.Py_ssize_t = prefix
+    size: cython.Py_ssize_t = 0
+    header_count: cython.Py_ssize_t = 0
+    capacity: cython.Py_ssize_t = prefix + 256
+    pairs: list = []
+    key_bits: cython.p_uchar = _readable(b"", 0)
+    key_offsets: cython.p_int = _ints(b"", 0)
+    key_data: cython.p_uchar = key_bits
+    key_first: cython.longlong = 0
+    key_capacity: cython.longlong = 0
+    key_nulls: cython.bint = False
+    value_bits: cython.p_uchar = key_bits
+    value_offsets: cython.p_int = key_offsets
+    value_data: cython.p_uchar = key_bits
+    value_first: cython.longlong = 0
+    value_capacity: cython.longlong = 0
+    value_nulls: cython.bint = False
+    has_keys: cython.bint = keys is not None
+    has_values: cython.bint = values is not None
+    if n < 0 or prefix < 0 or (has_keys and keys[3] < 0) or (has_values and values[3] < 0):
+        raise ValueError("an Arrow column begins before its buffers")
+    if has_keys:
+        key_first = keys[3]
+        key_offsets = _ints(keys[1], key_first + n + 1)
+        key_data = _readable(keys[2], 0)
+        key_capacity = len(keys[2])
+        key_nulls = keys[0] is not None
+        if key_nulls:
+            key_bits = _readable(keys[0], (key_first + n + 7) // 8)
+    if has_values:
+        value_first = values[3]
+        value_offsets = _ints(values[1], value_first + n + 1)
+        value_data = _readable(values[2], 0)
+        value_capacity = len(values[2])
+        value_nulls = values[0] is not None
+        if value_nulls:
+            value_bits = _readable(values[0], (value_first + n + 7) // 8)
+    if cython.compiled:
+        stamps = cython.cast(cython.p_longlong, _readable(timestamps, 8 * n))
+        out: bytearray = PyByteArray_FromStringAndSize(cython.NULL, capacity)
+        q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
+    else:
+        stamps = _readable(timestamps, 8 * n).cast("q")
+        f = [0] * 4
+        h = [0] * 2
+        q = out = bytearray(capacity)
+    for i in range(n):
+        timestamp = stamps[i]
+        if i == 0 or timestamp > largest:
+            largest = timestamp
+        if not _apart(timestamp, first_timestamp):
+            raise OverflowError("a timestamp lies too far from the base timestamp")
+        delta = timestamp - first_timestamp
+        f[0] = f[2] = 0
+        f[1] = f[3] = -1
+        if has_keys and not (key_nulls and _is_null(key_bits, key_first + i)):
+            if not _cell(key_offsets, key_first + i, key_capacity, f):
+                raise ValueError("the offsets of an Arrow column lie")
+            f[2] = f[0]
+            f[3] = f[1]
+        f[1] = -1
+        if has_values and not (value_nulls and _is_null(value_bits, value_first + i)):  # noqa: SIM102
+            if not _cell(value_offsets, value_first + i, value_capacity, f):
+                raise ValueError("the offsets of an Arrow column lie")
+        size = 1 + _varint_size(delta) + _varint_size(i) + _varint_size(f[1]) + _varint_size(f[3])
+        if f[1] > 0:
+            size += f[1]
+        if f[3] > 0:
+            size += f[3]
+        header_count = 0
+        if headers is not None:
+            pairs = _column_headers(headers, i, h)
+            header_count = len(pairs)
+            size += _headers_size(pairs)
+        size += _varint_size(header_count)
+        if size > 0x7FFFFFFF:
+            raise OverflowError("a record is at most 2 GB")
+        if pos + size + 5 > capacity:
+            if i == 0:
+                capacity = pos + (size + 8) * n
+            else:
+                capacity = pos + size + 5 + capacity // 2
+            out = _resized(out, capacity)
+            if cython.compiled:
+                q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
+        pos = _put_varint(q, pos, size)
+        q[pos] = 0
+        pos = _put_varint(q, pos + 1, delta)
+        pos = _put_varint(q, pos, i)
+        pos = _put_raw(q, pos, key_data, f[2], f[3])
+        pos = _put_raw(q, pos, value_data, f[0], f[1])
+        pos = _put_varint(q, pos, header_count)
+        if header_count:
+            pos = _put_headers(q, pos, pairs)
     return _resized(out, pos), largest

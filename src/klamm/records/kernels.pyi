@@ -28,3 +28,12 @@ def fill_columns(
     headers: int,
     columns: tuple[bytearray, ...],
 ) -> int: ...
+def encode_columns(
+    rows: int,
+    base_timestamp: int,
+    timestamps: Any,
+    keys: tuple[Any, ...] | None,
+    values: tuple[Any, ...] | None,
+    headers: tuple[Any, ...] | None,
+    prefix: int = 0,
+) -> tuple[bytearray, int]: ...

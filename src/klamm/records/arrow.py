@@ -1,0 +1,174 @@
+"""Columns to pyarrow and back; the only file of the room that knows pyarrow, an optional extra, and only when called.
+
+Column names and types are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp,
+timestampType, headers.
+"""
+
+import bisect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from klamm.model.errors import CorruptBatch
+from klamm.records import kernels
+from klamm.records.batch import HEADER_SIZE, BatchView, Buffer, seal_batch
+from klamm.records.columnar import BinaryColumn, RecordColumns, decode_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+
+def to_arrow(
+    source: RecordColumns | Buffer | Iterable[BatchView],
+    topic: str,
+    partition: int,
+    *,
+    from_offset: int | None = None,
+    include_headers: bool = True,
+) -> "pa.RecordBatch":
+    """A pyarrow RecordBatch over the columns, in the schema of Spark's Kafka connector; needs pyarrow.
+
+    `from_offset` drops earlier records: a fetch returns the whole batch that contains its offset.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an optional extra
+
+    columns = source if isinstance(source, RecordColumns) else decode_columns(source)
+    rows = columns.rows
+    names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    arrays = [
+        _arrow_binary(columns.keys, rows, pa.binary()),
+        _arrow_binary(columns.values, rows, pa.binary()),
+        pa.repeat(pa.scalar(topic, pa.string()), rows),
+        pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        _arrow_fixed(columns.offsets, rows, pa.int64()),
+        _arrow_timestamps(columns.timestamps, rows),
+        _arrow_fixed(columns.timestamp_types, rows, pa.int32()),
+    ]
+    if include_headers:
+        names.append("headers")
+        arrays.append(_arrow_headers(columns))
+    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    if from_offset is not None:
+        batch = batch.slice(bisect.bisect_left(memoryview(columns.offsets).cast("q"), from_offset))
+    return batch
+
+
+def _arrow_fixed(data: bytearray, rows: int, kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)])
+
+
+def _arrow_timestamps(data: bytearray, rows: int) -> "pa.Array":
+    """Spark's timestamps are microseconds; the multiplication is Arrow's, and checked."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        return _arrow_fixed(data, rows, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+    except pa.ArrowInvalid:
+        raise CorruptBatch("a timestamp lies beyond what microseconds in 64 bits can say") from None
+
+
+def _arrow_binary(column: BinaryColumn, rows: int, kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa  # noqa: PLC0415
+
+    buffers = [pa.py_buffer(column.validity), pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(kind, rows, buffers)
+
+
+def _arrow_headers(columns: RecordColumns) -> "pa.Array":
+    import pyarrow as pa  # noqa: PLC0415
+
+    names = _arrow_binary(columns.header_names, columns.headers, pa.binary())
+    try:
+        texts = names.cast(pa.string())
+    except pa.ArrowInvalid:  # a header name should be UTF-8; one that is not must not spoil the table
+        texts = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
+    pairs = pa.StructArray.from_arrays(
+        [
+            texts,
+            _arrow_binary(columns.header_values, columns.headers, pa.binary()),
+        ],
+        names=["key", "value"],
+    )
+    kind = pa.list_(pairs.type)
+    return pa.Array.from_buffers(kind, columns.rows, [None, pa.py_buffer(columns.header_offsets)], children=[pairs])
+
+
+def from_arrow(table: "pa.RecordBatch", *, now_ms: int, **header: Any) -> bytearray:
+    """A batch of the rows of a pyarrow RecordBatch: the way back, again without a Python object per record.
+
+    Reads the columns key, value (binary or text), timestamp (now_ms where absent or null) and headers, each optional;
+    others are ignored. `header` are the keyword arguments of `seal_batch`: codec, producer_id, base_offset ...
+    """
+    rows = table.num_rows
+    if not rows:
+        raise ValueError("a batch needs at least one row")
+    columns = {
+        name: table.column(name) for name in ("key", "value", "timestamp", "headers") if name in table.schema.names
+    }
+    timestamps = _milliseconds(columns.get("timestamp"), rows, now_ms)
+    base_timestamp = timestamps.cast("q")[0]
+    batch, max_timestamp = kernels.encode_columns(
+        rows,
+        base_timestamp,
+        timestamps,
+        _binary_buffers(columns.get("key")),
+        _binary_buffers(columns.get("value")),
+        _header_buffers(columns.get("headers")),
+        HEADER_SIZE,
+    )
+    return seal_batch(
+        batch,
+        record_count=rows,
+        last_offset_delta=rows - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        **header,
+    )
+
+
+def _milliseconds(column: "pa.Array | None", rows: int, now_ms: int) -> memoryview:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if column is None:
+        return memoryview(now_ms.to_bytes(8, "little", signed=True) * rows)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+    column = column.cast(pa.int64()).fill_null(now_ms)
+    return _bytes_of(column.buffers()[1])[8 * column.offset :]
+
+
+def _bytes_of(buffer: "pa.Buffer | None") -> memoryview:
+    return memoryview(b"") if buffer is None else memoryview(buffer).cast("B")
+
+
+def _binary_buffers(column: "pa.Array | None") -> tuple[memoryview | None, memoryview, memoryview, int] | None:
+    """Validity, offsets, data and first index of a column as the kernels take them."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if column is None or pa.types.is_null(column.type):
+        return None
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.binary())
+    validity, offsets, data = column.buffers()
+    if offsets is None:  # an empty column may come without
+        return None, memoryview(bytes(4)), memoryview(b""), 0
+    return None if validity is None else _bytes_of(validity), _bytes_of(offsets), _bytes_of(data), column.offset
+
+
+def _header_buffers(column: "pa.Array | None") -> tuple[Any, ...] | None:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if column is None or pa.types.is_null(column.type):
+        return None
+    if not pa.types.is_list(column.type):
+        raise ValueError(f"headers are a list of (key, value) structs, not {column.type}")
+    validity, offsets = column.buffers()[:2]
+    pairs = column.values
+    return (
+        None if validity is None else _bytes_of(validity),
+        _bytes_of(offsets),
+        _binary_buffers(pairs.field("key")),
+        _binary_buffers(pairs.field("value")),
+        column.offset,
+    )
