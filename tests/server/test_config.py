@@ -148,6 +148,12 @@ def test_a_setting_written_twice_counts_once_and_is_told():
     assert any("num.partitions is written twice" in warning for warning in config.warnings)
 
 
+def test_a_file_without_a_data_folder_gets_kafkas_and_a_warning():
+    config = parse_config(ALONE.replace("log.dirs=/data", ""))
+    assert config.log_dirs == ("/tmp/kafka-logs",)
+    assert any("log.dirs is not written" in warning for warning in config.warnings)
+
+
 def test_topics_that_would_refuse_every_write_are_told():
     assert any("acks=all" in warning for warning in parse_config(ALONE, ["min.insync.replicas=2"]).warnings)
 

@@ -38,6 +38,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             -1,
             "Effort gzip spends when the broker itself compresses; -1 is the codec's own choice.",
             rule=between_or(1, 9, -1),
+            served=True,
         ),
         ConfigKey(
             "compression.lz4.level",
@@ -45,6 +46,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             9,
             "Effort lz4 spends when the broker itself compresses.",
             rule=between(1, 17),
+            served=True,
         ),
         ConfigKey(
             "compression.type",
@@ -60,6 +62,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             3,
             "Effort zstd spends when the broker itself compresses.",
             rule=between(-131072, 22),
+            served=True,
         ),
         ConfigKey(
             "delete.retention.ms",

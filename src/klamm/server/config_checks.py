@@ -160,12 +160,16 @@ def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:
 
 
 def relation_warnings(values: Mapping[str, Value]) -> list[str]:
-    """Numbers that are allowed together but make something fail later."""
+    """What is allowed but makes something fail later."""
+    warnings = []
     replicas, needed = _number(values, "default.replication.factor"), _number(values, "min.insync.replicas")
-    if needed <= replicas:
-        return []
-    clash = f"min.insync.replicas={needed} is larger than default.replication.factor={replicas}"
-    return [f"{clash}: new topics will refuse writes with acks=all"]
+    if needed > replicas:
+        clash = f"min.insync.replicas={needed} is larger than default.replication.factor={replicas}"
+        warnings.append(f"{clash}: new topics will refuse writes with acks=all")
+    if "log.dirs" not in values and "log.dir" not in values:
+        folder = BROKER_CONFIGS.key("log.dir").default_text
+        warnings.append(f"log.dirs is not written: data goes to {folder}, which the system may clear at any restart")
+    return warnings
 
 
 def _number(values: Mapping[str, Value], name: str) -> int:

@@ -98,6 +98,7 @@ GENERAL: Final = (
         "Effort gzip spends when the broker itself compresses; -1 is the codec's own choice.",
         rule=between_or(1, 9, -1),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "compression.lz4.level",
@@ -106,6 +107,7 @@ GENERAL: Final = (
         "Effort lz4 spends when the broker itself compresses.",
         rule=between(1, 17),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "compression.zstd.level",
@@ -114,6 +116,7 @@ GENERAL: Final = (
         "Effort zstd spends when the broker itself compresses.",
         rule=between(-131_072, 22),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "min.insync.replicas",
@@ -147,7 +150,6 @@ GENERAL: Final = (
         2000,
         "Partitions a describe-partitions page holds at most.",
         rule=at_least(1),
-        served=True,
     ),
     ConfigKey(
         "num.io.threads",
@@ -185,7 +187,6 @@ GENERAL: Final = (
         ConfigType.INT,
         60_000,
         "How long a starting broker tries to register before it gives up.",
-        served=True,
     ),
     ConfigKey(
         "broker.heartbeat.interval.ms",

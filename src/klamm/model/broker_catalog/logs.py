@@ -9,7 +9,7 @@ LOGS: Final = (
     ConfigKey(
         "log.dir",
         ConfigType.LIST,
-        ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default, shown by DescribeConfigs; never used here
+        ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default; a node that uses it warns
         "Folder of the data, when log.dirs is not given.",
         rule=list_of(empty=False),
         importance=Importance.HIGH,
@@ -182,7 +182,6 @@ LOGS: Final = (
         "Pause between two writes of the log start offsets.",
         rule=at_least(0),
         importance=Importance.HIGH,
-        served=True,
     ),
     ConfigKey(
         "log.segment.delete.delay.ms",
@@ -255,7 +254,6 @@ LOGS: Final = (
         rule=at_least(0),
         importance=Importance.LOW,
         internal=True,
-        served=True,
     ),
     ConfigKey("log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compaction runs at all."),
     ConfigKey(

@@ -100,7 +100,6 @@ NETWORK: Final = (
         "New connections accepted per second.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-        served=True,
     ),
     ConfigKey(
         "connections.max.idle.ms",
@@ -124,7 +123,6 @@ NETWORK: Final = (
         "Requests that may wait before reading from clients stops.",
         rule=at_least(1),
         importance=Importance.HIGH,
-        served=True,
     ),
     ConfigKey(
         "queued.max.request.bytes",

@@ -65,7 +65,6 @@ QUORUM: Final = (
         "Longest random pause before an undecided election is tried again.",
         rule=at_least(0),
         importance=Importance.HIGH,
-        served=True,
     ),
     ConfigKey(
         "controller.quorum.append.linger.ms",
@@ -73,7 +72,6 @@ QUORUM: Final = (
         25,
         "How long the leader gathers records before it writes them to disk.",
         rule=at_least(0),
-        served=True,
     ),
     ConfigKey(
         "controller.quorum.request.timeout.ms",
@@ -90,7 +88,6 @@ QUORUM: Final = (
         "Pause before a voter asks again.",
         rule=at_least(0),
         importance=Importance.LOW,
-        served=True,
     ),
     ConfigKey(
         "controller.quorum.auto.join.enable",
@@ -106,7 +103,6 @@ QUORUM: Final = (
         "Bytes of a snapshot sent at a time.",
         rule=at_least(1),
         importance=Importance.LOW,
-        served=True,
     ),
     ConfigKey(
         "controller.quorum.fetch.max.bytes",
@@ -115,7 +111,6 @@ QUORUM: Final = (
         "Bytes of the metadata log sent at a time.",
         rule=at_least(1),
         importance=Importance.LOW,
-        served=True,
     ),
     ConfigKey(
         "controller.performance.sample.period.ms",
@@ -156,7 +151,6 @@ QUORUM: Final = (
         604_800_000,
         "Age at which a new segment of the metadata log is begun.",
         importance=Importance.HIGH,
-        served=True,
     ),
     ConfigKey(
         "metadata.log.max.record.bytes.between.snapshots",
@@ -197,7 +191,6 @@ QUORUM: Final = (
         "Pause after which an idle active controller writes an empty record; 0 turns it off.",
         rule=at_least(0),
         importance=Importance.LOW,
-        served=True,
     ),
     ConfigKey(
         "internal.metadata.log.segment.bytes",

@@ -84,7 +84,6 @@ REPLICATION: Final = (
         5000,
         "Pause between two writes of the high watermarks.",
         importance=Importance.HIGH,
-        served=True,
     ),
     ConfigKey(
         "num.replica.alter.log.dirs.threads",

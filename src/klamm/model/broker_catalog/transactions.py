@@ -72,7 +72,6 @@ TRANSACTIONS: Final = (
         rule=at_least(1),
         importance=Importance.LOW,
         internal=True,
-        served=True,
     ),
     ConfigKey(
         "transactional.id.expiration.ms",
