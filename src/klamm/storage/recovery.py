@@ -19,7 +19,7 @@ from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log import Log
 from klamm.storage.producers import Origin, ProducerStates
-from klamm.storage.replay import rebuild_producers
+from klamm.storage.replay import rebuild_producers, refill_batches
 from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _OTHER_NAMES = {LEADER_EPOCH, PARTITION_METADATA, "quorum-state"}
 _OTHER_SUFFIXES = (".checkpoint",)
+_REFILL_AGE_MS = 600_000
+"""Producers retry for delivery.timeout.ms, two minutes by default; those silent much longer have given up."""
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
 
 
@@ -102,6 +104,7 @@ def open_log(
     snapshots.remove_outside(0, end_offset)
     if not (clean and not snapshots.offsets()):
         rebuild_producers(producers, snapshots, segments, start_offset, end_offset)
+        refill_batches(producers, segments, now_ms - _REFILL_AGE_MS)
     log = Log(
         disk,
         path,

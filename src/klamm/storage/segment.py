@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from klamm.model.errors import CorruptBatch, StorageFailure
-from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD
+from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, SegmentFile, write_all
 from klamm.storage.index import OffsetIndex, map_file
@@ -253,6 +253,14 @@ class Segment:
             assert place is not None
             yield place
             position += place.size
+
+    def headers(self, position: int) -> Iterator[BatchView]:
+        """The batches from a batch boundary on by their headers; the records are not read."""
+        file = self.open_file()
+        while position + HEADER_SIZE <= self.size:
+            batch = BatchView(file.pread(HEADER_SIZE, position))
+            yield batch
+            position += batch.size
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, memoryview]]:
         """Whole batches from a batch boundary on, with their positions.

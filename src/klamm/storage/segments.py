@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import overload
 
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles
@@ -30,7 +31,11 @@ class Segments:
     def __len__(self) -> int:
         return len(self._all)
 
-    def __getitem__(self, i: int) -> Segment:
+    @overload
+    def __getitem__(self, i: int) -> Segment: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Segment]: ...
+    def __getitem__(self, i: int | slice) -> Segment | list[Segment]:
         return self._all[i]
 
     @property

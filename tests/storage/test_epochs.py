@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+
+from klamm.model.errors import StorageFailure
+from klamm.storage.disk import Disk
+from klamm.storage.epochs import LeaderEpochs
+
+
+def epochs(folder: Path, *entries: tuple[int, int]) -> LeaderEpochs:
+    made = LeaderEpochs(Disk(), str(folder))
+    for epoch, start in entries:
+        made.assign(epoch, start)
+    return made
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next(tmp_path: Path):
+    known = epochs(tmp_path, (2, 10), (5, 20))
+    log_end = 30
+    expected = {-1: (-1, -1), 1: (1, 10), 2: (2, 20), 3: (2, 20), 5: (5, 30), 6: (-1, -1)}
+    assert {epoch: known.end_offset_for(epoch, log_end) for epoch in expected} == expected
+    assert [known.epoch_for_offset(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 5, 5]
+
+
+def test_every_change_is_on_disk(tmp_path: Path):
+    epochs(tmp_path, (0, 0), (3, 7))
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 7\n"
+    assert epochs(tmp_path).entries() == [(0, 0), (3, 7)]
+
+
+def test_the_same_epoch_again_changes_nothing_but_an_earlier_start_does(tmp_path: Path):
+    known = epochs(tmp_path, (1, 5), (1, 9))
+    assert known.entries() == [(1, 5)]
+    known.assign(1, 3)
+    assert known.entries() == [(1, 3)]
+
+
+def test_a_new_epoch_takes_the_place_of_those_that_contradict_it(tmp_path: Path):
+    known = epochs(tmp_path, (1, 0), (2, 10), (3, 20))
+    known.assign(4, 10)
+    assert known.entries() == [(1, 0), (4, 10)]
+    known.assign(2, 30)
+    assert known.entries() == [(1, 0), (2, 30)]
+
+
+def test_cutting_the_end(tmp_path: Path):
+    known = epochs(tmp_path, (1, 0), (2, 10), (3, 20))
+    known.truncate_from_end(10)
+    assert known.entries() == [(1, 0)]
+    assert epochs(tmp_path).latest == 1
+
+
+def test_moving_the_start(tmp_path: Path):
+    known = epochs(tmp_path, (1, 0), (2, 10), (3, 20))
+    known.truncate_from_start(15)
+    assert known.entries() == [(2, 15), (3, 20)]
+    known.truncate_from_start(15)
+    assert known.entries() == [(2, 15), (3, 20)]
+    known.truncate_from_start(20)
+    assert known.entries() == [(3, 20)]
+    known.truncate_from_start(5)
+    assert known.entries() == [(3, 20)]
+
+
+def test_a_file_of_another_version_is_refused(tmp_path: Path):
+    (tmp_path / "leader-epoch-checkpoint").write_text("7\n0\n")
+    with pytest.raises(StorageFailure, match="version 7"):
+        epochs(tmp_path)

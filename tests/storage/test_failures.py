@@ -1,0 +1,156 @@
+"""A disk that refuses: nothing half-written stays, and nothing in memory believes in it."""
+
+import errno
+import os
+
+import pytest
+
+from klamm.model.errors import StorageFailure
+from klamm.storage import Log
+
+from .conftest import NOW, Home, batch, from_producer, no_space, read_all
+
+
+def short_write(fd, buffers, position):
+    """Take all but one byte, as a full disk may."""
+    data = b"".join(bytes(b) for b in buffers)
+    return os.pwrite(fd, data[:-1], position)
+
+
+def picture(log: Log) -> tuple:
+    return (
+        log.log_end_offset,
+        log.next_offset,
+        log.segments.bases,
+        [s.size for s in log.segments],
+        {p: e.state() for p, e in log.producers.entries.items()},
+        log.producers.first_unstable_offset,
+        read_all(log),
+    )
+
+
+@pytest.mark.parametrize("fault", [no_space, short_write])
+def test_a_failed_write_leaves_everything_as_it_was(home: Home, fault):
+    log = home.open()
+    log.append_as_leader(from_producer(0, 2), 0, NOW)
+    before = picture(log)
+    home.disk.fail["pwritev"] = fault
+    log.stage(from_producer(2), 0, NOW)
+    log.stage(from_producer(0, producer_id=9, transactional=True), 0, NOW)
+    log.stage(batch(), 0, NOW)
+    with pytest.raises(StorageFailure):
+        log.commit()
+    assert picture(log) == before
+    assert os.path.getsize(log.segments.active.path(".log")) == log.segments.active.size
+    home.disk.fail.clear()
+    assert log.append_as_leader(from_producer(2), 0, NOW) == 2
+    assert home.crash().open().log_end_offset == 3
+
+
+@pytest.mark.parametrize("fault", [no_space, short_write])
+def test_the_first_write_of_a_log_may_fail_too(home: Home, fault):
+    log = home.open()
+    home.disk.fail["pwritev"] = fault
+    with pytest.raises(StorageFailure):
+        log.append_as_leader(from_producer(0), 3, NOW)
+    assert (log.log_end_offset, log.producers.entries) == (0, {})
+    home.disk.fail.clear()
+    assert log.append_as_leader(from_producer(0), 3, NOW) == 0
+    assert log.leader_epochs.entries() == [(3, 0)]
+
+
+def test_a_group_that_fails_after_a_roll_is_taken_back_whole(home: Home):
+    log = home.open(segment_bytes=500)
+    log.append_as_leader(from_producer(0), 0, NOW)
+    before = picture(log)
+    writes = []
+
+    def second_write_fails(fd, buffers, position):
+        writes.append(position)
+        if len(writes) > 2:
+            no_space()
+        return os.pwritev(fd, buffers, position)
+
+    home.disk.fail["pwritev"] = second_write_fails
+    for i in range(1, 20):
+        log.stage(from_producer(i), 0, NOW)
+    with pytest.raises(StorageFailure):
+        log.commit()
+    assert len(writes) == 3
+    assert picture(log) == before
+    home.disk.fail.clear()
+    for i in range(1, 20):
+        assert log.append_as_leader(from_producer(i), 0, NOW) == i
+    assert len(read_all(home.crash().open(segment_bytes=500))) == 20
+
+
+def test_a_roll_that_cannot_create_its_file_keeps_what_was_there(home: Home):
+    log = home.open(segment_bytes=500)
+    for i in range(3):
+        log.append_as_leader(from_producer(i), 0, NOW)
+
+    def no_new_log(path, flags):
+        if flags & os.O_CREAT and path.endswith(".log"):
+            no_space()
+
+    home.disk.fail["open"] = no_new_log
+
+    def go_on() -> None:
+        for i in range(3, 10):
+            log.append_as_leader(from_producer(i), 0, NOW)
+
+    with pytest.raises(StorageFailure):
+        go_on()
+    end = log.log_end_offset
+    home.disk.fail.clear()
+    assert [o for o, _ in read_all(log)] == list(range(end)), "readers are still served"
+    with pytest.raises(StorageFailure):
+        log.append_as_leader(from_producer(end), 0, NOW)
+    assert home.crash().open().log_end_offset == end
+
+
+def test_when_not_even_cutting_back_works_the_log_takes_no_more(home: Home):
+    log = home.open()
+    log.append_as_leader(batch(), 0, NOW)
+    home.disk.fail["pwritev"] = short_write
+    home.disk.fail["ftruncate"] = no_space
+    with pytest.raises(StorageFailure, match="could not be cut back"):
+        log.append_as_leader(batch(), 0, NOW)
+    home.disk.fail.clear()
+    assert log.failed
+    with pytest.raises(StorageFailure):
+        log.append_as_leader(batch(), 0, NOW)
+    assert len(read_all(log)) == 1
+    assert home.crash().open().log_end_offset == 1
+
+
+def test_a_failed_sync_fails_the_log(home: Home):
+    def broken(_fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    log = home.open()
+    log.append_as_leader(batch(), -1, NOW)
+    home.disk.fail["fsync"] = broken
+    with pytest.raises(StorageFailure):
+        log.flush()
+    home.disk.fail.clear()
+    assert log.recovery_point == 0
+    with pytest.raises(StorageFailure):
+        log.append_as_leader(batch(), 0, NOW)
+
+
+def test_flush_moves_the_recovery_point(home: Home):
+    log = home.open(segment_bytes=300)
+    for _ in range(10):
+        log.append_as_leader(batch(), 0, NOW)
+    synced = []
+    home.disk.fail["fsync"] = synced.append
+    log.flush()
+    assert log.recovery_point == 10
+    assert len(synced) == len(log.segments)
+    log.append_as_leader(batch(), 0, NOW)
+    synced.clear()
+    log.flush()
+    assert 1 <= len(synced) <= 2
+    log.flush()
+    assert log.recovery_point == 11

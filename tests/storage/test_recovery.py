@@ -1,0 +1,283 @@
+"""Reopening: after a clean stop, after a kill, after damage."""
+
+import logging
+import os
+import shutil
+
+import pytest
+
+from klamm.storage.segment import Segment
+
+from .conftest import NOW, Home, batch, from_producer, read_all
+
+
+def fill(log, count: int = 30, epoch: int = 0) -> None:
+    for i in range(count):
+        log.append_as_leader(from_producer(i, value=b"value %d" % i, timestamp=NOW + i), epoch, NOW + i)
+
+
+def state_of(log) -> dict:
+    return {
+        "records": read_all(log),
+        "end": log.log_end_offset,
+        "epochs": log.leader_epochs.entries(),
+        "producers": {p: e.state() for p, e in log.producers.entries.items()},
+        "last": log.offset_of_max_timestamp(),
+        "some time": log.offset_for_timestamp(NOW + 11),
+        "aborted": log.aborted_transactions(0, 10**9),
+    }
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_closed_log_comes_back_as_it_was(home: Home, clean: bool):
+    log = home.open(segment_bytes=1000, index_interval_bytes=100)
+    fill(log)
+    log.append_as_leader(from_producer(0, 2, producer_id=8, transactional=True), 0, NOW)
+    log.append_end_txn_marker(8, 0, committed=False, coordinator_epoch=3, leader_epoch=0, now_ms=NOW + 1)
+    before = state_of(log)
+    log.close()
+    assert state_of(home.open(clean=clean, segment_bytes=1000, index_interval_bytes=100)) == before
+
+
+def test_a_killed_log_comes_back_as_it_was(home: Home):
+    log = home.open(segment_bytes=1000, index_interval_bytes=100)
+    fill(log)
+    log.append_as_leader(from_producer(0, 2, producer_id=8, transactional=True), 1, NOW)
+    log.append_end_txn_marker(8, 0, committed=False, coordinator_epoch=3, leader_epoch=1, now_ms=NOW)
+    assert state_of(home.crash().open(segment_bytes=1000, index_interval_bytes=100)) == state_of(log)
+
+
+def test_indexes_rebuilt_are_the_indexes_written(home: Home):
+    log = home.open(segment_bytes=2000, index_interval_bytes=150)
+    fill(log, 60)
+    log.close()
+    written = {name: (home.path / name).read_bytes() for name in home.names() if "index" in name}
+    for name in written:
+        os.unlink(home.path / name)
+    home.open(segment_bytes=2000, index_interval_bytes=150).close()
+    assert {name: (home.path / name).read_bytes() for name in home.names() if "index" in name} == written
+
+
+def test_a_clean_log_is_not_scanned(home: Home, monkeypatch: pytest.MonkeyPatch):
+    log = home.open(segment_bytes=1000, index_interval_bytes=100)
+    fill(log)
+    log.close()
+    scanned = []
+    whole = Segment.batches
+    monkeypatch.setattr(Segment, "batches", lambda self, *a: scanned.append(self.base_offset) or whole(self, *a))
+    log = home.open(clean=True, segment_bytes=1000, index_interval_bytes=100)
+    assert scanned == [log.segments.active.base_offset], "only the first batch of the active segment, for its time"
+    assert log.recovery_point == log.log_end_offset == 30
+
+
+def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, caplog: pytest.LogCaptureFixture):
+    log = home.open(segment_bytes=1000)
+    fill(log)
+    bases = log.segments.bases
+    first = home.path / f"{0:020d}.log"
+    damaged = bytearray(first.read_bytes())
+    damaged[70] ^= 1
+    first.write_bytes(damaged)
+    other = home.crash()
+    assert other.open(recovery_point=bases[1], segment_bytes=1000).log_end_offset == 30
+    assert home.crash().open(recovery_point=0, segment_bytes=1000).log_end_offset == 0
+    assert "cutting" in caplog.text
+    assert "position 0 (offset 0)" in caplog.text
+
+
+def test_a_tail_torn_at_any_byte_costs_the_last_batch_only(home: Home):
+    log = home.open()
+    fill(log, 3)
+    kept = log.segments.active.size
+    log.append_as_leader(from_producer(3, 2), 0, NOW)
+    whole = log.segments.active.size
+    path = log.segments.active.path(".log")
+    with open(path, "rb") as file:
+        data = file.read()
+    for size in range(kept, whole + 1):
+        with open(path, "wb") as file:
+            file.write(data[:size])
+        again = home.open()
+        expected = 5 if size == whole else 3
+        assert again.log_end_offset == expected
+        assert again.producers.entries[7].next_sequence == expected
+        assert os.path.getsize(path) == (whole if size == whole else kept)
+        assert len(read_all(again)) == expected
+        again.close(clean=False)
+
+
+def test_a_tail_of_zeros_is_no_batch(home: Home):
+    log = home.open()
+    fill(log, 3)
+    with open(log.segments.active.path(".log"), "ab") as file:
+        file.write(bytes(1000))
+    again = home.crash().open()
+    assert again.log_end_offset == 3
+    assert again.append_as_leader(from_producer(3), 0, NOW) == 3
+
+
+def test_damage_in_the_middle_ends_the_log_there(home: Home, caplog: pytest.LogCaptureFixture):
+    log = home.open(segment_bytes=1000)
+    fill(log)
+    bases = log.segments.bases
+    path = home.path / f"{bases[1]:020d}.log"
+    data = bytearray(path.read_bytes())
+    second = int.from_bytes(data[8:12], "big") + 12
+    data[second + 70] ^= 1
+    path.write_bytes(data)
+    again = home.crash().open(segment_bytes=1000)
+    assert again.log_end_offset == bases[1] + 1
+    assert again.segments.bases == bases[:2]
+    assert len(read_all(again)) == bases[1] + 1
+    assert again.producers.entries[7].next_sequence == bases[1] + 1
+    assert f"at position {second} (offset {bases[1] + 1})" in caplog.text
+    assert "which follows the damage" in caplog.text
+
+
+def test_a_damaged_tail_is_found_despite_a_clean_stop(home: Home):
+    log = home.open()
+    fill(log, 5)
+    log.close()
+    path = home.path / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert home.open(clean=True).log_end_offset == 4
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_index_is_rebuilt(home: Home, suffix: str, clean: bool):
+    log = home.open(segment_bytes=1000, index_interval_bytes=100)
+    fill(log)
+    before = state_of(log)
+    log.close()
+    for name in home.names():
+        if name.endswith(suffix):
+            os.unlink(home.path / name)
+    assert state_of(home.open(clean=clean, segment_bytes=1000, index_interval_bytes=100)) == before
+
+
+def test_an_index_that_cannot_be_is_rebuilt(home: Home):
+    log = home.open(segment_bytes=1000, index_interval_bytes=100)
+    fill(log)
+    before = state_of(log)
+    log.close()
+    for name in home.names():
+        if name.endswith(".index"):
+            (home.path / name).write_bytes(b"\x7f" * 80)
+    assert state_of(home.open(clean=True, segment_bytes=1000, index_interval_bytes=100)) == before
+
+
+def test_the_zero_tail_that_a_killed_kafka_leaves_in_its_indexes(home: Home):
+    log = home.open(segment_bytes=1000, index_interval_bytes=100)
+    fill(log)
+    before = state_of(log)
+    log.close()
+    for name in home.names():
+        if name.endswith((".index", ".timeindex")):
+            with open(home.path / name, "ab") as file:
+                file.write(bytes(24 * 100))
+    for clean in (True, False):
+        assert state_of(home.crash().open(clean=clean, segment_bytes=1000, index_interval_bytes=100)) == before
+
+
+def test_damaged_and_missing_snapshots_are_replaced_by_replay(home: Home):
+    log = home.open(segment_bytes=1000)
+    fill(log)
+    log.close()
+    for name in sorted(home.names()):
+        if name.endswith(".snapshot"):
+            (home.path / name).write_bytes(b"bad")
+    again = home.crash().open(segment_bytes=1000)
+    assert again.producers.entries[7].next_sequence == 30
+    assert again.append_as_leader(from_producer(29), 0, NOW) == 29, "a duplicate"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_all_five_batches_in_flight_are_known_after_a_restart(home: Home, clean: bool):
+    log = home.open(segment_bytes=600)
+    sent = [from_producer(i * 3, 3) for i in range(8)]
+    copies = [memoryview(bytearray(view)) for view in sent]
+    for view in sent:
+        log.append_as_leader(view, 0, NOW)
+    if clean:
+        log.close()
+        log = home.open(clean=True, segment_bytes=600)
+    else:
+        log = home.crash().open(segment_bytes=600)
+    assert [log.append_as_leader(view, 0, NOW) for view in copies[3:]] == [9, 12, 15, 18, 21]
+    assert log.log_end_offset == 24
+
+
+def test_leader_epochs_that_were_not_written_are_found_in_the_log(home: Home):
+    log = home.open()
+    log.append_as_follower(batch(base_offset=0, leader_epoch=1))
+    log.append_as_follower(batch(base_offset=1, leader_epoch=4))
+    other = home.crash()
+    os.unlink(other.path / "leader-epoch-checkpoint")
+    assert other.open().leader_epochs.entries() == [(1, 0), (4, 1)]
+
+
+def test_epochs_beyond_the_end_are_forgotten(home: Home):
+    log = home.open()
+    fill(log, 3, epoch=1)
+    log.leader_epochs.assign(2, 3)
+    log.leader_epochs.assign(5, 40)
+    assert home.crash().open().leader_epochs.entries() == [(1, 0)]
+
+
+def test_strangers_are_left_alone_and_named_and_leftovers_removed(home: Home, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    log = home.open()
+    fill(log, 2)
+    log.close()
+    for name in ("notes.txt", f"{7:020d}.index", f"{0:020d}.log.deleted", "leader-epoch-checkpoint.tmp"):
+        (home.path / name).write_bytes(b"x")
+    home.open()
+    assert "notes.txt" in home.names()
+    assert "notes.txt alone" in caplog.text
+    assert home.names() & {f"{7:020d}.index", f"{0:020d}.log.deleted", "leader-epoch-checkpoint.tmp"} == set()
+
+
+def test_a_start_beyond_the_end_empties_the_log(home: Home):
+    log = home.open()
+    fill(log, 3)
+    log.close()
+    again = home.open(log_start_offset=10)
+    assert (again.log_start_offset, again.log_end_offset) == (10, 10)
+    assert again.append_as_leader(batch(), 0, NOW) == 10
+
+
+def test_a_start_inside_the_log_stays(home: Home):
+    log = home.open()
+    fill(log, 5)
+    log.advance_high_watermark(5)
+    log.delete_records(3)
+    log.close()
+    again = home.open(clean=True, log_start_offset=3)
+    assert again.log_start_offset == 3
+    assert [o for o, _ in read_all(again)] == [3, 4]
+
+
+def test_an_empty_last_segment_is_where_the_log_goes_on(home: Home):
+    log = home.open()
+    fill(log, 5)
+    log.roll(NOW)
+    again = home.crash().open()
+    assert again.log_end_offset == 5
+    assert again.append_as_leader(from_producer(5), 0, NOW) == 5
+    log.close()
+    assert home.open(clean=True).log_end_offset == 5
+
+
+def test_a_log_opened_twice_grows_no_duplicate_index_entries(home: Home):
+    log = home.open(index_interval_bytes=100)
+    fill(log, 10)
+    for i in range(10, 20):
+        log.close()
+        log = home.open(clean=True, index_interval_bytes=100)
+        log.append_as_leader(from_producer(i), 0, NOW + i)
+    log.close()
+    entries = (home.path / f"{0:020d}.index").read_bytes()
+    offsets = [int.from_bytes(entries[i : i + 4], "big") for i in range(0, len(entries), 8)]
+    assert offsets == sorted(set(offsets))
+    shutil.rmtree(home.path)
