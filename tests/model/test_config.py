@@ -60,6 +60,24 @@ def test_every_default_obeys_its_own_rule_and_has_a_doc(catalogue):
             assert key.parse(key.default_text) == key.default, key.name
 
 
+def test_kafka_and_klamm_accept_the_same_texts():
+    header, *rows = (Path(__file__).parent / "golden" / "probes.tsv").read_text().splitlines()
+    probes = ["" if text == "\\E" else text for text in header.split("\t")[1:]]
+    for row in rows:
+        kind, name, verdicts = row.split("\t")
+        ours = "".join("1" if accepted(CATALOGUES[kind], name, text) else "0" for text in probes)
+        differing = [text for text, a, b in zip(probes, ours, verdicts, strict=True) if a != b]
+        assert differing == [], f"{kind} setting {name}"
+
+
+def accepted(catalogue: ConfigDef, name: str, text: str) -> bool:
+    try:
+        catalogue.parse(name, text)
+    except ConfigError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [

@@ -91,7 +91,7 @@ def throttled_replicas() -> Rule:
 
 
 _VOTER = re.compile(r"[0-9]+@(\[[^\]]+\]|[^:@\s]+):[0-9]+")
-_ADDRESS = re.compile(r"(\[[^\]]+\]|[^:@\s]+):[0-9]+")
+_ADDRESS = re.compile(r"(\[[^\]]+\]|[^\[\]@\s]+):[0-9]+")
 
 
 def voters() -> Rule:
