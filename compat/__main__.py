@@ -1,4 +1,4 @@
-"""`python -m compat [--broker kafka|klamm] [pytest options]`: check the machine, fetch what is missing, run the suite."""
+"""`python -m compat [--broker kafka|klamm] [pytest options]`: check the machine, fetch what is missing, run."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,6 @@ def main() -> int:
         print(f"compat: {problem}", file=sys.stderr)
         return 1
     folder = str(Path(__file__).resolve().parent)
-    # The order of the files is the order of the story: clients write, tools look, then the files are judged.
     return int(pytest.main([folder, "-p", "no:randomly", "--timeout=300", "--durations=10", *sys.argv[1:]]))
 
 

@@ -162,6 +162,13 @@ class Broker:
         if self.process is not None:
             self.kill9()
 
+    def successor(self, kind: "type[Broker]") -> "Broker":
+        """Another broker for the same data folder, ports and properties, once this one is down."""
+        assert self.process is None, "two brokers on one folder"
+        heir = kind(self.folder, advertised_port=self.advertised_port, heap_mb=self.heap_mb, overrides=self.overrides)
+        heir.port, heir.controller_port = self.port, self.controller_port
+        return heir
+
     def log_tail(self, lines: int = 40) -> str:
         with contextlib.suppress(OSError):
             return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])

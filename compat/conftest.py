@@ -1,18 +1,25 @@
 """One broker and one process per client for the whole run."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from compat.brokers import KINDS, Broker
 from compat.clients import Client, GoClient, JavaClient, JsClient, KcatClient
 
+# Small enough that a run leaves snapshots of the metadata log behind for kafka-dump-log to read.
+SNAPSHOT_BYTES = {"metadata.log.max.record.bytes.between.snapshots": "10000"}
 CLIENTS: dict[str, type[Client]] = {"java": JavaClient, "franz-go": GoClient, "kafkajs": JsClient, "kcat": KcatClient}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=sorted(KINDS), default="klamm", help="the broker to judge")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files are a story: clients write, tools look, and at last the files are judged."""
+    order = ["test_clients", "test_tools", "test_restarts", "test_files"]
+    items.sort(key=lambda item: order.index(item.path.stem))
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +30,7 @@ def subject(request: pytest.FixtureRequest) -> type[Broker]:
 
 @pytest.fixture(scope="session")
 def broker(subject: type[Broker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    node = subject(tmp_path_factory.mktemp("broker"))
+    node = subject(tmp_path_factory.mktemp("broker"), overrides=SNAPSHOT_BYTES)
     try:
         yield node.start()
     finally:
@@ -64,8 +71,3 @@ def reader(client: Client, java: JavaClient) -> Client:
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of its own for each test, readable in a dump."""
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.name).strip("-")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path

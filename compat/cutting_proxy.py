@@ -43,7 +43,7 @@ class CuttingProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        """Requests up in this thread, replies down in another; a condemned reply is recognised by its correlation id."""
+        """Requests up in this thread, replies down in another; a condemned reply is known by its correlation id."""
         try:
             broker = socket.create_connection(("127.0.0.1", self.target_port), timeout=10)
         except OSError:

@@ -18,7 +18,7 @@ def streamer(client: Client) -> Client:
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
-def test_records_survive_a_restart(
+def test_records_survive_a_restart(  # noqa: PLR0917 - fixtures are positional
     client: Client, reader: Client, java: JavaClient, broker: Broker, topic: str, how: str
 ) -> None:
     java.create(broker.bootstrap, topic, 2)
@@ -36,7 +36,7 @@ def test_records_survive_a_restart(
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-def test_a_stream_over_restarts(
+def test_a_stream_over_restarts(  # noqa: PLR0917 - fixtures are positional
     streamer: Client, java: JavaClient, broker: Broker, topic: str, how: str, idempotent: bool
 ) -> None:
     java.create(broker.bootstrap, topic)
@@ -52,7 +52,7 @@ def test_a_stream_over_restarts(
 
 
 @pytest.fixture
-def cut_broker(subject: type[Broker], folder: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def cut_broker(subject: type[Broker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     node = subject(tmp_path_factory.mktemp("cut"), advertised_port=free_port())
     try:
         yield node.start()

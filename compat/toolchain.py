@@ -44,8 +44,7 @@ def kafka_jars() -> Path:
     def build(folder: Path) -> None:
         shutil.copy(pom, folder / "pom.xml")
         _run(
-            ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-            + [f"-DoutputDirectory={folder / 'libs'}"],
+            ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"],
             folder,
         )
 

@@ -258,6 +258,7 @@ public final class Driver {
         Properties settings = common(order);
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", "none");
+        settings.put("fetch.max.wait.ms", "50"); // closing waits for the fetch that is under way
         settings.put("isolation.level", order.path("isolation").asText("read_uncommitted"));
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
