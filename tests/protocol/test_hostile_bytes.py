@@ -1,6 +1,5 @@
 """Bytes from nowhere: every message either reads them or raises one error, and none of them costs memory."""
 
-import struct
 import tracemalloc
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 from klamm.model.errors import RemoteProtocolError
 from klamm.protocol import APIS, decode, decode_request_header, encode
-from klamm.protocol.schema import declaration
+from klamm.protocol.schema import array, declaration, int8, int64, message, string, struct, uuid, wire
 
 EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 
@@ -83,10 +82,42 @@ def test_a_huge_count_costs_nothing(count, padding):
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=60), key=st.sampled_from([*APIS, 7, 4, -1, 9999]), version=st.integers(-1, 20))
 def test_random_headers_are_read_or_refused(data, key, version):
-    data = struct.pack(">hh", key, version) + data
+    data = key.to_bytes(2, signed=True) + version.to_bytes(2, signed=True) + data
     try:
         header, end = decode_request_header(data)
     except RemoteProtocolError:
         return
     assert (header.api_key, header.api_version) == (key, version)
     assert end <= len(data)
+
+
+@struct
+class Nothing:
+    """No byte on the wire before v1: a count of these would be free for the sender."""
+
+    value: int = wire(int8, since=1)
+
+
+@message(versions=(0, 2), flexible=2)
+class Counts:
+    nothings: list[Nothing] = wire(array(Nothing), until=0)
+    uuids: list[bytes] = wire(array(uuid), since=1)
+    longs: list[int] = wire(array(int64), since=1)
+    texts: list[str] = wire(array(string), since=1)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("version", range(3))
+def test_no_element_is_made_before_the_bytes_are_counted(version, before):
+    empty = b"\x01" if version == 2 else bytes(4)
+    huge = b"\xff\xff\xff\xff\x07" if version == 2 else b"\x7f\xff\xff\xff"
+    data = empty * before * (version > 0) + huge + bytes(1000)
+    read_or_refuse(Counts, version, b"")
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="longer than the rest"):
+            decode(Counts, version, data)
+        assert tracemalloc.get_traced_memory()[1] < 8_000
+    finally:
+        tracemalloc.stop()

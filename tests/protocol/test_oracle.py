@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import io
 import uuid
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from klamm.protocol import APIS, decode, encode
 from klamm.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from klamm.protocol.messages.default_principal import DefaultPrincipalData
-from klamm.protocol.schema import declaration
+from klamm.protocol.schema import Array, declaration
 
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 MILLISECOND = dt.timedelta(milliseconds=1)
@@ -89,6 +90,31 @@ def test_agrees_with_kio(api, maker, seed):
     for version in range(first, last + 1):
         check(api.request, version, load_request_schema(api.key, version), maker, seed)
         check(api.response, version, load_response_schema(api.key, version), maker, seed)
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_defaults_agree_with_kio(api):
+    from kio.index import load_request_schema, load_response_schema
+
+    last = declaration(api.request).versions[1]
+    same_defaults(load_request_schema(api.key, last), api.request)
+    same_defaults(load_response_schema(api.key, last), api.response)
+
+
+def same_defaults(entity, cls):
+    """Where kio has a default it is ours; where it has none ours is the zero of the type."""
+    ours = {field.name: field for field in declaration(cls).fields}
+    for theirs in dataclasses.fields(entity):
+        mine = ours[our_name(cls, theirs.name)]
+        inner = mine.type.element if isinstance(mine.type, Array) else mine.type
+        if isinstance(inner, type):
+            for part in (theirs.type, *get_args(theirs.type), *(p for a in get_args(theirs.type) for p in get_args(a))):
+                if dataclasses.is_dataclass(part):
+                    same_defaults(part, inner)
+        elif theirs.default is not dataclasses.MISSING and theirs.default != ():
+            assert plain(theirs.default, mine.make_default()) == mine.make_default(), f"{cls.__name__}.{mine.name}"
+        else:
+            assert not mine.make_default() or mine.default == bytes(16), f"{cls.__name__}.{mine.name}"
 
 
 @pytest.mark.parametrize("version", range(4))
