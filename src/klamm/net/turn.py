@@ -17,21 +17,26 @@ class Flushable(Protocol):
     def flush(self) -> None:
         """Send what is queued."""
 
+    def close(self, reason: str) -> None:
+        """Send nothing more."""
+
 
 class Turn:
     """Gathers the connections with replies and ends the turn once; not safe across threads."""
 
-    __slots__ = ("_commit", "_dirty", "_loop", "_scheduled")
+    __slots__ = ("_commit", "_dirty", "_loop", "_on_failure", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, commit: Callable[[], None] = lambda: None) -> None:
         self._loop = loop
         self._commit = commit
+        self._on_failure: Callable[[BaseException], None] = _raise
         self._dirty: list[Flushable] = []
         self._scheduled = False
 
-    def on_commit(self, commit: Callable[[], None]) -> None:
-        """Name what must be done before any reply of a turn leaves."""
+    def on_commit(self, commit: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
+        """Name what must be done before any reply of a turn leaves, and who is told when it breaks."""
         self._commit = commit
+        self._on_failure = on_failure
 
     def mark(self, channel: Flushable) -> None:
         """Have `channel` flushed at the end of this turn."""
@@ -49,8 +54,18 @@ class Turn:
     def _end(self) -> None:
         try:
             self._commit()
-        finally:
-            self._scheduled = False
+        except Exception as error:  # noqa: BLE001 - whatever broke, no reply of this turn may claim that it did not
             dirty, self._dirty = self._dirty, []
             for channel in dirty:
-                channel.flush()
+                channel.close("what it asked for could not be committed")
+            self._on_failure(error)
+            return
+        finally:
+            self._scheduled = False
+        dirty, self._dirty = self._dirty, []
+        for channel in dirty:
+            channel.flush()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

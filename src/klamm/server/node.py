@@ -144,7 +144,7 @@ class Node:
         await runtime.start()
         replicas = ReplicaManager(config.node_id, self._logs, self.clock)
         replicas.schedule_commit = self._net.turn.schedule
-        self._net.turn.on_commit(replicas.commit)
+        self._net.turn.on_commit(replicas.commit, self._fail)
         self.services = Services(
             loop=loop,
             node_id=config.node_id,

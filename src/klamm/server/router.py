@@ -38,12 +38,11 @@ class Router:
         if channel.state is None:
             channel.state = ConnectionState()
         api_key, version, correlation_id = _START.unpack_from(view, start)
-        if api_key == PRODUCE and produce_quick.handle(
-            self._services.replicas, channel, view, start, end, version, correlation_id
-        ):
-            return
         try:
-            self._dispatch(channel, view[start:end])
+            if api_key != PRODUCE or not produce_quick.handle(
+                self._services.replicas, channel, view, start, end, version, correlation_id
+            ):
+                self._dispatch(channel, view[start:end])
         except ProtocolError as error:
             log.warning("request refused", peer=channel.peer_address, api_key=api_key, version=version, reason=error)
             channel.close("it sent bytes that are no request")
