@@ -104,6 +104,23 @@ def test_other_machines_are_let_in_only_on_purpose(node, tmp_path):
     assert node.config.broker_listeners[0].host == "0.0.0.0"
 
 
+def test_an_override_does_not_open_the_door_either(node, tmp_path):
+    listeners = "listeners=PLAINTEXT://0.0.0.0:0,CONTROLLER://127.0.0.1:0"
+    result = run("up", "--data", str(tmp_path / "data"), "--override", listeners)
+    assert result.exit_code == 1
+    assert "PLAINTEXT://0.0.0.0:0 opens the node to other machines" in result.stderr
+
+
+def test_a_folder_of_other_things_is_left_alone(node, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    result = run("up", "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert "holds other files and no node's data" in result.stderr
+    assert node.config is None
+    (tmp_path / "empty" / "lost+found").mkdir(parents=True)
+    assert run("up", "--data", str(tmp_path / "empty")).exit_code == 0
+
+
 def test_up_takes_overrides(node, tmp_path):
     assert run("up", "--data", str(tmp_path / "d"), "--override", "num.partitions=4").exit_code == 0
     assert node.config.num_partitions == 4

@@ -37,15 +37,14 @@ def serve(config: NodeConfig) -> None:
         sys.exit(code)
 
 
-def refuse_exposure(host: str) -> None:
+def refuse_exposure(config: NodeConfig) -> None:
     """Stop a node from being open to other machines by accident."""
-    from klamm.server.listeners import Listener
-
-    if not Listener("PLAINTEXT", host, 0).loopback:
-        raise Refusal(
-            f"--host {host} opens the node to other machines, and it asks nobody for a password;"
-            " add --allow-insecure-bind if that is meant"
-        )
+    for listener in config.listeners:
+        if not listener.loopback:
+            raise Refusal(
+                f"{listener} opens the node to other machines, and it asks nobody for a password;"
+                " add --allow-insecure-bind if that is meant"
+            )
 
 
 def _announce(address: str) -> None:

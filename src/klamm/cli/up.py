@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 
 import click
 
-from klamm.cli.refusal import refuses
+from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.serving import LEVELS, refuse_exposure, serve, set_log_level
 
 DATA = ".klamm"
@@ -46,12 +47,23 @@ def up(
 
     if ephemeral and data is not None:
         raise click.UsageError("--ephemeral and --data exclude each other; write one of them")
-    if not allow_insecure_bind:
-        refuse_exposure(host)
     set_log_level("error" if quiet else log_level)
     with _folder(data, ephemeral=ephemeral) as folder:
         properties = embedded_properties(folder, port=port, host=host)
-        serve(parse_config(properties, overrides, source="the built-in settings"))
+        config = parse_config(properties, overrides, source="the built-in settings")
+        if not allow_insecure_bind:
+            refuse_exposure(config)
+        for path in config.log_dirs:
+            refuse_foreign_folder(path)
+        serve(config)
+
+
+def refuse_foreign_folder(path: str) -> None:
+    """Keep a node from pouring its files into a folder that holds something else."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, "meta.properties")):
+        return
+    if set(os.listdir(path)) - {".lock", "lost+found"}:
+        raise Refusal(f"{path} holds other files and no node's data; choose an empty folder or one that does not exist")
 
 
 @contextlib.contextmanager
