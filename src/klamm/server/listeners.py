@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,8 +26,10 @@ class Listener:
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.host == "localhost":
+        if self.host in ("localhost", "127.0.0.1", "::1"):
             return True
+        import ipaddress  # noqa: PLC0415 - rarely needed, and a start is short
+
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
