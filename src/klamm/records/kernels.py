@@ -144,13 +144,24 @@ def _record(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
+def _int64_max() -> cython.longlong:
+    """2^63 - 1, in steps of C: the literal would be a Python object, and each comparison with it a slow one."""
+    half: cython.longlong = 1
+    half <<= 62
+    return half - 1 + half
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
 def _sums_fit(record: cython.p_longlong, base_offset: cython.longlong, base_timestamp: cython.longlong) -> cython.bint:
     """Whether base and delta add up within 64 bits; in C an overflow would pass unseen."""
-    if base_offset > 0x7FFFFFFFFFFFFFFF - record[1]:
+    top: cython.longlong = _int64_max()
+    if base_offset > top - record[1]:
         return False
     if record[0] > 0:
-        return base_timestamp <= 0x7FFFFFFFFFFFFFFF - record[0]
-    return base_timestamp >= -0x7FFFFFFFFFFFFFFF - 1 - record[0]
+        return base_timestamp <= top - record[0]
+    return base_timestamp >= -(top + record[0]) - 1
 
 
 def _corrupt(index: int, count: int) -> CorruptBatch:
@@ -566,8 +577,8 @@ def _put_varint(q: cython.p_uchar, pos: cython.Py_ssize_t, v: cython.longlong) -
 def _apart(timestamp: cython.longlong, base: cython.longlong) -> cython.bint:
     """Whether the distance of a timestamp from the base fits 64 bits."""
     if base < 0:
-        return timestamp <= 0x7FFFFFFFFFFFFFFF + base
-    return timestamp >= -0x7FFFFFFFFFFFFFFF - 1 + base
+        return timestamp <= _int64_max() + base
+    return timestamp >= -_int64_max() - 1 + base
 
 
 @cython.cfunc
@@ -819,23 +830,16 @@ def _cells(column: tuple, first: cython.longlong, rows: cython.longlong) -> list
 
 
 @cython.cfunc
-def _column_headers(headers: tuple, row: cython.longlong, out: cython.p_longlong) -> list:
-    """The header pairs of one row of an Arrow list of (name, value) structs."""
-    validity, list_offsets, names, values, first = headers
-    index: cython.longlong = row + first
-    if validity is not None and _is_null(_readable(validity, (index + 8) // 8), index):
-        return []
-    if not _cell(_ints(list_offsets, index + 2), index, 0x7FFFFFFF, out):
-        raise ValueError("the offsets of an Arrow column lie")
-    start: cython.longlong = out[0]
-    count: cython.longlong = out[1]
-    pairs: list = []
-    for name, value in zip(
-        _cells(names, start + names[3], count), _cells(values, start + values[3], count), strict=True
-    ):
+def _column_headers(headers: tuple, first: cython.longlong, count: cython.longlong) -> list:
+    """`count` header pairs from `first` of the structs in an Arrow list column."""
+    names: tuple = headers[2]
+    values: tuple = headers[3]
+    pairs: list = list(
+        zip(_cells(names, names[3] + first, count), _cells(values, values[3] + first, count), strict=True)
+    )
+    for name, _ in pairs:
         if name is None:
             raise ValueError("a header has no name")
-        pairs.append((name, value))
     return pairs
 
 
@@ -875,9 +879,20 @@ def encode_columns(
     value_first: cython.longlong = 0
     value_capacity: cython.longlong = 0
     value_nulls: cython.bint = False
+    list_bits: cython.p_uchar = key_bits
+    list_offsets: cython.p_int = key_offsets
+    list_first: cython.longlong = 0
+    list_nulls: cython.bint = False
     has_keys: cython.bint = keys is not None
     has_values: cython.bint = values is not None
-    if n < 0 or prefix < 0 or (has_keys and keys[3] < 0) or (has_values and values[3] < 0):
+    has_headers: cython.bint = headers is not None
+    if (
+        n < 0
+        or prefix < 0
+        or (has_keys and keys[3] < 0)
+        or (has_values and values[3] < 0)
+        or (has_headers and headers[4] < 0)
+    ):
         raise ValueError("an Arrow column begins before its buffers")
     if has_keys:
         key_first = keys[3]
@@ -895,6 +910,12 @@ def encode_columns(
         value_nulls = values[0] is not None
         if value_nulls:
             value_bits = _readable(values[0], (value_first + n + 7) // 8)
+    if has_headers:
+        list_first = headers[4]
+        list_offsets = _ints(headers[1], list_first + n + 1)
+        list_nulls = headers[0] is not None
+        if list_nulls:
+            list_bits = _readable(headers[0], (list_first + n + 7) // 8)
     if cython.compiled:
         stamps = cython.cast(cython.p_longlong, _readable(timestamps, 8 * n))
         out: bytearray = PyByteArray_FromStringAndSize(cython.NULL, capacity)
@@ -928,10 +949,13 @@ def encode_columns(
         if f[3] > 0:
             size += f[3]
         header_count = 0
-        if headers is not None:
-            pairs = _column_headers(headers, i, h)
-            header_count = len(pairs)
-            size += _headers_size(pairs)
+        if has_headers and not (list_nulls and _is_null(list_bits, list_first + i)):
+            if not _cell(list_offsets, list_first + i, 0x7FFFFFFF, h):
+                raise ValueError("the offsets of an Arrow column lie")
+            if h[1]:
+                pairs = _column_headers(headers, h[0], h[1])
+                header_count = h[1]
+                size += _headers_size(pairs)
         size += _varint_size(header_count)
         if size > 0x7FFFFFFF:
             raise OverflowError("a record is at most 2 GB")
