@@ -107,7 +107,10 @@ def _check_directories(context: Context, request: br.BrokerRegistrationRequest) 
 def broker_heartbeat(
     context: Context, heartbeats: Heartbeats, request: bh.BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
 ) -> Decision[bh.BrokerHeartbeatResponse]:
-    """Keep a broker's session, and move it along: unfence it when it has caught up, let it go when it may."""
+    """Keep a broker's session, and move it along: unfence it when it has caught up, let it go when it may.
+
+    Who has begun to stop comes back only by registering anew.
+    """
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return Decision((), bh.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
@@ -118,7 +121,7 @@ def broker_heartbeat(
     if broker.fenced:
         if request.want_shut_down:
             response.should_shut_down = True
-        elif caught_up and not request.want_fence:
+        elif caught_up and not request.want_fence and not broker.in_controlled_shutdown:
             records += _unfence(context, broker)
             response.is_fenced = False
     elif request.want_fence or (request.want_shut_down and _can_stop(context, heartbeats, broker)):

@@ -43,6 +43,7 @@ class CatalogValidator:
 
     def __init__(self, static_configs: Mapping[str, str] | None = None) -> None:
         self._static = dict(static_configs or {})
+        self._known: tuple[Mapping[str, str], Mapping[str, str], dict[str, str]] | None = None
 
     def validate_topic(self, configs: Mapping[str, str], layers: Layers) -> None:
         """Check all configs of one topic together."""
@@ -77,4 +78,12 @@ class CatalogValidator:
         return describe_topic(configs, *layers, self._static)
 
     def _topic_defaults(self, layers: Layers) -> dict[str, str]:
-        return topic_defaults(effective_broker(*layers, self._static))
+        """What topics inherit; asked once per partition when a broker goes, so the last answer is kept.
+
+        Configs inside an image never change: the same mapping means the same answer.
+        """
+        known = self._known
+        if known is None or known[0] is not layers[0] or known[1] is not layers[1]:
+            known = (*layers, topic_defaults(effective_broker(*layers, self._static)))
+            self._known = known
+        return known[2]
