@@ -15,9 +15,11 @@ Expected refusals travel as error codes in responses; an exception is how a lowe
 from dataclasses import dataclass
 from enum import IntEnum
 
+from klamm.model.error_texts import ERROR_TEXTS
+
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes; `retriable` says whether a client may try the same request again."""
+    """Kafka's error codes; `retriable` says whether a client may try again, `text` what the code means."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -159,6 +161,11 @@ class ErrorCode(IntEnum):
     def retriable(self) -> bool:
         """Whether the same request may succeed later."""
         return self in _RETRIABLE
+
+    @property
+    def text(self) -> str:
+        """What the code means, in one sentence."""
+        return ERROR_TEXTS[self.name]
 
 
 _RETRIABLE = frozenset(
