@@ -131,7 +131,7 @@ ERROR_TEXTS: dict[str, str] = {
     "DUPLICATE_VOTER": "The voter is in the controller quorum already.",
     "VOTER_NOT_FOUND": "The controller quorum has no such voter.",
     "INVALID_REGULAR_EXPRESSION": "The pattern of the subscription is not a valid regular expression.",
-    "REBOOTSTRAP_REQUIRED": "The client's view of the cluster is out of date; it must start from its bootstrap servers.",
+    "REBOOTSTRAP_REQUIRED": "The client's view of the cluster is out of date; it must go back to its bootstrap.",
     "STREAMS_INVALID_TOPOLOGY": "The topology a streams member sent makes no sense.",
     "STREAMS_INVALID_TOPOLOGY_EPOCH": "The epoch of the streams topology is not valid.",
     "STREAMS_TOPOLOGY_FENCED": "The streams member's topology is older than the group's.",
