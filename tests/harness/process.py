@@ -1,0 +1,128 @@
+"""A real `klamm` process for a test: started, stopped, killed and started again on the same port and data."""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+KLAMM = (sys.executable, "-c", "from klamm.cli.main import main; main()")
+"""The `klamm` command of the interpreter that runs the tests."""
+
+READY_S = 30.0
+STOP_S = 30.0
+_READY = re.compile(r"Klamm is ready on (\S+):(\d+)\n")
+_KEEP_LOG_CHARS = 4000
+
+
+class KlammFailed(AssertionError):
+    """The process did not do what was asked; says what it wrote to standard error."""
+
+
+class KlammProcess:
+    """One node in a process of its own; the first start takes a free port, later ones the same again."""
+
+    def __init__(self, folder: Path, *, overrides: dict[str, str] | None = None, log_level: str = "info") -> None:
+        self.folder = Path(folder)
+        self.data = self.folder / "data"
+        self.overrides = dict(overrides or {})
+        self.log_level = log_level
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log = self.folder / "stderr.log"
+        self._mark = 0
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill9()
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client is given."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The running process."""
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> "KlammProcess":
+        """Start and wait for the line that says it serves."""
+        assert self.process is None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._mark = self._log.stat().st_size if self._log.exists() else 0
+        command = [*KLAMM, "up", "--data", str(self.data), "--port", str(self.port)]
+        command += ["--log-level", self.log_level]
+        for key, value in self.overrides.items():
+            command += ["--override", f"{key}={value}"]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        line = self._first_line()
+        match = _READY.fullmatch(line)
+        if match is None:
+            self.kill9()
+            raise KlammFailed(f"the node said {line!r} instead of being ready:\n{self.stderr()}")
+        self.port = int(match[2])
+        return self
+
+    def _first_line(self) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + READY_S
+        line = b""
+        fd = self.process.stdout.fileno()
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([fd], [], [], left)[0]:
+                break
+            more = os.read(fd, 1)
+            if not more:
+                break
+            line += more
+        return line.decode()
+
+    def stop(self) -> None:
+        """SIGTERM; it must end by itself, with 0, having said nothing more on standard output."""
+        assert self.process is not None
+        process, self.process = self.process, None
+        process.send_signal(signal.SIGTERM)
+        try:
+            rest, _ = process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            raise KlammFailed(f"the node did not stop within {STOP_S} s:\n{self.stderr()}") from None
+        if process.returncode != 0 or rest:
+            raise KlammFailed(f"the node ended with {process.returncode}, printed {rest!r}:\n{self.stderr()}")
+
+    def kill9(self) -> None:
+        """SIGKILL; harmless when it is not running."""
+        if self.process is not None:
+            process, self.process = self.process, None
+            _end(process)
+
+    def restart(self, *, clean: bool = True) -> None:
+        """Stop (or kill) and start again."""
+        if clean:
+            self.stop()
+        else:
+            self.kill9()
+        self.start()
+
+    def stderr(self) -> str:
+        """What the process wrote since its last start, at most the end of it."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._log.read_bytes()[self._mark :].decode(errors="replace")[-_KEEP_LOG_CHARS:]
+        return ""
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.communicate()
