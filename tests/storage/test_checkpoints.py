@@ -27,15 +27,17 @@ def test_offsets_in_kafkas_format(tmp_path: Path):
     assert read_offsets(Disk(), path) == offsets
 
 
-@pytest.mark.parametrize("text", ["", "0\n", "1\n0\n", "0\n2\na 0 5\n", "0\nmany\n", "0\n1\na 0\n", "0\n1\na zero 5\n"])
+@pytest.mark.parametrize("text", ["0\n", "1\n0\n", "0\n2\na 0 5\n", "0\nmany\n", "0\n1\na 0\n", "0\n1\na zero 5\n"])
 def test_an_unreadable_checkpoint_counts_as_empty(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture):
     (tmp_path / "c").write_text(text)
     assert read_offsets(Disk(), str(tmp_path / "c")) == {}
     assert "unreadable checkpoint" in caplog.text
 
 
-def test_a_missing_checkpoint_is_empty(tmp_path: Path):
+def test_a_missing_or_new_checkpoint_is_empty(tmp_path: Path):
     assert read_lines(Disk(), str(tmp_path / "none")) == []
+    (tmp_path / "just made").write_text("")
+    assert read_lines(Disk(), str(tmp_path / "just made")) == []
 
 
 def test_the_topic_id_of_a_folder(tmp_path: Path):

@@ -154,3 +154,12 @@ def test_flush_moves_the_recovery_point(home: Home):
     assert 1 <= len(synced) <= 2
     log.flush()
     assert log.recovery_point == 11
+
+
+def test_new_settings_do_not_revive_a_failed_log(home: Home):
+    log = home.open()
+    log.append_as_leader(batch(), 0, NOW)
+    log.fail()
+    log.config = type(log.config)(max_message_bytes=5000)
+    with pytest.raises(StorageFailure):
+        log.append_as_leader(batch(), 0, NOW)

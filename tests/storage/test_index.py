@@ -64,3 +64,7 @@ def test_the_zero_tail_of_a_time_index_is_left_out():
     index.maybe_append(1000, 5)
     assert len(TimeIndex(0, bytes(index.buffer) + bytes(120))) == 1
     assert TimeIndex(0, bytes(120)).last() == (-1, 0)
+
+
+def test_a_lone_record_of_time_zero_is_real():
+    assert TimeIndex(50, bytes(12)).last() == (0, 50)

@@ -6,6 +6,7 @@ them all.
 
 import contextlib
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
@@ -158,23 +159,26 @@ class OpenFiles:
     def __init__(self, capacity: int = 256) -> None:
         self._capacity = capacity
         self._entries: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()  # recovery and flush open segments in threads
 
     def get(self, key: Hashable, opener: Callable[[], Any]) -> Any:
         """The open object under `key`, opened now when it is not among the few."""
-        entries = self._entries
-        found = entries.get(key)
-        if found is not None:
-            entries.move_to_end(key)
-            return found
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+                return found
         found = opener()
-        entries[key] = found
-        if len(entries) > self._capacity:
-            entries.popitem(last=False)
+        with self._lock:
+            self._entries[key] = found
+            if len(self._entries) > self._capacity:
+                self._entries.popitem(last=False)
         return found
 
     def forget(self, key: Hashable) -> None:
         """Drop an entry, if it is there."""
-        self._entries.pop(key, None)
+        with self._lock:
+            self._entries.pop(key, None)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -47,7 +47,7 @@ class _Removal:
 
 
 class LogManager:
-    """The logs of all log dirs. Constructed unlocked; `start` takes the folders, `close` gives them back."""
+    """The logs of all log dirs. `identify` takes the folders, `open_logs` opens them, `close` gives them back."""
 
     def __init__(self, config: StorageConfig, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.config = config
@@ -80,15 +80,27 @@ class LogManager:
         format_empty: bool = False,
         config_for: Callable[[str], LogConfig] | None = None,
     ) -> None:
-        """Lock and identify every log dir, then open all logs in them.
+        """`identify` and `open_logs` in one."""
+        self.identify(cluster_id, node_id, format_empty=format_empty)
+        self.open_logs(config_for)
 
-        `cluster_id` None takes the one the folders carry. Unidentified folders are formatted when `format_empty`, else
-        ConfigError. `config_for` gives the settings of a topic that are known before its metadata is.
+    def identify(self, cluster_id: str | None, node_id: int, *, format_empty: bool = False) -> None:
+        """Lock every log dir and read who it belongs to; ConfigError leaves them all untouched.
+
+        `cluster_id` None takes the one the folders carry. Unidentified folders are formatted when `format_empty` and
+        the cluster id is known.
         """
         try:
             for path in self.config.log_dirs:
                 self.dirs.append(LogDir(self._disk, path))
             self._identify(cluster_id, node_id, format_empty)
+        except BaseException:
+            self._release()
+            raise
+
+    def open_logs(self, config_for: Callable[[str], LogConfig] | None = None) -> None:
+        """Open every log in the log dirs; `config_for` gives the settings of a topic."""
+        try:
             self._open_all(config_for or (lambda _topic: LogConfig()))
         except BaseException:
             self._release()

@@ -65,9 +65,12 @@ class TimeIndex:
 
 
 def _used(buffer: "bytearray | mmap | bytes") -> int:
-    """How many bytes hold entries; the zero tail of a preallocated file is none."""
+    """How many bytes hold entries; the zero tail of a preallocated file is none.
+
+    A lone zero entry is real: a record of time 0 at the base offset.
+    """
     count = len(buffer) // ENTRY_SIZE
-    if not count or _UNPACK(buffer, (count - 1) * ENTRY_SIZE) != (0, 0):
+    if count < 2 or _UNPACK(buffer, (count - 1) * ENTRY_SIZE) != (0, 0):
         return count * ENTRY_SIZE
     low, high = 0, count
     while low < high:

@@ -100,7 +100,8 @@ class LogWriter:
         self._jitter_ms = crc32c(self.name.encode()) % config.segment_jitter_ms if config.segment_jitter_ms else 0
         # A plain log takes batches as they come: their headers say everything the rules ask.
         self._plain = (
-            config.codec is None
+            not self.failed
+            and config.codec is None
             and not config.compacted
             and not config.log_append_time
             and config.message_timestamp_before_max_ms == MAX_LONG
