@@ -79,7 +79,8 @@ class BrokerLifecycle:
         )
         response = await self._controller.register_broker(request)
         if response.error_code:
-            raise KlammError(ErrorCode(response.error_code), "the controller refused to register this broker")
+            code = ErrorCode(response.error_code)
+            raise KlammError(code, f"the controller refused to register this broker: {code.name}")
         self.broker_epoch = response.broker_epoch
         self.state = BrokerState.FENCED
         log.info("broker registered", node=self._node_id, epoch=self.broker_epoch)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from klamm.controller import CatalogValidator, Controller, ControllerConfig
-from klamm.metadata.image import Endpoint
+from klamm.metadata.image import Endpoint, FeatureRange
 from klamm.metadata.publisher import MetadataLoader
 from klamm.model.clock import SystemClock
 from klamm.model.errors import ConfigError
@@ -39,6 +39,15 @@ log = get_logger("node")
 
 HOUSEKEEPING_SECONDS = 1.0
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+TOLERATED_FEATURES = {
+    "group.version": FeatureRange(0, 1),
+    "kraft.version": FeatureRange(0, 1),
+    "share.version": FeatureRange(0, 1),
+    "streams.version": FeatureRange(0, 1),
+    "transaction.version": FeatureRange(0, 2),
+}
+"""Levels a folder written by Apache Kafka may have finalized. They do not stop this broker from joining, but clients are
+told only of features it serves."""
 _IGNORED_IN_EMPTY = frozenset({".lock", "lost+found"})
 
 
@@ -176,7 +185,7 @@ class Node:
         )
         services.producer_ids.broker_epoch = await self._lifecycle.register(
             self._endpoints(),
-            services.supported_features,
+            {**TOLERATED_FEATURES, **services.supported_features},
             config.rack,
             [self._logs.directory_ids[path] for path in config.log_dirs],
             self._logs.previous_broker_epoch,

@@ -3,7 +3,7 @@
 acks=0 gets no reply, and on an error the connection is closed, since there is no other way to tell. acks=1 is answered
 when the write is done, acks=all when every in-sync replica has it. A batch of an idempotent producer that is already
 there is answered with the offset it got first.
-v9 flexible · v10 leader hints (KIP-951) · v13 topic ids in place of names
+v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v13 topic ids in place of names
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ from klamm.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from klamm.records.batch import CRC_START, TRANSACTIONAL
+from klamm.records.batch import CODEC_MASK, CRC_START, TRANSACTIONAL
+from klamm.records.compression import Codec
 from klamm.replication import AckWaiter, Replica
 from klamm.replication.waiters import PendingAppend
 from klamm.server.context import ANSWERED, RequestContext
@@ -30,6 +31,7 @@ from klamm.server.replies import response_parts
 from klamm.server.services import Services
 
 ACKS_ALL = -1
+ZSTD_SINCE = 7
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
 
     waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL)
     for topic in request.topic_data:
-        settled = [_append(services, request, topic, p, waiter) for p in topic.partition_data]
+        settled = [_append(services, context, request, topic, p, waiter) for p in topic.partition_data]
         outcomes.append((topic, settled))
     _remember(context, request, outcomes)
     pendings = [o.pending for _, parts in outcomes for o in parts if o.pending is not None]
@@ -70,13 +72,15 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     return ANSWERED
 
 
-def _append(services: Services, request: ProduceRequest, topic: Any, partition: Any, waiter: AckWaiter) -> Outcome:
+def _append(
+    services: Services, context: RequestContext, request: ProduceRequest, topic: Any, partition: Any, waiter: AckWaiter
+) -> Outcome:
     response = PartitionProduceResponse(index=partition.index, base_offset=-1)
     outcome = Outcome(response)
     try:
         replica = _leading_replica(services, topic, partition.index)
         records = partition.records
-        _check(request, replica, records)
+        _check(context.version, request, replica, records)
         base_offset = services.replicas.stage(replica, records)
     except KlammError as error:
         response.error_code = error.code
@@ -113,7 +117,7 @@ def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
     raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def _check(request: ProduceRequest, replica: Replica, records: Any) -> None:
+def _check(version: int, request: ProduceRequest, replica: Replica, records: Any) -> None:
     if records is None or not len(records):
         raise KlammError(ErrorCode.INVALID_RECORD, "the request has no records for the partition")
     if request.acks == ACKS_ALL and len(replica.state.isr) < replica.min_insync_replicas:
@@ -121,7 +125,10 @@ def _check(request: ProduceRequest, replica: Replica, records: Any) -> None:
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"{len(replica.state.isr)} replicas are in sync, min.insync.replicas is {replica.min_insync_replicas}",
         )
-    if len(records) > CRC_START + 2 and records[CRC_START + 1] & TRANSACTIONAL:
+    attributes = records[CRC_START + 1] if len(records) > CRC_START + 2 else 0
+    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+        raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
+    if attributes & TRANSACTIONAL:
         raise KlammError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker")
 
 

@@ -20,8 +20,8 @@ from klamm.protocol.messages.produce import (
 )
 from klamm.replication import Replica, ReplicaManager
 
-VERSION_MIN = 5
-"""Earlier replies lack the log start offset that the template fills in."""
+VERSION_MIN = 7
+"""Earlier requests may not carry zstd, which only the long way looks at; before 5 replies lack the log start offset."""
 
 FLEXIBLE_SINCE = 9
 QUICK_MAX = 256
