@@ -1,0 +1,98 @@
+"""The short way of Produce and the long way give the same reply to the byte.
+
+The long way is what a fresh connection takes; a connection that has sent the like before takes the short one. Two
+topics of names of equal length get the same requests, one each way.
+"""
+
+import uuid
+
+import pytest
+
+from harness import NodeThread
+from harness.wire import Wire, batch, produce_fields, request_bytes
+from klamm.server.handlers import produce_quick
+
+VERSIONS = range(5, 14)
+PAD = b"x" * 300
+
+
+def plain_story():
+    return [batch(b"a"), batch(b"b", b"c"), batch(PAD, codec=1), batch(None), batch(*[b"r"] * 200)]
+
+
+def refused_story():
+    bad = bytearray(batch(b"a"))
+    bad[20] ^= 1
+    return [batch(b"a"), bytes(bad), batch(b"b"), b"", batch(b"a") * 2, batch(b"c", control=True), batch(b"d")]
+
+
+def idempotent_story(producer_id):
+    def numbered(sequence, epoch=0):
+        return batch(b"v", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+    order = [(0,), (1,), (1,), (0,), (3,), (2,), (2,), (5,), (0, 1), (3, 0), (1, 1)]
+    return [numbered(*step) for step in order]
+
+
+def replies(port, topic, topic_id, version, acks, story, *, fresh):
+    """Reply frames without the correlation id; the topic's name or id is masked."""
+    found = []
+    wire = Wire(port)
+    try:
+        for number, records in enumerate(story):
+            if fresh and number:
+                wire.close()
+                wire = Wire(port)
+            fields = produce_fields(topic, records, acks=acks)
+            fields["topic_data"][0]["topic_id"] = topic_id
+            wire.send_frame(request_bytes("produce", version, number, "wire", **fields))
+            frame = wire.receive_frame()
+            assert int.from_bytes(frame[:4], "big") == number
+            found.append(frame[4:].replace(topic.encode(), b"TOPIC").replace(topic_id, b"ID"))
+    finally:
+        wire.close()
+    return found
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", ["plain", "refused", "idempotent"])
+def test_both_ways_answer_alike(klamm, wire, kind, version, acks):
+    stories = {"plain": plain_story, "refused": refused_story}
+    if kind == "idempotent":
+        story = idempotent_story(wire.call("init_producer_id", 4).producer_id)
+    else:
+        story = stories[kind]()
+    found = []
+    for fresh in (True, False):
+        topic = wire.create_topic(uuid.uuid4().hex)
+        frames = replies(klamm.port, topic, wire.topic_id(topic), version, acks, story, fresh=fresh)
+        found.append((frames, wire.values(topic)))
+    assert found[0] == found[1]
+
+
+def test_the_short_way_really_is_taken(tmp_path, monkeypatch):
+    """Guard the comparison above against a short way that is never found."""
+    taken = []
+    short_way = produce_quick.handle
+
+    def counted(*args):
+        taken.append(short_way(*args))
+        return taken[-1]
+
+    monkeypatch.setattr(produce_quick, "handle", counted)
+    with NodeThread(tmp_path) as node, Wire(node.port) as wire:
+        topic = wire.create_topic()
+        topic_id = wire.topic_id(topic)
+        for version in range(produce_quick.VERSION_MIN, 14):
+            for acks in (0, 1, -1):
+                taken.clear()
+                for _ in range(3):
+                    fields = produce_fields(topic, batch(b"x"), acks=acks)
+                    fields["topic_data"][0]["topic_id"] = topic_id
+                    correlation_id = wire.send("produce", version, **fields)
+                    if acks:
+                        wire.receive("produce", version, correlation_id)
+                    else:
+                        wire.call("api_versions", 0)
+                assert taken == [False, True, True], f"v{version} acks={acks}"
