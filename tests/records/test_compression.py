@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import cramjam
 import lz4.frame
@@ -117,6 +118,21 @@ def test_foreign_forms_are_read():
     assert decompress(Codec.ZSTD, two) == TEXT
     streamed = zstandard.ZstdCompressor(write_checksum=True).compressobj()
     assert decompress(Codec.ZSTD, streamed.compress(TEXT) + streamed.flush()) == TEXT
+
+
+def test_a_multitude_of_empty_members_is_refused():
+    with pytest.raises(CorruptBatch, match="members"):
+        decompress(Codec.GZIP, gzip.compress(b"") * 65)
+    assert decompress(Codec.GZIP, gzip.compress(b"x") * 64) == b"x" * 64
+    assert decompress(Codec.LZ4, lz4.frame.compress(b"x") * 500) == b"x" * 500
+    assert decompress(Codec.ZSTD, zstandard.compress(b"x") * 500) == b"x" * 500
+
+
+def test_zstd_contexts_are_lent_to_one_thread_at_a_time():
+    with ThreadPoolExecutor(8) as pool:
+        texts = [TEXT[i : i + 3000] for i in range(200)]
+        packed = list(pool.map(lambda text: compress(Codec.ZSTD, text), texts))
+        assert list(pool.map(lambda data: decompress(Codec.ZSTD, data), packed)) == texts
 
 
 def test_declared_sizes_are_not_believed():

@@ -30,9 +30,9 @@ from klamm.records.batch import BatchView, Record, build_batch, decode_batch, it
 from klamm.records.compression import CODEC_NAMES, Codec  # noqa: E402
 
 INTERPRETED_NOTICE = (
-    "The record kernels run interpreted, correct but several times slower. "
-    "With a C compiler and Cython installed, `pip install --force-reinstall --no-deps klamm` "
-    "(or `make build` in a checkout) compiles them."
+    "The record kernels run interpreted: correct, but many times slower for producing, consuming and compaction. "
+    "With a C compiler and Python's headers, `pip install --force-reinstall --no-deps klamm` (in a checkout: "
+    "`pip install -e .`) compiles them."
 )
 """The line to log once at start when `kernels_compiled()` is false."""
 

@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.records import zstd_frames
@@ -21,6 +22,9 @@ DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """What a batch may unpack to unless the caller says otherwise; brokers accept 1 MB compressed by default."""
 
 _STEP_BYTES = 64 * 1024
+_GZIP_MEMBERS_MAX = 64
+"""Producers write one. Each further one costs a copy of all that follows it: thousands would cost seconds."""
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -95,6 +99,8 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
         if not member.eof:
             raise CorruptBatch("gzip: the data end in the middle")
         parts.append(part)
+        if len(parts) > _GZIP_MEMBERS_MAX:
+            raise CorruptBatch(f"gzip: more than {_GZIP_MEMBERS_MAX} members")
         rest = member.unused_data
     if not parts:
         raise CorruptBatch("gzip: no data")
@@ -195,10 +201,26 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+# A zstd context costs 20 us to make, as much as packing a small batch. A list lends each to one user at a time, in any
+# thread, since pop and append are atomic; one that failed is not given back.
+_zstd_compressors: dict[int, list[Any]] = {}
+_zstd_decompressors: list[Any] = []
+_CONTEXTS_KEPT = 4
+
+
 def _zstd(data: Buffer, level: int | None) -> bytes:
     import zstandard  # noqa: PLC0415
 
-    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+    level = 3 if level is None else level
+    idle = _zstd_compressors.setdefault(level, [])
+    try:
+        compressor = idle.pop()
+    except IndexError:
+        compressor = zstandard.ZstdCompressor(level=level)
+    packed: bytes = compressor.compress(data)
+    if len(idle) < _CONTEXTS_KEPT:
+        idle.append(compressor)
+    return packed
 
 
 def _unzstd(data: Buffer, limit: int) -> bytes:
@@ -207,17 +229,23 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     parts: list[bytes] = []
     room = limit
+    try:
+        decompressor = _zstd_decompressors.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor()
     for frame in zstd_frames.walk(view):
         body = view[frame.start : frame.end]
         try:
             if frame.output_bytes_max <= room:
-                part = zstandard.ZstdDecompressor().decompress(body, max_output_size=frame.output_bytes_max or 1)
+                part = decompressor.decompress(body, max_output_size=frame.output_bytes_max or 1)
             else:
                 part = _unzstd_slowly(body, room, limit)
         except zstandard.ZstdError as error:
             raise CorruptBatch(f"zstd: {error}") from None
         parts.append(part)
         room -= len(part)
+    if len(_zstd_decompressors) < _CONTEXTS_KEPT:
+        _zstd_decompressors.append(decompressor)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -629,12 +629,23 @@ def _bytes_of(data: object) -> bytes:
     raise TypeError(f"keys and values are bytes or None, not {type(data).__name__}")
 
 
+@cython.cfunc
+def _name_of(name: object) -> bytes:
+    """A header's name as bytes; names that came in as other than UTF-8 go out as they came."""
+    if type(name) is str:
+        try:
+            return cython.cast(str, name).encode("utf-8") if cython.compiled else name.encode()
+        except UnicodeEncodeError:
+            return name.encode("utf-8", "surrogateescape")
+    return name.encode("utf-8", "surrogateescape") if isinstance(name, str) else _bytes_of(name)
+
+
+@cython.cfunc
 def _header_pairs(headers: object) -> list:
     """Headers as (bytes, bytes or None) pairs, whichever of the usual forms the caller uses."""
     pairs: list = []
     for name, value in headers.items() if isinstance(headers, dict) else headers:
-        raw = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else _bytes_of(name)
-        pairs.append((raw, None if value is None else _bytes_of(value)))
+        pairs.append((_name_of(name), None if value is None else _bytes_of(value)))
     return pairs
 
 
