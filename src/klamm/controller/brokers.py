@@ -13,6 +13,7 @@ from klamm.metadata.image import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR, Broker
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import broker_heartbeat as bh
 from klamm.protocol.messages import broker_registration as br
+from klamm.protocol.messages import controller_registration as cr
 from klamm.protocol.messages import metadata_records as r
 from klamm.protocol.messages import unregister_broker as ub
 
@@ -199,3 +200,29 @@ def unregister_broker(context: Context, request: ub.UnregisterBrokerRequest) -> 
     changes = without_broker(context, broker.id, affected, unclean=True)
     record = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     return Decision((*changes, record), ub.UnregisterBrokerResponse(error_message=None))
+
+
+def register_controller(
+    request: cr.ControllerRegistrationRequest,
+) -> Decision[cr.ControllerRegistrationResponse]:
+    """Note where a controller listens and which feature levels it can run."""
+    record = r.RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        zk_migration_ready=False,
+        end_points=[
+            r.ControllerEndpoint(
+                name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+            )
+            for each in request.listeners
+        ],
+        features=[
+            r.ControllerFeature(
+                name=each.name,
+                min_supported_version=each.min_supported_version,
+                max_supported_version=each.max_supported_version,
+            )
+            for each in request.features
+        ],
+    )
+    return Decision((record,), cr.ControllerRegistrationResponse(error_message=None))

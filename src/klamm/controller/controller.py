@@ -8,7 +8,7 @@ not committed is dropped by taking over again from the committed image.
 
 from collections.abc import Iterable
 
-from klamm.controller import brokers, configs, features, partitions, producer_ids, topics
+from klamm.controller import brokers, configs, directories, features, partitions, producer_ids, topics
 from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
 from klamm.controller.heartbeats import Heartbeats
 from klamm.controller.validation import ConfigValidator
@@ -17,8 +17,13 @@ from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from klamm.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from klamm.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from klamm.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from klamm.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
 from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from klamm.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -59,6 +64,9 @@ class Controller:
 
     def replay(self, records: Iterable[MetadataRecord], offset: int = -1, epoch: int = -1) -> None:
         """Let a decision's records count, the last of which will stand at `offset`."""
+        records = tuple(records)
+        if not records:
+            return
         delta = MetadataDelta(self.image)
         delta.replay_all(records)
         self.image = delta.apply(offset, epoch)
@@ -115,6 +123,10 @@ class Controller:
         """UnregisterBroker v0."""
         return brokers.unregister_broker(self._context(), request)
 
+    def register_controller(self, request: ControllerRegistrationRequest) -> Decision[ControllerRegistrationResponse]:
+        """ControllerRegistration v0."""
+        return brokers.register_controller(request)
+
     def tick(self, now_ms: int) -> Decision[bool]:
         """Fence one broker that was silent for a session; the response says whether to tick again at once."""
         stale = self._heartbeats.stale_brokers(self.image, now_ms)
@@ -132,6 +144,10 @@ class Controller:
     def alter_partition(self, request: AlterPartitionRequest, version: int) -> Decision[AlterPartitionResponse]:
         """AlterPartition v2-3."""
         return partitions.alter_partition(self._context(), request, version)
+
+    def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Decision[AssignReplicasToDirsResponse]:
+        """AssignReplicasToDirs v0."""
+        return directories.assign_replicas_to_dirs(self._context(), request)
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
         """ElectLeaders v0-2."""

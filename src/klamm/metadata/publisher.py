@@ -1,7 +1,7 @@
 """From committed bytes to images: replays the metadata log and tells everyone who follows it.
 
-The loader has the shape of a raft listener, so a node can hand it the log directly. It is pure: publishers are
-called in the order they were added, in the caller's own turn.
+The loader takes batches and snapshots as a raft listener hears of them. It is pure: publishers are called in the order
+they were added, in the caller's own turn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ class MetadataLoader:
         if self.image.provenance.offset >= 0:
             publisher.on_metadata_update(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
 
-    def on_commit(self, first_offset: int, epoch: int, values: Sequence[bytes], _append_time_ms: int = -1) -> None:
+    def on_commit(self, first_offset: int, epoch: int, values: Sequence[bytes], append_time_ms: int = -1) -> None:  # noqa: ARG002
         """A batch of the log was committed."""
         self.load([decode_record(value) for value in values], first_offset + len(values) - 1, epoch)
 
