@@ -7,7 +7,6 @@ must hold.
 import heapq
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -22,6 +21,8 @@ from klamm.raft.messages import (
     LeaderChange,
     Message,
     OffsetAndEpoch,
+    VoteRequest,
+    VoteResponse,
 )
 from klamm.raft.positions import LogPositions
 from klamm.raft.quorum import ReplicaKey, VoterSet
@@ -89,7 +90,7 @@ class SimNode:
         self.life += 1
         self.state: list[str] = list(disk.snapshots[disk.newest]) if disk.newest else []
         self.applied = disk.newest.offset if disk.newest else 0
-        self.hw_seen = 0
+        self.hw_seen = self.applied
         self.electing = self.syncing = False
         self.cuts = 0
         self.core = RaftCore(
@@ -143,6 +144,9 @@ class SimNode:
         self.disk.election = ready.election
         self.act(ready)
         self.pump()
+        if self.cluster.random.random() < self.cluster.crashes_after_voting:
+            self.crash()
+            self.cluster.at(self.cluster.random.choice((1, 5, 50)), lambda: self.core or self.start())
 
     def act(self, ready: Ready) -> None:
         for operation in ready.log:
@@ -193,7 +197,7 @@ class SimNode:
             if self.applied <= entry.base_offset and entry.end_offset <= high_watermark:
                 assert self.applied == entry.base_offset
                 self.applied = entry.end_offset
-                self.cluster.committed_at(self, entry)
+                self.cluster.committed_at(entry)
                 if not isinstance(entry.payload, LeaderChange):
                     self.state += [value.decode() for value in entry.payload]
 
@@ -238,14 +242,15 @@ class Cluster:
         self.voters = VoterSet.of_ids(*range(1, voters + 1))
         self.nodes = {i: SimNode(self, ReplicaKey(i)) for i in range(1, voters + observers + 1)}
         self.loss = 0.0
+        self.crashes_after_voting = self.random.choice((0.0, 0.1, 0.5))
         self.cut: set[tuple[int, int]] = set()
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.sequence = itertools.count()
         self.values = itertools.count()
         self.leaders: dict[int, int] = {}
         self.log: dict[int, tuple[int, object]] = {}
-        self.proposed: dict[int, str] = {}
-        self.events = defaultdict(int)
+        self.votes: dict[tuple[int, int], int] = {}
+        self.vote_requests: dict[tuple[int, int, int], VoteRequest] = {}
         for node in self.nodes.values():
             node.start()
 
@@ -255,7 +260,17 @@ class Cluster:
     def disk_delay(self) -> int:
         return self.random.choice((0, 1, 1, 2, 5, 30))
 
+    def note_vote(self, message: Message) -> None:
+        """Nobody gives away two votes of one epoch, whatever it forgets in between."""
+        body = message.body
+        if isinstance(body, VoteResponse) and body.granted:
+            request = self.vote_requests.get((message.destination, message.source, message.correlation_id))
+            if request is not None and not request.pre_vote:
+                voted = self.votes.setdefault((message.source, body.epoch), message.destination)
+                assert voted == message.destination, f"node {message.source} voted twice in epoch {body.epoch}"
+
     def send(self, message: Message) -> None:
+        self.note_vote(message)
         copies = 2 if self.random.random() < self.loss / 4 else 1
         for _ in range(copies):
             if self.random.random() >= self.loss:
@@ -263,6 +278,8 @@ class Cluster:
 
     def deliver(self, message: Message) -> None:
         node = self.nodes[message.destination]
+        if isinstance(message.body, VoteRequest):
+            self.vote_requests[message.source, message.destination, message.correlation_id] = message.body
         if node.core is not None and (message.source, message.destination) not in self.cut:
             node.step(Received(message))
 
@@ -295,7 +312,7 @@ class Cluster:
         return entry.last_offset
 
     def heal(self) -> None:
-        self.loss = 0.0
+        self.loss = self.crashes_after_voting = 0.0
         self.cut.clear()
         for node in self.nodes.values():
             if node.core is None:
@@ -303,10 +320,9 @@ class Cluster:
 
     # invariants
 
-    def committed_at(self, node: SimNode, entry: Entry) -> None:
+    def committed_at(self, entry: Entry) -> None:
         known = self.log.setdefault(entry.base_offset, (entry.epoch, entry.payload))
         assert known == (entry.epoch, entry.payload), f"two entries committed at {entry.base_offset}"
-        self.events["committed"] += 1
 
     def check_state(self, node: SimNode) -> None:
         expected = self.state_at(node.applied)
@@ -339,6 +355,8 @@ class Cluster:
         assert leader == node.id, f"epoch {core.epoch} is led by {leader} and {node.id}"
         if core.high_watermark > node.hw_seen:
             self.check_majority(core.high_watermark)
+            last_epoch = core.log.epoch_at(core.high_watermark - 1)
+            assert last_epoch == core.epoch, f"epoch {core.epoch} commits by counting replicas of epoch {last_epoch}"
 
     def check_majority(self, high_watermark: int) -> None:
         """What a leader calls committed is on the disks of a majority."""

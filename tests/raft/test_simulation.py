@@ -1,6 +1,7 @@
 """Random lives of a quorum: whatever is lost, delayed or crashed, nothing committed is ever contradicted."""
 
 import pytest
+
 from klamm.raft import core, elections, member, positions, state
 
 from .simulation import run_story
@@ -68,10 +69,10 @@ def restart_as_if_new(monkeypatch):
 def test_a_planted_bug_is_caught(plant, monkeypatch):
     """The simulation itself is tested: each of these must be noticed within a few hundred lives."""
     plant(monkeypatch)
-    for seed in range(400):
+    for seed in range(200):
         try:
-            run_story(seed, *(SHAPES[2:][seed % 3]), rounds=60)
-        except Exception as caught:
+            run_story(seed, voters=5, observers=0, rounds=60)
+        except Exception as caught:  # noqa: BLE001 - whatever notices the bug will do
             print(f"{plant.__name__}: seed {seed}: {caught!r}")
             return
     pytest.fail(f"{plant.__name__} went unnoticed")

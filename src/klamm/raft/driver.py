@@ -101,6 +101,7 @@ class RaftDriver:
         self._loop: asyncio.AbstractEventLoop
         self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-sync")
         self._running = False
+        self._pumping = False
         self._failure: BaseException | None = None
         self._electing: asyncio.Future[None] | None = None
         self._syncing: asyncio.Future[None] | None = None
@@ -249,22 +250,30 @@ class RaftDriver:
             self._fail(error)
         self._pump()
 
-    def _pump(self) -> None:
-        """Act on everything the core has decided, up to the next thing that must be on disk first."""
-        if self._failure is not None or self._electing is not None:
+    def _pump(self, elected: Ready | None = None) -> None:
+        """Act on everything the core has decided, up to the next thing that must be on disk first.
+
+        `elected` is a decision whose vote is on disk now. A listener may call `append` from inside: the outer pump
+        then goes on with it.
+        """
+        if self._failure is not None or self._electing is not None or self._pumping:
             return
+        self._pumping = True
         try:
+            if elected is not None:
+                self._act(elected)
             while not self._must_wait_for_sync() and (ready := self.core.ready()) is not None:
                 if ready.election is not None:
                     self._electing = self._in_sync_thread(
                         functools.partial(self._storage.quorum_state.write, ready.election),
                         functools.partial(self._on_elected, ready),
                     )
-                    return
+                    break
                 self._act(ready)
         except Exception as error:  # noqa: BLE001 - storage or listener failed: this member must not go on
             self._fail(error)
-            return
+        finally:
+            self._pumping = False
         self._schedule_tick()
 
     def _must_wait_for_sync(self) -> bool:
@@ -273,11 +282,7 @@ class RaftDriver:
 
     def _on_elected(self, ready: Ready) -> None:
         self._electing = None
-        try:
-            self._act(ready)
-        except Exception as error:  # noqa: BLE001 - as in _pump
-            self._fail(error)
-        self._pump()
+        self._pump(ready)
 
     def _act(self, ready: Ready) -> None:
         for operation in ready.log:
@@ -352,10 +357,11 @@ class RaftDriver:
         while self._applied_offset < high_watermark:
             proposals = self._proposals
             if proposals and proposals[0].entry.base_offset == self._applied_offset:
-                proposal = proposals.popleft()
+                proposal = proposals[0]
                 entry = proposal.entry
                 self._applied_offset = entry.end_offset
                 self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, entry.append_time_ms)
+                proposals.popleft()
                 if not proposal.future.done():
                     proposal.future.set_result(entry.last_offset)
             else:
@@ -411,7 +417,8 @@ class RaftDriver:
     def _schedule_tick(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._running and (len(self.config.voter_set) > 1 or not self.core.is_leader):
+            self._timer = None
+        if self._running and self._failure is None and (len(self.config.voter_set) > 1 or not self.core.is_leader):
             delay_ms = max(self.core.deadline_ms - self._clock.monotonic_ms(), 1)
             self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
 
