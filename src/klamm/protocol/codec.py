@@ -48,7 +48,7 @@ def encode_into(msg: object, version: int, out: list[Any]) -> None:
     """Append the bytes of a message to `out`, piece by piece.
 
     The value of a `records` field is appended as it is and may be anything with a length: a view, or a slice of a
-    file that the socket will send by itself.
+    file that the socket will send by itself. After an error `out` may hold a part of the message.
     """
     cls = type(msg)
     writer = _writers.get((cls, version)) or _writer(cls, version)
