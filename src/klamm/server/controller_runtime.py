@@ -105,7 +105,8 @@ class ControllerRuntime:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                await self._submit(lambda controller, now: controller.tick(now))
+                while await self._submit(lambda controller, now: controller.tick(now)):
+                    pass
             except KlammError as error:
                 log.debug("controller tick skipped", reason=error)
 

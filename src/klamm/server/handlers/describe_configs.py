@@ -38,7 +38,7 @@ def handle(services: Services, _context: RequestContext, request: DescribeConfig
             result.configs = [
                 _entry(config, request)
                 for config in _describe(services, resource)
-                if resource.configuration_keys is None or config.name in resource.configuration_keys
+                if not resource.configuration_keys or config.name in resource.configuration_keys
             ]
         except KlammError as error:
             result.error_code = error.code
