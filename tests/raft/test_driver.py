@@ -105,6 +105,16 @@ async def test_a_failed_sync_is_fatal_and_never_tried_again(launch):
     await driver.stop()
 
 
+async def test_a_full_disk_is_fatal(launch):
+    disk, fatal = SlowDisk(), []
+    driver, notebook = await launch(disk=disk, on_fatal=fatal.append)
+    disk.full = True
+    with pytest.raises(StorageFailure):
+        await driver.append([b"too much"])
+    assert len(fatal) == 1
+    assert notebook.values == []
+
+
 async def test_a_vote_that_cannot_be_written_is_fatal(launch, config):
     disk, fatal = SlowDisk(), []
     disk.refused_name = "quorum-state"
@@ -243,6 +253,12 @@ class SlowDisk(Disk):
         self.syncs = 0
         self.broken = False
         self.refused_name = None
+        self.full = False
+
+    def pwritev(self, fd, buffers, offset):
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return os.pwritev(fd, buffers, offset)
 
     def rename(self, source, target):
         if os.path.basename(target) == self.refused_name:

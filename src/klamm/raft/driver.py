@@ -109,9 +109,11 @@ class RaftDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._proposals: deque[_Proposal] = deque()
         self._applied_offset = 0
+        self._applied_time_ms = 0
         self._leadership = Leadership(None, 0)
         self._unannounced: Leadership | None = None
-        self._led: asyncio.Future[None]
+        self._led: asyncio.Future[None] | None = None
+        """Resolves when a sole voter leads; `start` waits for it."""
 
     # facts
 
@@ -154,7 +156,6 @@ class RaftDriver:
     async def start(self) -> None:
         """Recover from disk, deliver the snapshot, join the quorum."""
         self._loop = asyncio.get_running_loop()
-        self._led = self._loop.create_future()
         opening = functools.partial(self._open_storage, self.config, self._disk, self._clock.now_ms())
         opened = await self._loop.run_in_executor(self._sync_thread, opening)
         self._storage = opened
@@ -173,8 +174,10 @@ class RaftDriver:
             now_ms=self._clock.monotonic_ms(),
             timeouts=self.config.timeouts,
         )
-        self._pump()
         if self.config.voter_set.is_only_voter(self.config.local):
+            self._led = self._loop.create_future()
+        self._pump()
+        if self._led is not None:
             await self._led
 
     async def stop(self) -> None:
@@ -212,24 +215,26 @@ class RaftDriver:
             self._step(Received(message))
 
     async def write_snapshot(
-        self, offset: int, epoch: int, values: Iterable[bytes], *, last_contained_log_timestamp: int = 0
+        self, offset: int, epoch: int, values: Iterable[bytes], *, last_contained_log_timestamp: int | None = None
     ) -> None:
         """Write the state after all records below `offset` as a snapshot, then drop what it makes superfluous.
 
-        `epoch` is that of the record before `offset`; `values` are iterated in a thread. The newest two snapshots are
-        kept, and the log from the older of the two on, so that one damaged snapshot loses nothing.
+        `epoch` is that of the record before `offset`; `values` are iterated in a thread. The timestamp is that of the
+        last batch delivered, unless told. The newest two snapshots are kept, and the log from the older of the two on,
+        so that one damaged snapshot loses nothing.
         """
         snapshot_id = OffsetAndEpoch(offset, epoch)
         if offset > self._applied_offset or (offset > 0 and self.core.log.epoch_at(offset - 1) != epoch):
             raise ValueError(f"no snapshot of {snapshot_id}: committed up to {self._applied_offset}")
         if self.core.log.snapshot_id is not None and snapshot_id <= self.core.log.snapshot_id:
             return
+        timestamp = self._applied_time_ms if last_contained_log_timestamp is None else last_contained_log_timestamp
         write = functools.partial(
             self._storage.snapshots.write,
             snapshot_id,
             values,
             now_ms=self._clock.now_ms(),
-            last_contained_log_timestamp=last_contained_log_timestamp,
+            last_contained_log_timestamp=timestamp,
             kraft_version=self.config.kraft_version,
             voters=self.config.voter_set,
         )
@@ -316,6 +321,7 @@ class RaftDriver:
         values = self._storage.snapshots.read(snapshot_id)
         self._cuts += 1
         self._storage.log.start_at(snapshot_id.offset)
+        self._storage.snapshots.delete_before(snapshot_id)
         self._applied_offset = snapshot_id.offset
         self._listener.on_snapshot(snapshot_id.offset, snapshot_id.epoch, values)
 
@@ -359,7 +365,7 @@ class RaftDriver:
             if proposals and proposals[0].entry.base_offset == self._applied_offset:
                 proposal = proposals[0]
                 entry = proposal.entry
-                self._applied_offset = entry.end_offset
+                self._applied_offset, self._applied_time_ms = entry.end_offset, entry.append_time_ms
                 self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, entry.append_time_ms)
                 proposals.popleft()
                 if not proposal.future.done():
@@ -378,7 +384,7 @@ class RaftDriver:
                 return
             if batch.end_offset <= self._applied_offset:
                 continue
-            self._applied_offset = batch.end_offset
+            self._applied_offset, self._applied_time_ms = batch.end_offset, batch.append_time_ms
             if not batch.control:
                 self._listener.on_commit(batch.base_offset, batch.epoch, batch.values, batch.append_time_ms)
 
@@ -390,7 +396,7 @@ class RaftDriver:
         if leadership.leader_id == self.config.node_id:
             if not isinstance(state, Leader) or self._applied_offset <= state.epoch_start_offset:
                 return
-            if not self._led.done():
+            if self._led is not None and not self._led.done():
                 self._led.set_result(None)
         self._unannounced = None
         self._leadership = leadership
@@ -467,7 +473,7 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
         self._fail_proposals(StorageFailure(f"the metadata log failed: {error}"))
-        if not self._led.done():
+        if self._led is not None and not self._led.done():
             self._led.set_exception(error)
         if self._on_fatal is not None:
             self._on_fatal(error)

@@ -43,7 +43,7 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int, open_log: OpenLog 
     election = quorum_state.read()
     # With two snapshots the log starts at the older one; what a snapshot contains was synced before it was taken.
     log = open_log(config, disk, now_ms, ids[0].offset if len(ids) > 1 else 0, newest.offset if newest else 0)
-    if newest is not None and newest.offset > log.end_offset:
+    if newest is not None and not _contains(log, newest):
         log.start_at(newest.offset)
     if log.start_offset > (newest.offset if newest else 0):
         raise StorageFailure(f"{config.folder}: the log starts at {log.start_offset}, no whole snapshot leads up to it")
@@ -51,3 +51,11 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int, open_log: OpenLog 
     base = next((known for known in ids if known.offset == log.start_offset), OffsetAndEpoch(log.start_offset, 0))
     positions = LogPositions(base, log.end_offset, log.epochs(), newest)
     return Storage(log, snapshots, quorum_state, election, positions, snapshot)
+
+
+def _contains(log: RaftLog, snapshot_id: OffsetAndEpoch) -> bool:
+    """Whether the log goes through a snapshot; one fetched from a leader may be ahead of it, or contradict it."""
+    if not log.start_offset < snapshot_id.offset <= log.end_offset:
+        return log.start_offset == snapshot_id.offset
+    written_in = [epoch for epoch, start in log.epochs() if start < snapshot_id.offset]
+    return bool(written_in) and written_in[-1] == snapshot_id.epoch
