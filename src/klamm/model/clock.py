@@ -18,9 +18,11 @@ class SystemClock:
     """The machine's own clocks."""
 
     def now_ms(self) -> int:
+        """Wall time."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
+        """Time since some start."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -31,9 +33,11 @@ class ManualClock:
         self._now = now_ms
 
     def now_ms(self) -> int:
+        """What the test set."""
         return self._now
 
     def monotonic_ms(self) -> int:
+        """The same time: nothing drifts here."""
         return self._now
 
     def advance(self, ms: int) -> None:

@@ -12,9 +12,8 @@ import os
 import struct
 from collections.abc import Collection, Iterable
 
-from crc32c import crc32c
-
 from klamm.model.errors import CorruptBatch, StorageFailure
+from klamm.records.crc import crc32c
 from klamm.storage.disk import Disk
 from klamm.storage.producers import MAX_SEQUENCE, ProducerEntry, add_sequence
 
@@ -115,10 +114,10 @@ class Snapshots:
             raise StorageFailure(f"cannot write {self.path(offset)}: {error}") from error
         self._offsets = sorted({*self._offsets, offset})
 
-    def latest(self, log_start_offset: int, end_offset: int) -> tuple[int, list[ProducerEntry]] | None:
-        """The newest readable snapshot in (log start, end]; unreadable ones are removed and named in the log."""
+    def latest(self, first: int, last: int) -> tuple[int, list[ProducerEntry]] | None:
+        """The newest readable snapshot in [first, last]; unreadable ones are removed and named in the log."""
         for offset in reversed(self._offsets):
-            if offset > end_offset or offset <= log_start_offset:
+            if not first <= offset <= last:
                 continue
             try:
                 return offset, decode(self._disk.read_file(self.path(offset)))

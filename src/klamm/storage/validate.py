@@ -14,10 +14,9 @@ The plain case never comes here: `Log.stage` has it inline. Records are walked o
 rebuilt only where compression.type asks for another codec.
 """
 
-from crc32c import crc32c
-
 from klamm.model.errors import CorruptBatch, ErrorCode, RecordError, RecordRefused
 from klamm.records.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchView, build_batch
+from klamm.records.crc import crc32c
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.producers import Origin
 

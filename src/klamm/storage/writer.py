@@ -8,12 +8,11 @@ import os
 from collections.abc import Callable
 from struct import Struct
 
-from crc32c import crc32c
-
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import CRC_START, HEADER, HEADER_SIZE, BatchView, iter_batches
 from klamm.records.control import build_end_txn_marker
+from klamm.records.crc import crc32c
 from klamm.storage import truncation
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk
