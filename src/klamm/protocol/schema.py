@@ -194,14 +194,13 @@ def _first_init(self: Any, **values: Any) -> None:
 
 
 def _equal(self: Any, other: object) -> Any:
-    if other.__class__ is not self.__class__:
+    if type(other) is not type(self):
         return NotImplemented
-    names: tuple[str, ...] = type(self).__slots__
-    return all(getattr(self, name) == getattr(other, name) for name in names)
+    return all(getattr(self, each.name) == getattr(other, each.name) for each in declaration(type(self)).fields)
 
 
 def _shown(self: Any) -> str:
-    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    values = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in self.__wire__.fields)
     return f"{type(self).__name__}({values})"
 
 
