@@ -16,7 +16,11 @@ CONFIG = {"segment_bytes": 900, "index_interval_bytes": 150}
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """`self.model` holds (base offset, values, sequence or None) of every batch the log must have."""
+    """`self.model` holds (base offset, values, sequence or None) of every batch the log must have.
+
+    `self.transactions` holds what producer 9 did: (offset, number of records, what), what being one of "write",
+    "commit", "abort".
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,6 +28,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self.home = Home(self.folder)
         self.log = self.home.open(**CONFIG)
         self.model: list[tuple[int, list[bytes], int | None]] = []
+        self.transactions: list[tuple[int, int, str]] = []
         self.start = 0
         self.epoch = 0
         self.clock = NOW
@@ -71,6 +76,46 @@ class LogAgainstList(RuleBasedStateMachine):
         offset, values, sequence = sent[-1 - which]
         assert self.log.append_as_leader(from_producer(sequence, len(values)), self.epoch, self.clock) == offset
 
+    @rule(count=st.integers(1, 3))
+    def write_in_transaction(self, count: int) -> None:
+        sequence = sum(n for _, n, what in self.transactions if what == "write")
+        self.made += 1
+        value = b"%06d-" % self.made
+        view = from_producer(sequence, count, producer_id=9, transactional=True, timestamp=self.clock, value=value)
+        offset = self.end
+        self.model.append((offset, [value + b"%d" % i for i in range(count)], None))
+        self.transactions.append((offset, count, "write"))
+        assert self.log.append_as_leader(view, self.epoch, self.clock) == offset
+
+    @precondition(lambda self: self.transactions)
+    @rule(committed=st.booleans())
+    def end_transaction(self, committed: bool) -> None:
+        offset = self.log.append_end_txn_marker(
+            9, 0, committed=committed, coordinator_epoch=1, leader_epoch=self.epoch, now_ms=self.clock
+        )
+        assert offset == self.end
+        self.model.append((offset, [b"\0\0\0\0\0\1"], None))
+        self.transactions.append((offset, 1, "commit" if committed else "abort"))
+
+    @rule()
+    def replicate(self) -> None:
+        self.log.advance_high_watermark(self.log.log_end_offset)
+        first, _ = self.judge_transactions()
+        if self.log.log_start_offset == 0:
+            assert self.log.last_stable_offset == (self.end if first is None else first)
+
+    def judge_transactions(self) -> tuple[int | None, list[tuple[int, int]]]:
+        """The first offset of the open transaction, and (first, last) of the aborted ones."""
+        first, aborted = None, []
+        for offset, _, what in self.transactions:
+            if what == "write":
+                first = offset if first is None else first
+            elif first is not None:
+                if what == "abort":
+                    aborted.append((first, offset))
+                first = None
+        return first, aborted
+
     @rule()
     def roll(self) -> None:
         self.log.roll(self.clock)
@@ -84,6 +129,7 @@ class LogAgainstList(RuleBasedStateMachine):
         target = data.draw(st.integers(self.log.log_start_offset, self.end))
         self.log.truncate_to(target)
         self.model = [entry for entry in self.model if entry[0] + len(entry[1]) <= target]
+        self.transactions = [entry for entry in self.transactions if entry[0] + entry[1] <= target]
         self.start = min(target, self.start)
         self.log.advance_high_watermark(self.log.log_end_offset)
 
@@ -131,9 +177,12 @@ class LogAgainstList(RuleBasedStateMachine):
                 view.check_crc()
                 offset = view.next_offset
         assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
-        known = log.producers.entries.get(7)
-        if known is not None and log.log_start_offset == 0:
-            assert known.next_sequence == self.next_sequence
+        if log.log_start_offset == 0:
+            known = log.producers.entries.get(7)
+            assert (known.next_sequence if known else 0) == self.next_sequence
+            first, aborted = self.judge_transactions()
+            assert list(log.producers.open_transactions()) == ([] if first is None else [first])
+            assert [(t.first_offset, t.last_offset) for t in log.aborted_transactions(0, 10**9)] == aborted
 
 
 LogAgainstList.TestCase.settings = settings(

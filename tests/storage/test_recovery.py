@@ -3,6 +3,8 @@
 import logging
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -281,3 +283,46 @@ def test_a_log_opened_twice_grows_no_duplicate_index_entries(home: Home):
     offsets = [int.from_bytes(entries[i : i + 4], "big") for i in range(0, len(entries), 8)]
     assert offsets == sorted(set(offsets))
     shutil.rmtree(home.path)
+
+
+def test_producers_of_deleted_segments_are_known_by_the_first_snapshot(home: Home):
+    log = home.open(segment_bytes=600)
+    fill(log, 20)
+    for _ in range(20):
+        log.append_as_leader(batch(), 0, NOW)
+    log.advance_high_watermark(40)
+    log.delete_records(30)
+    assert log.remove_segments_below_start() > 2
+    again = home.crash().open(segment_bytes=600, log_start_offset=30)
+    assert again.segments.bases[0] > 19
+    assert again.append_as_leader(from_producer(20), 0, NOW) == 40
+
+
+WRITER = """
+import sys
+from klamm.model.ids import TopicPartition
+from klamm.records import build_batch
+from klamm.storage import Disk, LogConfig, OpenFiles, open_log
+now = 1_700_000_000_000
+log = open_log(sys.argv[1], TopicPartition("topic", 0), LogConfig(segment_bytes=50_000), disk=Disk(), files=OpenFiles(),
+               now_ms=now)
+for i in range(10**9):
+    for j in range(3):
+        log.stage(memoryview(build_batch([(now, b"k", b"%d" % (i * 3 + j), ())])), 0, now)
+    log.commit()
+    print(log.log_end_offset, flush=True)
+"""
+
+
+def test_what_a_killed_process_acknowledged_is_there(home: Home):
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(home.path)], stdout=subprocess.PIPE, text=True) as writer:
+        acknowledged = 0
+        while acknowledged < 2000:
+            acknowledged = int(writer.stdout.readline())
+        writer.kill()
+        for line in writer.stdout:
+            if line.endswith("\n"):
+                acknowledged = int(line)
+    log = home.open()
+    assert log.log_end_offset >= acknowledged
+    assert read_all(log)[:acknowledged] == [(i, b"%d" % i) for i in range(acknowledged)]

@@ -60,7 +60,8 @@ def test_only_snapshots_inside_the_log_count(tmp_path: Path):
     for offset in (10, 20, 30):
         snapshots.take(offset, [])
     assert snapshots.latest(0, 25)[0] == 20
-    assert snapshots.latest(20, 25) is None
+    assert snapshots.latest(20, 25)[0] == 20
+    assert snapshots.latest(21, 25) is None
     snapshots.remove_outside(15, 25)
     assert snapshots.offsets() == [20]
 

@@ -73,14 +73,14 @@ def open_log(
     suspects = [] if clean else [s for s in found if _end(found, s) > recovery_point or s is found[-1]]
     suspects += [s for s in found if s not in suspects and not _has_sane_index(s)]
     suspects.sort(key=lambda segment: segment.base_offset)
-    kept = checker.check_all(found, suspects, log_start_offset, progress)
+    kept = checker.check_all(found, suspects, progress)
     if kept and not (clean and not suspects):
         clean = False
     try:
         end_offset = kept[-1].next_offset() if kept else log_start_offset
     except CorruptBatch as error:
         logger.warning("%s was closed cleanly but its tail is damaged: %s", partition, error)
-        kept = checker.check_all(kept, kept[-1:], log_start_offset, progress)
+        kept = checker.check_all(kept, kept[-1:], progress)
         end_offset = kept[-1].next_offset()
         clean = False
     if kept and end_offset < log_start_offset:
@@ -103,7 +103,7 @@ def open_log(
     snapshots.remove_strays(segments.bases)
     snapshots.remove_outside(0, end_offset)
     if not (clean and not snapshots.offsets()):
-        rebuild_producers(producers, snapshots, segments, start_offset, end_offset)
+        rebuild_producers(producers, snapshots, segments, end_offset)
         refill_batches(producers, segments, now_ms - _REFILL_AGE_MS)
     log = Log(
         disk,
@@ -152,7 +152,6 @@ class _Checker:
         self,
         found: list[Segment],
         suspects: list[Segment],
-        log_start_offset: int,
         progress: Callable[[str, int, int], None] | None,
     ) -> list[Segment]:
         """The segments that remain after checking the suspects in order."""
@@ -163,11 +162,7 @@ class _Checker:
         kept = list(found)
         for i, segment in enumerate(suspects):
             if segment.base_offset != at:
-                before = [s for s in kept if s.base_offset < segment.base_offset]
-                producers.load([])
-                if before:
-                    earlier = Segments(self._disk, self._files, self._path, before)
-                    rebuild_producers(producers, self._snapshots, earlier, log_start_offset, segment.base_offset)
+                self._load_producers(producers, kept, segment)
             last = segment is kept[-1]
             at, whole = self._check(segment, producers, last=last)
             if progress is not None:
@@ -184,6 +179,16 @@ class _Checker:
                 self._snapshots.take(at, producers.entries.values())
         self._epochs.flush()
         return kept
+
+    def _load_producers(self, producers: ProducerStates, kept: list[Segment], segment: Segment) -> None:
+        """Bring producers to where a segment begins."""
+        base = segment.base_offset
+        before = [s for s in kept if s.base_offset < base]
+        if before:
+            rebuild_producers(producers, self._snapshots, Segments(self._disk, self._files, self._path, before), base)
+        else:
+            found = self._snapshots.latest(base, base)
+            producers.load(found[1] if found else [])
 
     def _check(self, segment: Segment, producers: ProducerStates, *, last: bool) -> tuple[int, bool]:
         """Check one segment; the offset after its last good batch, and whether all its bytes were good."""

@@ -8,10 +8,12 @@ from klamm.storage.snapshots import Snapshots
 _REFILL_BYTES = 8 << 20
 
 
-def rebuild_producers(
-    producers: ProducerStates, snapshots: Snapshots, segments: Segments, start_offset: int, end_offset: int
-) -> None:
-    """Bring producer state to what it was when the log ended at `end_offset`."""
+def rebuild_producers(producers: ProducerStates, snapshots: Snapshots, segments: Segments, end_offset: int) -> None:
+    """Bring producer state to what it was when the log ended at `end_offset`.
+
+    Batches below the log start count too, as long as they are there: their producers may still be at work.
+    """
+    start_offset = segments[0].base_offset
     found = snapshots.latest(start_offset, end_offset)
     offset, entries = found if found is not None else (start_offset, [])
     producers.load(entries)

@@ -74,4 +74,4 @@ def _set_end(log: "LogWriter", offset: int) -> None:
     log.leader_epochs.truncate_from_end(offset)
     log._latest_epoch = log.leader_epochs.latest
     log.snapshots.remove_outside(0, offset)
-    rebuild_producers(log.producers, log.snapshots, log.segments, log.log_start_offset, offset)
+    rebuild_producers(log.producers, log.snapshots, log.segments, offset)
