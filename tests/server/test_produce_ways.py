@@ -59,10 +59,8 @@ def replies(port, topic, topic_id, version, acks, story, *, fresh):
 @pytest.mark.parametrize("kind", ["plain", "refused", "idempotent"])
 def test_both_ways_answer_alike(klamm, wire, kind, version, acks):
     stories = {"plain": plain_story, "refused": refused_story}
-    if kind == "idempotent":
-        story = idempotent_story(wire.call("init_producer_id", 4).producer_id)
-    else:
-        story = stories[kind]()
+    producer_id = wire.call("init_producer_id", 4).producer_id
+    story = idempotent_story(producer_id) if kind == "idempotent" else stories[kind]()
     found = []
     for fresh in (True, False):
         topic = wire.create_topic(uuid.uuid4().hex)

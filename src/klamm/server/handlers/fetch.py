@@ -3,7 +3,8 @@
 Partitions are read in request order until max_bytes; the first one always gives its first batch, however large. Batches
 are whole, and the first contains the offset asked for. A reader sees nothing beyond the high watermark, with
 read_committed nothing beyond the last stable offset. Record bytes go from the file to the socket.
-v7 sessions (KIP-227) · v9 leader epochs · v11 racks · v12 flexible, diverging epochs · v13 topic ids · v16 leader hints
+v7 sessions (KIP-227) · v9 leader epochs · v10 zstd · v11 racks · v12 flexible, diverging epochs · v13 topic ids
+v16 leader hints
 """
 
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from klamm.server.replies import RecordRegion, response_parts
 from klamm.server.services import Services
 
 READ_COMMITTED = 1
+ZSTD_SINCE = 10
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -140,6 +142,8 @@ class _Reader:
     def _read_one(self, asked: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
         replica = self._leading(asked)
         log = replica.log
+        if self._context.version < ZSTD_SINCE and log.config.compression_type == "zstd":
+            raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         data.high_watermark = log.high_watermark
         data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset

@@ -1,0 +1,178 @@
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs."""
+
+import time
+
+import pytest
+
+from harness.wire import batch
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(wire, kind, name, keys=None, *, version=4, **fields):
+    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    [result] = wire.call("describe_configs", version, resources=[asked], **fields).results
+    return result
+
+
+def values(wire, kind, name, *keys):
+    result = describe(wire, kind, name, keys or None)
+    assert result.error_code == 0, result
+    return {config.name: (config.value, config.config_source) for config in result.configs}
+
+
+def alter(wire, kind, name, *changes, version=1, **fields):
+    configs = [{"name": key, "config_operation": op, "value": value} for key, op, value in changes]
+    asked = {"resource_type": kind, "resource_name": name, "configs": configs}
+    [response] = wire.call("incremental_alter_configs", version, resources=[asked], **fields).responses
+    return int(response.error_code)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_topic_tells_all_its_settings(wire, version):
+    name = wire.create_topic(retention_ms="77")
+    result = describe(wire, TOPIC, name, version=version, include_synonyms=True, include_documentation=True)
+    assert (result.error_code, result.resource_name) == (0, name)
+    configs = {config.name: config for config in result.configs}
+    assert len(configs) > 25
+    retention = configs["retention.ms"]
+    assert (retention.value, retention.config_source, retention.read_only) == ("77", DYNAMIC_TOPIC, False)
+    assert ("retention.ms", DYNAMIC_TOPIC) in [(s.name, s.source) for s in retention.synonyms]
+    segment = configs["segment.bytes"]
+    assert segment.config_source == DEFAULT
+    assert [(s.name, s.source) for s in segment.synonyms] == [("log.segment.bytes", DEFAULT)]
+    if version >= 3:
+        assert retention.config_type == 5
+        assert configs["cleanup.policy"].config_type == 7
+        assert all(config.documentation for config in result.configs)
+
+
+def test_only_what_is_asked_for_is_told(wire):
+    name = wire.create_topic()
+    result = describe(wire, TOPIC, name, ["segment.bytes", "no.such.setting"])
+    [config] = result.configs
+    assert (config.name, config.value, config.synonyms, config.documentation) == (
+        "segment.bytes",
+        "1073741824",
+        (),
+        None,
+    )
+
+
+def test_a_broker_tells_all_its_settings(klamm, wire):
+    result = describe(wire, BROKER, "1")
+    configs = {config.name: config for config in result.configs}
+    assert len(configs) > 200
+    assert configs["node.id"].value == "1"
+    assert configs["log.dirs"].value == str(klamm.data)
+    assert configs["log.dirs"].config_source == STATIC
+    assert configs["log.dirs"].read_only is True
+    assert configs["log.retention.ms"].read_only is False
+    assert all(config.value is None for config in result.configs if config.is_sensitive)
+
+
+def test_resources_that_cannot_be_described(wire):
+    assert describe(wire, TOPIC, "nobody-has-this").error_code == 3
+    assert describe(wire, TOPIC, "a b").error_code == 17
+    assert describe(wire, BROKER, "9").error_code == 42
+    assert describe(wire, BROKER, "x").error_code == 42
+    assert describe(wire, 99, "x").error_code == 42
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_settings_are_set_and_taken_back(wire, version):
+    name = wire.create_topic()
+    assert alter(wire, TOPIC, name, ("retention.ms", SET, "5"), version=version) == 0
+    assert values(wire, TOPIC, name, "retention.ms") == {"retention.ms": ("5", DYNAMIC_TOPIC)}
+    assert alter(wire, TOPIC, name, ("retention.ms", DELETE, None), version=version) == 0
+    assert values(wire, TOPIC, name, "retention.ms") == {"retention.ms": ("604800000", DEFAULT)}
+
+
+def test_lists_are_added_to_and_taken_from(wire):
+    name = wire.create_topic()
+    assert alter(wire, TOPIC, name, ("cleanup.policy", APPEND, "compact")) == 0
+    assert values(wire, TOPIC, name, "cleanup.policy")["cleanup.policy"][0] == "delete,compact"
+    assert alter(wire, TOPIC, name, ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert values(wire, TOPIC, name, "cleanup.policy")["cleanup.policy"][0] == "compact"
+    assert alter(wire, TOPIC, name, ("retention.ms", APPEND, "5")) == 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([("retention.ms", SET, "x")], 40),
+        ([("no.such.setting", SET, "1")], 40),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42),
+        ([("retention.ms", SET, None)], 40),
+        ([("retention.ms", 9, "1")], 42),
+    ],
+    ids=str,
+)
+def test_a_change_that_cannot_be_is_refused_whole(wire, changes, error):
+    name = wire.create_topic()
+    found = alter(wire, TOPIC, name, ("segment.ms", SET, "9999"), *changes)
+    assert found in (error, 42)
+    assert values(wire, TOPIC, name, "segment.ms") == {"segment.ms": ("604800000", DEFAULT)}
+
+
+def test_changes_can_be_rehearsed(wire):
+    name = wire.create_topic()
+    assert alter(wire, TOPIC, name, ("retention.ms", SET, "5"), validate_only=True) == 0
+    assert alter(wire, TOPIC, name, ("retention.ms", SET, "x"), validate_only=True) == 40
+    assert values(wire, TOPIC, name, "retention.ms")["retention.ms"] == ("604800000", DEFAULT)
+
+
+def test_unknown_resources_are_not_altered(wire):
+    assert alter(wire, TOPIC, "nobody-has-this", ("retention.ms", SET, "5")) == 3
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_old_way_replaces_everything(wire, version):
+    name = wire.create_topic(retention_ms="5", segment_ms="6000")
+    asked = {"resource_type": TOPIC, "resource_name": name, "configs": [{"name": "segment.ms", "value": "7000"}]}
+    [response] = wire.call("alter_configs", version, resources=[asked]).responses
+    assert response.error_code == 0
+    found = values(wire, TOPIC, name, "retention.ms", "segment.ms")
+    assert found == {"retention.ms": ("604800000", DEFAULT), "segment.ms": ("7000", DYNAMIC_TOPIC)}
+
+
+def test_a_new_limit_holds_at_once_on_both_ways_of_produce(wire):
+    name = wire.create_topic()
+    large = batch(b"x" * 2000)
+    assert [int(wire.produce(name, large).error_code) for _ in range(3)] == [0, 0, 0]
+    assert alter(wire, TOPIC, name, ("max.message.bytes", SET, "1000")) == 0
+    assert wire.produce(name, large).error_code == 10
+    assert alter(wire, TOPIC, name, ("max.message.bytes", DELETE, None)) == 0
+    assert wire.produce(name, large).error_code == 0
+
+
+def test_a_new_timestamp_type_holds_at_once_on_both_ways_of_produce(wire):
+    name = wire.create_topic()
+    for _ in range(3):
+        assert wire.produce(name, batch(b"x", timestamp=5)).log_append_time is None
+    assert alter(wire, TOPIC, name, ("message.timestamp.type", SET, "LogAppendTime")) == 0
+    stamped = wire.produce(name, batch(b"x", timestamp=5)).log_append_time
+    assert abs(stamped.timestamp() - time.time()) < 60
+
+
+def test_a_brokers_dynamic_default_shows_as_a_topics_source(wire):
+    name = wire.create_topic()
+    assert alter(wire, BROKER, "", ("log.segment.delete.delay.ms", SET, "59000")) == 0
+    try:
+        assert values(wire, TOPIC, name, "file.delete.delay.ms")["file.delete.delay.ms"] == ("59000", DYNAMIC_DEFAULT)
+        assert values(wire, BROKER, "")["log.segment.delete.delay.ms"] == ("59000", DYNAMIC_DEFAULT)
+    finally:
+        assert alter(wire, BROKER, "", ("log.segment.delete.delay.ms", DELETE, None)) == 0
+
+
+def test_read_only_broker_settings_stay(wire):
+    assert alter(wire, BROKER, "1", ("log.dirs", SET, "/elsewhere")) in (40, 42)
+    assert alter(wire, BROKER, "1", ("node.id", SET, "7")) in (40, 42)
+
+
+def test_group_settings(wire):
+    assert alter(wire, GROUP, "my-group", ("consumer.session.timeout.ms", SET, "50000")) == 0
+    found = values(wire, GROUP, "my-group", "consumer.session.timeout.ms")
+    assert found["consumer.session.timeout.ms"][0] == "50000"

@@ -1,0 +1,44 @@
+"""InitProducerId and FindCoordinator, as far as a node without coordinators answers them."""
+
+import pytest
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_answer_is_a_new_id(wire, version):
+    found = [wire.call("init_producer_id", version, transaction_timeout=1000) for _ in range(3)]
+    assert {int(reply.error_code) for reply in found} == {0}
+    assert {reply.producer_epoch for reply in found} == {0}
+    assert len({reply.producer_id for reply in found}) == 3
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_known_producer_gets_a_new_identity(wire, version):
+    first = wire.call("init_producer_id", version)
+    again = wire.call("init_producer_id", version, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
+    assert (again.error_code, again.producer_epoch) == (0, 0)
+    assert again.producer_id != first.producer_id
+
+
+@pytest.mark.parametrize(
+    "fields", [{"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}], ids=["no name", "id", "epoch"]
+)
+def test_half_an_identity_is_refused(wire, fields):
+    assert wire.call("init_producer_id", 3, **fields).error_code == 42
+
+
+@pytest.mark.parametrize("version", [0, 5])
+def test_transactional_ids_need_a_coordinator(wire, version):
+    reply = wire.call("init_producer_id", version, transactional_id="mine", transaction_timeout=1000)
+    assert (reply.error_code, reply.producer_id) == (15, -1)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_no_coordinator_is_named_while_there_is_none(wire, version):
+    reply = wire.call("find_coordinator", version, key="g", coordinator_keys=["g", "h"], key_type=0)
+    answers = reply.coordinators if version >= 4 else [reply]
+    assert [int(answer.error_code) for answer in answers] == ([15, 15] if version >= 4 else [15])
+    assert {answer.node_id for answer in answers} == {-1}
+
+
+def test_kinds_of_coordinator_that_do_not_exist(wire):
+    assert wire.call("find_coordinator", 3, key="g", key_type=9).error_code == 42
