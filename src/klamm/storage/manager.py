@@ -46,6 +46,12 @@ class _Removal:
     due_ms: int
 
 
+def _tell_progress(name: str, done: int, total: int) -> None:
+    """One line per checked segment, where there are several: a large log takes a while."""
+    if total > 1:
+        logger.info("%s: checked %d of %d segments", name, done, total)
+
+
 class LogManager:
     """The logs of all log dirs. `identify` takes the folders, `open_logs` opens them, `close` gives them back."""
 
@@ -180,6 +186,7 @@ class LogManager:
                         clean=epoch is not None,
                         recovery_point=points.get(partition, 0),
                         log_start_offset=starts.get(partition, 0),
+                        progress=_tell_progress,
                     )
                     jobs[job] = log_dir
             for done, job in enumerate(as_completed(jobs), 1):
