@@ -86,7 +86,9 @@ class ElectingMember(Member):
 
     def _on_begin_quorum_epoch_response(self, message: Message, response: BeginQuorumEpochResponse) -> None:
         if self._follow_hint(response) and isinstance(self.state, Leader) and response.error is ErrorCode.NONE:
-            self.state.progress[message.source].acknowledged_epoch = True
+            progress = self.state.progress.get(message.source)
+            if progress is not None:
+                progress.acknowledged_epoch = True
 
     def _on_end_quorum_epoch(self, message: Message, request: EndQuorumEpochRequest) -> None:
         error = self._refuse_leader(request.leader_id, request.epoch)
