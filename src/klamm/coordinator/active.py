@@ -1,0 +1,241 @@
+"""A loaded shard at work: appends what it decides, replays it, and holds replies until the log says committed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from klamm.coordinator.shard import Decision, Now, ReplyTo, Shard
+from klamm.coordinator.timers import Deadlines
+from klamm.model.clock import Clock
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.records.batch import build_batch
+from klamm.records.control import build_end_txn_marker
+from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.coordinator.runtime import PartitionLog
+
+log = get_logger("coordinator")
+
+S = TypeVar("S", bound=Shard)
+Replies = tuple[tuple[ReplyTo, Any], ...]
+
+_NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(slots=True)
+class _Held:
+    """Replies that leave when the log is committed up to `end_offset`."""
+
+    end_offset: int
+    replies: Replies
+    deadline_ms: int
+
+
+class ActiveShard(Generic[S]):
+    """One shard, its log, its deadlines, and the replies it owes."""
+
+    def __init__(
+        self,
+        name: str,
+        shard: S,
+        partition_log: "PartitionLog",
+        epoch: int,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        write_timeout_ms: int,
+        on_failed_write: Callable[[ErrorCode], None],
+    ) -> None:
+        self.name = name
+        self.shard = shard
+        self.epoch = epoch
+        self._log = partition_log
+        self._loop = loop
+        self._clock = clock
+        self._write_timeout_ms = write_timeout_ms
+        self._on_failed_write = on_failed_write
+        self._held: deque[_Held] = deque()
+        self._deadlines = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def now(self) -> Now:
+        """This moment."""
+        return Now(self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def begin(self) -> None:
+        """Hold replies back until what was loaded is committed: a new leader may have read more than its followers."""
+        self._await_commit(self._log.end_offset, (), self.now())
+
+    def run(self, decide: Callable[[S, Now], Decision], reply_to: ReplyTo | None = None) -> None:
+        """Ask the shard and carry out what it says. `reply_to` hears of refusals and bugs."""
+        if self._closed:
+            return
+        now = self.now()
+        try:
+            decision = decide(self.shard, now)
+        except KlammError as refused:
+            if reply_to is not None:
+                self._hold(((reply_to, refused),), now)
+            return
+        except Exception as error:  # noqa: BLE001 - a bug in one decision must not take the shard's other groups down
+            log.failure("a decision failed", error, partition=self.name)
+            if reply_to is not None:
+                self._hold(((reply_to, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))),), now)
+            return
+        self._carry_out(decision, now)
+
+    def _carry_out(self, decision: Decision, now: Now) -> None:
+        for event in decision.events:
+            log.info(event.text, **event.fields)
+        if decision.records and not self._append(decision, now):
+            return
+        if decision.timers:
+            for key, deadline_ms in decision.timers:
+                self._deadlines.set(key, deadline_ms)
+            self._arm(now.ms)
+        if decision.replies and not decision.records:
+            self._hold(decision.replies, now)
+
+    def _append(self, decision: Decision, now: Now) -> bool:
+        stamp = now.wall_ms
+        transactional = decision.producer_id >= 0
+        batch = build_batch(
+            [(stamp, record.key, record.value, _NO_HEADERS) for record in decision.records],
+            producer_id=decision.producer_id,
+            producer_epoch=decision.producer_epoch,
+            transactional=transactional,
+        )
+        try:
+            base = self._log.append(batch)
+        except KlammError as error:
+            # The shard may have moved its soft state for a decision that never happened.
+            log.warning("an append was refused", partition=self.name, reason=error)
+            _deliver(decision.replies, KlammError(_told(error.code), str(error)))
+            self._on_failed_write(error.code)
+            return False
+        replay = self.shard.replay
+        try:
+            for offset, record in enumerate(decision.records, base):
+                replay(record, offset, decision.producer_id, decision.producer_epoch)
+        except Exception as error:  # noqa: BLE001 - what is in memory is no longer what the log says
+            log.failure("a record could not be replayed", error, partition=self.name)
+            _deliver(decision.replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
+            self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return False
+        self._await_commit(base + len(decision.records), decision.replies, now)
+        return True
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        reply_to: ReplyTo,
+    ) -> None:
+        """Write and replay a producer's marker."""
+        now = self.now()
+        marker = build_end_txn_marker(
+            committed=committed,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now.wall_ms,
+        )
+        try:
+            base = self._log.append(marker, transaction_version)
+        except KlammError as error:
+            reply_to(error)
+            return
+        self.shard.replay_marker(producer_id, producer_epoch, committed)
+        self._await_commit(base + 1, ((reply_to, None),), now)
+
+    # Replies
+
+    def _await_commit(self, end_offset: int, replies: Replies, now: Now) -> None:
+        self._held.append(_Held(end_offset, replies, now.ms + self._write_timeout_ms))
+        self._log.when_committed(end_offset, lambda error: self._settled(end_offset, error))
+        if self._write_timer is None and self._held:
+            self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._look_for_slow_writes)
+
+    def _hold(self, replies: Replies, now: Now) -> None:
+        if self._held:
+            self._held.append(_Held(self._held[-1].end_offset, replies, now.ms + self._write_timeout_ms))
+        else:
+            _deliver(replies)
+
+    def _settled(self, end_offset: int, error: ErrorCode) -> None:
+        if self._closed:
+            return
+        if error:
+            self._on_failed_write(error)
+            return
+        held = self._held
+        while held and held[0].end_offset <= end_offset:
+            _deliver(held.popleft().replies)
+
+    def _look_for_slow_writes(self) -> None:
+        """A write that takes too long may still succeed; only those who wait for it are told not to."""
+        self._write_timer = None
+        if self._closed or not self._held:
+            return
+        now_ms = self._clock.monotonic_ms()
+        for held in self._held:
+            if held.deadline_ms <= now_ms and held.replies:
+                replies, held.replies = held.replies, ()
+                _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write takes too long"))
+        self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._look_for_slow_writes)
+
+    # Deadlines
+
+    def _arm(self, now_ms: int) -> None:
+        next_ms = self._deadlines.next_ms
+        if next_ms is None or (self._timer is not None and self._timer_at_ms <= next_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = next_ms
+        self._timer = self._loop.call_later(max(next_ms - now_ms, 0) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for key in self._deadlines.due(self._clock.monotonic_ms()):
+            self.run(lambda shard, now, key=key: shard.on_timer(key, now))  # type: ignore[misc]
+        if not self._closed:
+            self._arm(self._clock.monotonic_ms())
+
+    def close(self, error: KlammError) -> None:
+        """Stop; everybody who waits hears `error`."""
+        self._closed = True
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        held, self._held = self._held, deque()
+        for each in held:
+            _deliver(each.replies, error)
+        _deliver(tuple((reply_to, error) for reply_to in self.shard.waiting()))
+
+
+def _told(code: ErrorCode) -> ErrorCode:
+    """What the client of a refused append hears; the codes of a log mean nothing to it."""
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    if code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _deliver(replies: Replies, error: KlammError | None = None) -> None:
+    for reply_to, response in replies:
+        try:
+            reply_to(response if error is None else error)
+        except Exception as failure:  # noqa: BLE001 - one reply that cannot be made must not hold back the others
+            log.failure("a reply could not be made", failure)

@@ -1,0 +1,57 @@
+"""From a partition's log to its shard: every batch replayed in order, in slices that leave the loop to others."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from klamm.coordinator.shard import Record, Shard
+from klamm.model.errors import RemoteProtocolError
+from klamm.records.batch import BatchView, iter_batches
+from klamm.records.control import end_txn_marker
+from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.coordinator.runtime import PartitionLog
+
+log = get_logger("coordinator")
+
+SLICE_RECORDS = 5000
+"""Records replayed before other work of the loop gets its chance."""
+
+
+async def load_shard(shard: Shard, partition_log: "PartitionLog", name: str) -> int:
+    """Replay everything the log holds; returns the number of records."""
+    offset = 0
+    count = 0
+    next_pause = SLICE_RECORDS
+    while chunk := partition_log.read(offset):
+        for batch in iter_batches(chunk, allow_incomplete_tail=True):
+            if batch.next_offset <= offset:
+                continue
+            count += replay_batch(shard, batch, name)
+            offset = batch.next_offset
+            if count >= next_pause:
+                next_pause = count + SLICE_RECORDS
+                await asyncio.sleep(0)
+    return count
+
+
+def replay_batch(shard: Shard, batch: BatchView, name: str) -> int:
+    """Replay one batch; a record that cannot be read is left out, with a line in the log."""
+    batch.check_crc()
+    producer_id = batch.producer_id if batch.is_transactional else -1
+    if batch.is_control:
+        marker = end_txn_marker(batch)
+        if marker is not None:
+            shard.replay_marker(batch.producer_id, batch.producer_epoch, marker.committed)
+        return 1
+    replay, producer_epoch = shard.replay, batch.producer_epoch
+    rows = batch.decode_rows()
+    for offset, _, key, value, _ in rows:
+        if key is None:
+            log.warning("a record without key was left out", partition=name, offset=offset)
+            continue
+        try:
+            replay(Record(key, value), offset, producer_id, producer_epoch)
+        except RemoteProtocolError as error:
+            log.warning("a record was left out", partition=name, offset=offset, reason=error)
+    return len(rows)

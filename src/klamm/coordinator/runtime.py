@@ -1,0 +1,253 @@
+"""Runs shards: one for every partition of an internal topic that this node leads. The only impure file of the room.
+
+    led here ──▶ loading ──replayed──▶ active ──led elsewhere──▶ gone
+                    ▲                    │
+                    └──a write failed────┘
+
+Everything happens in turns of one event loop. A decision is appended and replayed in the turn that made it; the log
+tells when it is committed, and only then do its replies leave, in the order of the decisions. When a write fails, what
+the shard believes is no longer what the log says: everybody who waits is told, and the shard is loaded again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from klamm.coordinator.active import ActiveShard
+from klamm.coordinator.loading import load_shard
+from klamm.coordinator.shard import Decision, Now, ReplyTo, Shard
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
+from klamm.model.clock import Clock
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.telemetry.log import get_logger
+
+log = get_logger("coordinator")
+
+S = TypeVar("S", bound=Shard)
+
+
+class PartitionLog(Protocol):
+    """The log behind a shard, as the node that leads it offers it."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch under which this node leads."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after everything appended."""
+
+    def append(self, batch: bytearray, transaction_version: int = 0) -> int:
+        """Queue a batch for writing and return its first offset; KlammError says that nothing was queued."""
+
+    def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
+        """Call `settled` once: with NONE when everything before `end_offset` is committed, else with what failed."""
+
+    def read(self, offset: int) -> bytes | memoryview:
+        """Whole batches from the one that holds `offset` on, a few megabytes at most; empty at the end."""
+
+
+class CoordinatorRuntime(Generic[S]):
+    """The shards of one internal topic on this node."""
+
+    def __init__(
+        self,
+        topic: str,
+        make_shard: Callable[[int, int], S],
+        open_log: Callable[[int], PartitionLog | None],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        write_timeout_ms: int = 5000,
+    ) -> None:
+        """`make_shard` and `open_log` take a partition; a shard also learns the leader epoch."""
+        self.topic = topic
+        self.partitions = 0
+        """How many partitions the topic has; 0 while it does not exist."""
+        self.image = EMPTY_IMAGE
+        self._make_shard = make_shard
+        self._open_log = open_log
+        self._loop = loop
+        self._clock = clock
+        self._write_timeout_ms = write_timeout_ms
+        self._active: dict[int, ActiveShard[S]] = {}
+        self._loading: dict[int, tuple[int, asyncio.Task[None]]] = {}
+
+    # Where things are
+
+    def partition_for(self, key: str) -> int:
+        """The partition that keeps what belongs to `key`, as every Kafka broker computes it."""
+        if not self.partitions:
+            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} does not exist yet")
+        return _non_negative_hash(key) % self.partitions
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        """The partitions that are served here."""
+        return tuple(self._active)
+
+    @property
+    def loading(self) -> bool:
+        """Whether a partition that is led here cannot be served yet."""
+        return bool(self._loading)
+
+    def shard(self, partition: int) -> S:
+        """The shard of a partition, for questions that need no reply held back; raises when it is not served here."""
+        return self._find(partition).shard
+
+    def _find(self, partition: int) -> ActiveShard[S]:
+        found = self._active.get(partition)
+        if found is None:
+            if partition in self._loading:
+                raise KlammError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{partition} is being loaded")
+            raise KlammError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{partition} is not served here")
+        return found
+
+    # Requests
+
+    def submit(self, partition: int, decide: Callable[[S, Now, ReplyTo], Decision], reply_to: ReplyTo) -> None:
+        """Let a shard decide; `reply_to` hears a response or a KlammError, now or much later."""
+        found = self._active.get(partition)
+        if found is None:
+            try:
+                found = self._find(partition)
+            except KlammError as error:
+                reply_to(error)
+                return
+        found.run(lambda shard, now: decide(shard, now, reply_to), reply_to)
+
+    async def ask(self, partition: int, decide: Callable[[S, Now, ReplyTo], Decision]) -> Any:
+        """`submit` for callers that can wait: returns the response, raises the KlammError."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self.submit(partition, decide, _into(answer))
+        return await answer
+
+    def end_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        reply_to: ReplyTo,
+        transaction_version: int = 0,
+    ) -> None:
+        """Write the marker that ends a producer's transaction in a partition; `reply_to` hears None or a KlammError."""
+        try:
+            found = self._find(partition)
+        except KlammError as error:
+            reply_to(error)
+            return
+        found.end_transaction(producer_id, producer_epoch, committed, coordinator_epoch, transaction_version, reply_to)
+
+    # Leadership and metadata
+
+    def load(self, partition: int, epoch: int) -> None:
+        """This node leads a partition from `epoch` on: bring its shard to life."""
+        known = self._active.get(partition)
+        if known is not None and known.epoch >= epoch:
+            return
+        loading = self._loading.get(partition)
+        if loading is not None and loading[0] >= epoch:
+            return
+        self.unload(partition)
+        self._start_loading(partition, epoch)
+
+    def unload(self, partition: int) -> None:
+        """This node leads a partition no longer: whoever waits is sent away."""
+        loading = self._loading.pop(partition, None)
+        if loading is not None:
+            loading[1].cancel()
+        found = self._active.pop(partition, None)
+        if found is not None:
+            found.close(KlammError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{partition} is no longer served here"))
+            log.info("shard unloaded", partition=f"{self.topic}-{partition}", epoch=found.epoch)
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The cluster has changed; every shard may have something to decide about it."""
+        self.image = image
+        for found in list(self._active.values()):
+            found.run(lambda shard, now: shard.on_metadata(delta, image, now))
+
+    def stop(self) -> None:
+        """Serve nothing more."""
+        for partition in {*self._loading, *self._active}:
+            self.unload(partition)
+
+    def _start_loading(self, partition: int, epoch: int) -> None:
+        task = self._loop.create_task(self._load(partition, epoch), name=f"load {self.topic}-{partition}")
+        self._loading[partition] = (epoch, task)
+
+    async def _load(self, partition: int, epoch: int) -> None:
+        name = f"{self.topic}-{partition}"
+        partition_log = self._open_log(partition)
+        if partition_log is None:
+            self._loading.pop(partition, None)
+            log.error("shard not loaded: its log is not here", partition=name)
+            return
+        shard = self._make_shard(partition, epoch)
+        started_ms = self._clock.monotonic_ms()
+        try:
+            count = await load_shard(shard, partition_log, name)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one partition, the others are served
+            self._loading.pop(partition, None)
+            log.failure("shard not loaded", error, partition=name)
+            return
+        del self._loading[partition]
+        active = self._active[partition] = ActiveShard(
+            name, shard, partition_log, epoch, self._loop, self._clock, self._write_timeout_ms, self._reload(partition)
+        )
+        if count:
+            took_ms = self._clock.monotonic_ms() - started_ms
+            log.info("shard loaded", partition=name, epoch=epoch, records=count, took_ms=took_ms)
+        active.begin()
+        active.run(lambda loaded, now: loaded.on_loaded(self.image, now))
+
+    def _reload(self, partition: int) -> Callable[[ErrorCode], None]:
+        def reload(error: ErrorCode) -> None:
+            found = self._active.pop(partition, None)
+            if found is None:
+                return
+            log.warning("shard is loaded again: a write failed", partition=f"{self.topic}-{partition}", reason=error)
+            code = ErrorCode.NOT_COORDINATOR
+            if error not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            found.close(KlammError(code, f"a write to {self.topic}-{partition} failed"))
+            self._start_loading(partition, found.epoch)
+
+        return reload
+
+
+def _into(answer: "asyncio.Future[Any]") -> ReplyTo:
+    def settle(response: Any) -> None:
+        if answer.done():
+            return
+        if isinstance(response, KlammError):
+            answer.set_exception(response)
+        else:
+            answer.set_result(response)
+
+    return settle
+
+
+def _non_negative_hash(text: str) -> int:
+    """Java's String.hashCode over UTF-16 units, made non-negative as Kafka's Utils.abs does: MIN_VALUE becomes 0."""
+    code = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(encoded), 2):
+        code = (31 * code + (encoded[i] << 8 | encoded[i + 1])) & 0xFFFFFFFF
+    if code & 0x80000000:
+        code = 0x100000000 - code
+        if code == 0x80000000:
+            return 0
+    return code
+
+
+def keys_by_partition(runtime: "CoordinatorRuntime[Any]", keys: Iterable[str]) -> dict[int, list[str]]:
+    """Sort keys by the partition that keeps them."""
+    found: dict[int, list[str]] = {}
+    for key in keys:
+        found.setdefault(runtime.partition_for(key), []).append(key)
+    return found

@@ -1,0 +1,131 @@
+"""The shape every coordinator has: a shard decides what should become durable, and replays what did.
+
+A decision changes no hard state. Its records are appended as one batch and replayed at once, so the next decision sees
+them; its replies leave when the batch is committed. Soft state (who waits in a join) may change while deciding: it is
+lost with the shard, and whoever waited is told.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import MetadataImage
+from klamm.model.errors import KlammError, RemoteProtocolError
+from klamm.protocol.codec import decode, encode
+from klamm.protocol.schema import declaration
+
+_INT16 = Struct(">h")
+
+ReplyTo = Callable[[Any], None]
+"""Where one request is answered, once: called by the runtime with a response or a KlammError. Opaque to shards."""
+
+
+class Now(NamedTuple):
+    """One moment on two clocks: `ms` only goes forward and is for deadlines, `wall_ms` is for timestamps in records."""
+
+    ms: int
+    wall_ms: int
+
+
+class Record(NamedTuple):
+    """A record of an internal topic as it lies on disk; without a value it removes what the key names."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Event(NamedTuple):
+    """Something people should read in the log: a few words, and fields."""
+
+    text: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a shard wants done: make these records durable, then send these replies.
+
+    Without records the replies wait until everything decided before them is committed, so that no answer shows what
+    could still be lost.
+    """
+
+    records: tuple[Record, ...] = ()
+    """One batch: all of them or none."""
+    replies: tuple[tuple[ReplyTo, Any], ...] = ()
+    """Who is answered, with a response or a KlammError."""
+    timers: tuple[tuple[Hashable, int | None], ...] = ()
+    """(key, deadline on the forward clock): set or moved; None cancels. `on_timer` hears of it once."""
+    events: tuple[Event, ...] = ()
+    producer_id: int = -1
+    producer_epoch: int = -1
+    """With a producer id the records are part of that producer's transaction and count when its marker says so."""
+
+
+class Shard(Protocol):
+    """The state of one partition of an internal topic."""
+
+    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        """Let a record count; the only thing that changes hard state. `offset` is where it stands in the log."""
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """The transaction of a producer has ended here."""
+
+    def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
+        """Everything was replayed and requests will come; decide what is due."""
+
+    def on_timer(self, key: Hashable, now: Now) -> Decision:
+        """A deadline has passed."""
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:
+        """The cluster has changed."""
+
+    def waiting(self) -> Iterable[ReplyTo]:
+        """Everybody who was promised a reply that no decision has given yet; asked when the shard is unloaded."""
+
+
+def encode_key(key: object) -> bytes:
+    """A typed key as it lies on disk: its record type, then its fields."""
+    return _INT16.pack(declaration(type(key)).api_key or 0) + encode(key, 0)
+
+
+def encode_value(value: object, version: int = 0) -> bytes:
+    """A typed value as it lies on disk: its version, then its fields."""
+    return _INT16.pack(version) + encode(value, version)
+
+
+def make_record(key: object, value: object | None, version: int = 0) -> Record:
+    """The record of a typed key and value; without a value a tombstone."""
+    return Record(encode_key(key), None if value is None else encode_value(value, version))
+
+
+V = TypeVar("V")
+
+
+def record_type(key: bytes) -> int:
+    """Which kind of record a key names."""
+    if len(key) < 2:
+        raise RemoteProtocolError(f"a key of {len(key)} bytes names no record type")
+    return int(_INT16.unpack_from(key)[0])
+
+
+def decode_key(cls: type[V], key: bytes) -> V:
+    """The fields of a key whose record type is known to be that of `cls`."""
+    return decode(cls, 0, key, 2)[0]
+
+
+def decode_value(cls: type[V], value: bytes) -> V:
+    """The fields of a value, read in the version it was written in."""
+    if len(value) < 2:
+        raise RemoteProtocolError(f"a value of {len(value)} bytes has no version")
+    version = int(_INT16.unpack_from(value)[0])
+    first, last = declaration(cls).versions
+    if not first <= version <= last:
+        raise RemoteProtocolError(f"{cls.__name__} v{version} is not known here")
+    return decode(cls, version, value, 2)[0]
+
+
+def refusal(reply_to: ReplyTo, error: KlammError) -> Decision:
+    """A decision that only says no."""
+    return Decision(replies=((reply_to, error),))
