@@ -66,6 +66,17 @@ class Disk:
         if sync:
             self.sync_dir(os.path.dirname(path))
 
+    def sync_file(self, path: str) -> None:
+        """Make a file that was written earlier durable, if there is one."""
+        try:
+            fd = self.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+
     def sync_dir(self, path: str) -> None:
         """Make the names in a folder durable."""
         fd = self.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -83,8 +83,8 @@ class LeaderEpochs:
             self.flush()
 
     def flush(self) -> None:
-        """Write the checkpoint."""
-        write_lines(self._disk, self.path, self.entries())
+        """Write the checkpoint; whoever moves the recovery point past a new epoch syncs it (see `path`)."""
+        write_lines(self._disk, self.path, self.entries(), sync=False)
 
     def _remember(self, epoch: int, start_offset: int) -> bool:
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]):

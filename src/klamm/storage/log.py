@@ -37,6 +37,7 @@ class Log(LogWriter):
             for segment in self.segments.from_offset(self.recovery_point):
                 if segment.base_offset < end:
                     self._disk.fsync(segment.open_file().fd)
+            self._disk.sync_file(self.leader_epochs.path)
         except OSError as error:
             self.fail()
             raise StorageFailure(f"cannot sync {self.name}: {error}") from error

@@ -328,19 +328,12 @@ class LogManager:
         """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
         up_to = log.segments.active.base_offset
         file = segment.open_file()
-        paths = [log.snapshots.path(up_to)]
+        paths = [log.snapshots.path(up_to), log.leader_epochs.path]
 
         def sync() -> None:
             self._disk.fsync(file.fd)
             for path in paths:
-                try:
-                    fd = self._disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                except FileNotFoundError:
-                    continue
-                try:
-                    self._disk.fsync(fd)
-                finally:
-                    self._disk.close(fd)
+                self._disk.sync_file(path)
             self._disk.sync_dir(log.path)
 
         self._syncs.append((self._threads.submit(sync), log, up_to))
