@@ -291,6 +291,8 @@ class LogManager:
             # Ids below 100 are Kafka's words for "anywhere", "lost", "moving".
             if int.from_bytes(directory_id, "big") >= 100:
                 raise KlammError(ErrorCode.LOG_DIR_NOT_FOUND, "no log dir has the given directory id")
+        if len(self.dirs) == 1:
+            return self.dirs[0]
         counts = dict.fromkeys((log_dir.path for log_dir in self.dirs), 0)
         for log in self._logs.values():
             counts[os.path.dirname(log.path)] += 1
