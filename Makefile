@@ -47,7 +47,7 @@ check: setup
 	@echo "== types"
 	@$(BIN)/mypy --no-error-summary
 	@echo "== imports"
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports --no-logo
 
 compat: setup
 	@echo "== compatibility: Kafka's own tools, Java, Go and JS clients"

@@ -1,6 +1,6 @@
 """The kitchen and the bar: two topics, one of which must keep the order of its guests.
 
-Starts a Klamm node, lets a plain Kafka client (confluent-kafka) send orders and read them back, and shows what happened.
+Starts a Klamm node, lets a plain Kafka client (confluent-kafka) send orders and read them back, and shows it all.
 The kitchen has one partition, so every dish leaves in the order it was asked for. The bar has three: drinks of one
 table, which share a key, keep their order; tables do not wait for each other.
 """
@@ -38,7 +38,9 @@ def main() -> int:
         show("The kitchen (1 partition): dishes leave in the order of the orders", shown[kitchen])
         show("The bar (3 partitions): each table's drinks in order, tables side by side", shown[bar])
         check(sent, shown, kitchen, bar)
-        console.print(f"\n[green]Every order arrived, in order by key.[/] The node serves any Kafka client on {address}.")
+        console.print(
+            f"\n[green]Every order arrived, in order by key.[/] The node serves any Kafka client on {address}."
+        )
         if sys.stdin.isatty() and sys.stdout.isatty():
             console.print("Try:  kcat -b", address, "-L      Stop with Ctrl-C.")
             wait(node)
@@ -110,7 +112,7 @@ def read_back(address: str, topic: str, partitions: int) -> list[tuple[int, int,
         if message is None:
             continue
         if message.error():
-            ends += message.error().code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - how the client names it
+            ends += message.error().code() == KafkaError._PARTITION_EOF
             continue
         orders.append((message.partition(), message.offset(), message.key().decode(), message.value().decode()))
     consumer.close()

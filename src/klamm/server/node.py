@@ -46,8 +46,8 @@ TOLERATED_FEATURES = {
     "streams.version": FeatureRange(0, 1),
     "transaction.version": FeatureRange(0, 2),
 }
-"""Levels a folder written by Apache Kafka may have finalized. They do not stop this broker from joining, but clients are
-told only of features it serves."""
+"""Levels a folder written by Apache Kafka may have finalized. They do not stop this broker from joining, but clients
+are told only of features it serves."""
 _IGNORED_IN_EMPTY = frozenset({".lock", "lost+found"})
 
 
