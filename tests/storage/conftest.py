@@ -1,9 +1,10 @@
 """A log in a temporary folder, and batches to put into it."""
 
 import errno
+import io
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from klamm.model.ids import TopicPartition
 from klamm.records import build_batch, iter_batches
 from klamm.storage import Disk, Log, LogConfig, OpenFiles, open_log
+from klamm.telemetry import log as telemetry
 
 NOW = 1_700_000_000_000
 
@@ -107,3 +109,15 @@ class Home:
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
+
+
+Said = Callable[[], str]
+"""All log lines so far."""
+
+
+@pytest.fixture
+def said() -> Iterator[Said]:
+    lines = io.StringIO()
+    telemetry.configure(stream=lines)
+    yield lines.getvalue
+    telemetry.configure()

@@ -11,7 +11,7 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig
 
-from .conftest import NOW, FaultyDisk, batch, from_producer, no_space, read_all
+from .conftest import NOW, FaultyDisk, Said, batch, from_producer, no_space, read_all
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 ID = b"t" * 16
@@ -179,7 +179,7 @@ def test_a_very_long_topic_name_can_be_deleted(tmp_path: Path):
     started(tmp_path).close()
 
 
-def test_strange_things_in_a_data_folder_are_left_alone_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_strange_things_in_a_data_folder_are_left_alone_and_named(tmp_path: Path, said: Said):
     started(tmp_path).close()
     (tmp_path / "lost+found").mkdir()
     (tmp_path / f"t-0.{'a' * 32}-stray").mkdir()
@@ -189,8 +189,8 @@ def test_strange_things_in_a_data_folder_are_left_alone_and_named(tmp_path: Path
     assert manager.logs() == []
     manager.close()
     for name in ("lost+found", "notes.txt", "-stray"):
-        assert name in caplog.text
-    assert "__cluster_metadata" not in caplog.text
+        assert name in said()
+    assert "__cluster_metadata" not in said()
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

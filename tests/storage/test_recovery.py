@@ -1,6 +1,5 @@
 """Reopening: after a clean stop, after a kill, after damage."""
 
-import logging
 import os
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ import pytest
 
 from klamm.storage.segment import Segment
 
-from .conftest import NOW, Home, batch, from_producer, read_all
+from .conftest import NOW, Home, Said, batch, from_producer, read_all
 
 
 def fill(log, count: int = 30, epoch: int = 0) -> None:
@@ -72,7 +71,7 @@ def test_a_clean_log_is_not_scanned(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert log.recovery_point == log.log_end_offset == 30
 
 
-def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, caplog: pytest.LogCaptureFixture):
+def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, said: Said):
     log = home.open(segment_bytes=1000)
     fill(log)
     bases = log.segments.bases
@@ -83,8 +82,8 @@ def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, caplog:
     other = home.crash()
     assert other.open(recovery_point=bases[1], segment_bytes=1000).log_end_offset == 30
     assert home.crash().open(recovery_point=0, segment_bytes=1000).log_end_offset == 0
-    assert "cutting" in caplog.text
-    assert "position 0 (offset 0)" in caplog.text
+    assert "cutting" in said()
+    assert "position=0 offset=0" in said()
 
 
 def test_a_tail_torn_at_any_byte_costs_the_last_batch_only(home: Home):
@@ -118,7 +117,7 @@ def test_a_tail_of_zeros_is_no_batch(home: Home):
     assert again.append_as_leader(from_producer(3), 0, NOW) == 3
 
 
-def test_damage_in_the_middle_ends_the_log_there(home: Home, caplog: pytest.LogCaptureFixture):
+def test_damage_in_the_middle_ends_the_log_there(home: Home, said: Said):
     log = home.open(segment_bytes=1000)
     fill(log)
     bases = log.segments.bases
@@ -132,8 +131,8 @@ def test_damage_in_the_middle_ends_the_log_there(home: Home, caplog: pytest.LogC
     assert again.segments.bases == bases[:2]
     assert len(read_all(again)) == bases[1] + 1
     assert again.producers.entries[7].next_sequence == bases[1] + 1
-    assert f"at position {second} (offset {bases[1] + 1})" in caplog.text
-    assert "which follows the damage" in caplog.text
+    assert f"position={second} offset={bases[1] + 1}" in said()
+    assert "what follows the damage" in said()
 
 
 def test_a_damaged_tail_is_found_despite_a_clean_stop(home: Home):
@@ -227,8 +226,7 @@ def test_epochs_beyond_the_end_are_forgotten(home: Home):
     assert home.crash().open().leader_epochs.entries() == [(1, 0)]
 
 
-def test_strangers_are_left_alone_and_named_and_leftovers_removed(home: Home, caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO)
+def test_strangers_are_left_alone_and_named_and_leftovers_removed(home: Home, said: Said):
     log = home.open()
     fill(log, 2)
     log.close()
@@ -236,7 +234,7 @@ def test_strangers_are_left_alone_and_named_and_leftovers_removed(home: Home, ca
         (home.path / name).write_bytes(b"x")
     home.open()
     assert "notes.txt" in home.names()
-    assert "notes.txt alone" in caplog.text
+    assert "notes.txt" in said()
     assert home.names() & {f"{7:020d}.index", f"{0:020d}.log.deleted", "leader-epoch-checkpoint.tmp"} == set()
 
 

@@ -9,15 +9,15 @@ and the two `key: value` / `key=value` files beside them: partition.metadata and
 """
 
 import json
-import logging
 import os
 from collections.abc import Mapping, Sequence
 
 from klamm.model.errors import StorageFailure
 from klamm.model.ids import TopicPartition, Uuid, uuid_from_str, uuid_to_str
 from klamm.storage.disk import Disk
+from klamm.telemetry.log import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger("storage")
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
@@ -70,7 +70,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
             TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(disk, path)
         }
     except (StorageFailure, ValueError) as error:
-        logger.warning("ignoring unreadable checkpoint %s: %s", path, error)
+        logger.warning("ignoring an unreadable checkpoint", path=path, reason=error)
         return {}
 
 

@@ -1,7 +1,6 @@
 """One data folder: its lock, its identity, its checkpoints, its clean-shutdown marker."""
 
 import fcntl
-import logging
 import os
 import re
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from klamm.storage.checkpoints import (
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
 from klamm.storage.properties import MetaProperties, read_meta_properties, write_meta_properties
+from klamm.telemetry.log import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger("storage")
 
 LOCK = ".lock"
 METADATA_TOPIC = "__cluster_metadata"
@@ -133,7 +133,7 @@ class LogDir:
                     found[TopicPartition(match["topic"], int(match["partition"]))] = full
             elif not _DELETED.match(name) and not _FILES.match(name):
                 state = "waits for an operator" if _OTHER_STATES.match(name) else "is no part of Klamm's data"
-                logger.warning("leaving %s alone: it %s", full, state)
+                logger.warning("left alone", path=full, reason=f"it {state}")
         return found
 
     def deleted(self) -> list[str]:

@@ -4,7 +4,6 @@ The loop calls `tick` now and then: it collects what threads have finished, writ
 starts removals whose delay has passed. Nothing in here blocks the loop on a disk longer than a small file takes.
 """
 
-import logging
 import os
 import shutil
 import uuid
@@ -22,8 +21,9 @@ from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.recovery import open_log
 from klamm.storage.segment import Segment
 from klamm.storage.writer import LogWriter
+from klamm.telemetry.log import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger("storage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class _Removal:
 def _tell_progress(name: str, done: int, total: int) -> None:
     """One line per checked segment, where there are several: a large log takes a while."""
     if total > 1:
-        logger.info("%s: checked %d of %d segments", name, done, total)
+        logger.info("checked a segment", partition=name, done=done, total=total)
 
 
 class LogManager:
@@ -124,9 +124,9 @@ class LogManager:
             try:
                 log.close(clean=clean and not log.failed)
                 healthy = healthy and not log.failed
-            except (OSError, KlammError):
+            except (OSError, KlammError) as error:
                 healthy = False
-                logger.exception("could not close %s cleanly", log.name)
+                logger.failure("a log could not be closed cleanly", error, partition=log.name)
         try:
             if clean:
                 self.checkpoint()
@@ -173,7 +173,9 @@ class LogManager:
                 points, starts = log_dir.recovery_points(), log_dir.log_start_offsets()
                 partitions = log_dir.partitions()
                 if epoch is None and partitions:
-                    logger.info("%s was not stopped cleanly: checking %d logs", log_dir.path, len(partitions))
+                    logger.info(
+                        "a data folder was not stopped cleanly, checking it", folder=log_dir.path, logs=len(partitions)
+                    )
                 for partition, path in partitions.items():
                     job = pool.submit(
                         open_log,
@@ -192,7 +194,7 @@ class LogManager:
             for done, job in enumerate(as_completed(jobs), 1):
                 self._adopt(job.result(), jobs[job])
                 if done % 100 == 0 or done == len(jobs):
-                    logger.info("opened %d of %d logs", done, len(jobs))
+                    logger.info("opened logs", done=done, total=len(jobs))
         if epochs and all(epoch is not None for epoch in epochs):
             self.previous_broker_epoch = min(epoch for epoch in epochs if epoch is not None)
 
@@ -355,7 +357,7 @@ class LogManager:
             elif log.topic_partition in self._logs:
                 log.fail()
                 failure = StorageFailure(f"cannot sync {log.name}: {error}")
-                logger.error("%s", failure)
+                logger.error("a sync failed", partition=log.name, reason=error)
                 if self.on_failure is not None:
                     self.on_failure(log, failure)
         self._syncs = waiting

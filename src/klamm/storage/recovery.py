@@ -6,7 +6,6 @@ rebuilt, leader epochs and producers follow. The first batch that does not hold 
 after it are cut, as Kafka does; the log says what was cut and where.
 """
 
-import logging
 import os
 from collections.abc import Callable
 
@@ -25,8 +24,9 @@ from klamm.storage.segments import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
+from klamm.telemetry.log import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger("storage")
 
 _SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _OTHER_NAMES = {LEADER_EPOCH, PARTITION_METADATA, "quorum-state"}
@@ -79,13 +79,16 @@ def open_log(
     try:
         end_offset = kept[-1].next_offset() if kept else log_start_offset
     except CorruptBatch as error:
-        logger.warning("%s was closed cleanly but its tail is damaged: %s", partition, error)
+        logger.warning("the tail of a log that was closed cleanly is damaged", partition=partition, reason=error)
         kept = checker.check_all(kept, kept[-1:], progress)
         end_offset = kept[-1].next_offset()
         clean = False
     if kept and end_offset < log_start_offset:
         logger.warning(
-            "%s ends at %d, before its start %d: its segments are removed", partition, end_offset, log_start_offset
+            "a log ends before its start, its segments are removed",
+            partition=partition,
+            end_offset=end_offset,
+            log_start_offset=log_start_offset,
         )
         for segment in kept:
             segment.remove_files()
@@ -170,7 +173,7 @@ class _Checker:
             if not whole:
                 later = [s for s in kept if s.base_offset > segment.base_offset]
                 for other in later:
-                    logger.warning("removing %s, which follows the damage", other.path(LOG_SUFFIX))
+                    logger.warning("removing what follows the damage", path=other.path(LOG_SUFFIX))
                     other.remove_files()
                 kept = [s for s in kept if s not in later]
                 break
@@ -223,12 +226,12 @@ class _Checker:
         whole = position == segment.size
         if not whole:
             logger.warning(
-                "%s: cutting %d bytes at position %d (offset %d): %s",
-                segment.path(LOG_SUFFIX),
-                segment.size - position,
-                position,
-                next_offset,
-                why,
+                "cutting a log",
+                path=segment.path(LOG_SUFFIX),
+                size_bytes=segment.size - position,
+                position=position,
+                offset=next_offset,
+                reason=why,
             )
             segment.size = position
             self._disk.ftruncate(segment.file.fd, position)
@@ -258,14 +261,14 @@ def _look_around(disk: Disk, path: str) -> list[int]:
     for name in sorted(names):
         stem, suffix = os.path.splitext(name)
         if name.endswith(_LEFTOVERS) and not name.endswith(".checkpoint.deleted"):
-            logger.info("removing %s, left over from an interrupted change", os.path.join(path, name))
+            logger.info("removing what an interrupted change left over", path=os.path.join(path, name))
             disk.unlink(os.path.join(path, name))
         elif suffix in _SEGMENT_SUFFIXES and stem.isdigit():
             if suffix != SNAPSHOT_SUFFIX and int(stem) not in known:
-                logger.warning("removing %s, an index without its log", os.path.join(path, name))
+                logger.warning("removing an index without its log", path=os.path.join(path, name))
                 disk.unlink(os.path.join(path, name))
         elif name not in _OTHER_NAMES and suffix not in _OTHER_SUFFIXES:
-            logger.warning("leaving %s alone: it is no file of this log", os.path.join(path, name))
+            logger.warning("left alone", path=os.path.join(path, name), reason="it is no file of this log")
     return bases
 
 
@@ -273,11 +276,11 @@ def _has_sane_index(segment: Segment) -> bool:
     """Whether a segment's index files can be used: there, of whole entries, and within the log."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         if not os.path.exists(segment.path(suffix)):
-            logger.warning("%s is missing and will be rebuilt", segment.path(suffix))
+            logger.warning("an index is missing and will be rebuilt", path=segment.path(suffix))
             return False
     sane = segment.offset_index().sane(segment.size)
     if not sane:
-        logger.warning("%s does not fit its log and will be rebuilt", segment.path(INDEX_SUFFIX))
+        logger.warning("an index does not fit its log and will be rebuilt", path=segment.path(INDEX_SUFFIX))
     segment.forget_open()
     return sane
 

@@ -7,7 +7,6 @@
 A snapshot named N holds the state before offset N. Only the last batch of each producer survives in it.
 """
 
-import logging
 import os
 import struct
 from collections.abc import Collection, Iterable
@@ -16,8 +15,9 @@ from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.records.crc import crc32c
 from klamm.storage.disk import Disk
 from klamm.storage.producers import MAX_SEQUENCE, ProducerEntry, add_sequence
+from klamm.telemetry.log import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger("storage")
 
 SUFFIX = ".snapshot"
 _HEAD = struct.Struct(">hIi")
@@ -122,7 +122,7 @@ class Snapshots:
             try:
                 return offset, decode(self._disk.read_file(self.path(offset)))
             except (CorruptBatch, FileNotFoundError) as error:
-                logger.warning("removing producer snapshot %s: %s", self.path(offset), error)
+                logger.warning("removing a producer snapshot", path=self.path(offset), reason=error)
                 self.remove(offset)
         return None
 
