@@ -239,7 +239,7 @@ class CurrentTopicPartitions:
 
     topic_id: bytes = wire(uuid)
     partitions: list[int] = wire(array(int32))
-    assignment_epochs: list[int] | None = wire(array(int32), nullable=0, tag=0, default=None)
+    assignment_epochs: list[int] | None = wire(array(int32), nullable=0, tag=0)
 
 
 @message(api_key=8, versions=(0, 0), flexible=0)

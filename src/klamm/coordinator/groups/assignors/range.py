@@ -1,0 +1,64 @@
+"""The range assignor: contiguous ranges of every topic, the same ones for topics that belong together.
+
+Topics with the same number of partitions and the same subscribers give member n the same partition numbers, so that
+they can be joined. Members are ordered by instance id, then by member id. Where racks are known and differ, a member
+first takes from its share what has a replica in its rack (in every topic that belongs together), then the rest.
+"""
+
+from collections.abc import Mapping
+
+from klamm.coordinator.groups.assignors.spec import Assignment, MemberSpec, TopicSpec, subscribers
+
+
+def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
+    """What every member should have."""
+    together: dict[tuple[int, tuple[str, ...]], list[bytes]] = {}
+    for topic, wanting in subscribers(members, topics).items():
+        together.setdefault((topics[topic].partitions, wanting), []).append(topic)
+    answer: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in members}
+    for (partitions, wanting), ids in together.items():
+        shares = _shares(partitions, len(wanting))
+        racks = [members[member].rack for member in wanting]
+        for member, mine in zip(wanting, _share_out(shares, racks, [topics[topic] for topic in ids]), strict=True):
+            if mine:
+                for topic in ids:
+                    answer[member][topic] = mine
+    return {
+        member: members[member].current if mine == members[member].current else mine for member, mine in answer.items()
+    }
+
+
+def _shares(partitions: int, members: int) -> list[int]:
+    least, extra = divmod(partitions, members)
+    return [least + (index < extra) for index in range(members)]
+
+
+def _share_out(shares: list[int], racks: list[str | None], topics: list[TopicSpec]) -> list[frozenset[int]]:
+    """The partition numbers of each member."""
+    partitions = sum(shares)
+    if not _racks_matter(partitions, racks, topics):
+        starts = [0]
+        for share in shares:
+            starts.append(starts[-1] + share)
+        return [frozenset(range(start, start + share)) for start, share in zip(starts, shares, strict=False)]
+    left = dict.fromkeys(range(partitions))
+    taken: list[set[int]] = []
+    for share, rack in zip(shares, racks, strict=True):
+        near = [number for number in left if all(topic.has(number, rack) for topic in topics)][:share]
+        for number in near:
+            del left[number]
+        taken.append(set(near))
+    rest = iter(left)
+    for share, mine in zip(shares, taken, strict=True):
+        while len(mine) < share:
+            mine.add(next(rest))
+    return [frozenset(mine) for mine in taken]
+
+
+def _racks_matter(partitions: int, racks: list[str | None], topics: list[TopicSpec]) -> bool:
+    """Whether somebody has a rack that holds some partition but not all of them."""
+    for rack in {rack for rack in racks if rack is not None}:
+        near = sum(topic.has(number, rack) for topic in topics for number in range(partitions))
+        if 0 < near < partitions * len(topics):
+            return True
+    return False

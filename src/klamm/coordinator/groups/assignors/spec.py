@@ -1,0 +1,59 @@
+"""What an assignor is told and what it answers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+Assignment = Mapping[bytes, frozenset[int]]
+"""The partitions of one member, by topic id; a topic without partitions is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """One member: what it wants to read and what it was to have until now."""
+
+    topics: frozenset[bytes]
+    """The ids of the topics it subscribes to."""
+    current: Assignment = field(default_factory=lambda: _EMPTY)
+    instance_id: str | None = None
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """One topic: its number of partitions and the racks that hold each of them, () when racks are not known."""
+
+    partitions: int
+    racks: tuple[frozenset[str], ...] = ()
+
+    def has(self, partition: int, rack: str | None) -> bool:
+        """Whether a replica of the partition stands in `rack`."""
+        return rack is not None and partition < len(self.racks) and rack in self.racks[partition]
+
+
+Assign = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec]], dict[str, Assignment]]
+"""An assignor: every member gets an entry; every partition of a topic that somebody subscribes to gets one owner."""
+
+
+def by_identity(members: Mapping[str, MemberSpec]) -> list[str]:
+    """Member ids in an order that survives restarts: static members by instance, then the others by id."""
+    return sorted(
+        members, key=lambda member: (members[member].instance_id is None, members[member].instance_id or "", member)
+    )
+
+
+def subscribers(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[bytes, tuple[str, ...]]:
+    """Who subscribes to each topic, in the order of `by_identity`; topics nobody wants are left out."""
+    ordered = by_identity(members)
+    if ordered and all(members[member].topics == members[ordered[0]].topics for member in ordered):
+        everybody = tuple(ordered)
+        return dict.fromkeys(sorted(topics.keys() & members[ordered[0]].topics), everybody)
+    found: dict[bytes, list[str]] = {topic: [] for topic in sorted(topics)}
+    for member in ordered:
+        for topic in members[member].topics:
+            if topic in found:
+                found[topic].append(member)
+    return {topic: tuple(wanting) for topic, wanting in found.items() if wanting}

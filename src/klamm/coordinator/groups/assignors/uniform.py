@@ -1,0 +1,183 @@
+"""The uniform assignor: as even as subscriptions allow, with as few moves as evenness allows.
+
+1. Every member keeps what it has and still subscribes to.
+2. Partitions without an owner go to a member of a replica's rack with less than its share, else to whoever has least.
+3. Partitions move from members that have most to members that have least until no single move would help.
+
+Order of wishes: balance, then staying, then the rack: a partition is never moved for its rack alone, but when one has
+to go, it is one that was far from its reader. Topics with the same subscribers are levelled together (a *pool*), so the
+work grows with partitions and with distinct sets of subscribers, not with topics times members.
+"""
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+
+from klamm.coordinator.groups.assignors.spec import Assignment, MemberSpec, TopicSpec, by_identity, subscribers
+
+_ROUNDS = 64
+"""Passes over the pools; one settles pools that share no member, more are needed only where they overlap."""
+
+_Partition = tuple[int, bytes]
+"""(partition, topic id): in this order a list of several topics mixes them."""
+
+
+def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
+    """What every member should have."""
+    pools: dict[tuple[str, ...], list[bytes]] = {}
+    for topic, wanting in subscribers(members, topics).items():
+        pools.setdefault(wanting, []).append(topic)
+    work = _Levelling(members, topics)
+    levelled = [_Pool(wanting, ids) for wanting, ids in sorted(pools.items(), key=lambda item: (len(item[0]), item[0]))]
+    for pool in levelled:
+        work.keep(pool)
+    for pool in levelled:
+        work.hand_out(pool)
+    for _ in range(_ROUNDS):
+        if not sum(work.level(pool) for pool in levelled) or len(levelled) == 1:
+            break
+    return work.result(levelled)
+
+
+class _Pool:
+    """The topics of one set of subscribers, and who has which of their partitions."""
+
+    def __init__(self, wanting: tuple[str, ...], topics: list[bytes]) -> None:
+        self.wanting = wanting
+        self.topics = topics
+        self.owned: dict[str, list[_Partition]] = {member: [] for member in wanting}
+        """What to give away first stands last."""
+        self.free: list[_Partition] = []
+
+
+class _Levelling:
+    """Loads of all members while they are evened out."""
+
+    def __init__(self, members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> None:
+        self._members = members
+        self._topics = topics
+        self._order = {member: index for index, member in enumerate(by_identity(members))}
+        self._load = dict.fromkeys(members, 0)
+        self._racks = {spec.rack for spec in members.values() if spec.rack is not None}
+        if not any(topic.racks for topic in topics.values()):
+            self._racks = set()
+
+    def keep(self, pool: _Pool) -> None:
+        """Leave with every member what it may keep; what nobody has is free."""
+        free = {topic: set(range(self._topics[topic].partitions)) for topic in pool.topics}
+        for member in pool.wanting:
+            current = self._members[member].current
+            kept: list[_Partition] = []
+            for topic, partitions in current.items():
+                if topic in free:
+                    mine = free[topic].intersection(partitions)
+                    free[topic] -= mine
+                    kept += [(partition, topic) for partition in mine]
+            kept.sort(key=lambda held: (not self._near(member, held), held))
+            pool.owned[member] = kept
+            self._load[member] += len(kept)
+        pool.free = sorted((partition, topic) for topic, left in free.items() for partition in left)
+
+    def hand_out(self, pool: _Pool) -> None:
+        """Give an owner to every free partition of a pool."""
+        left = self._hand_out_nearby(pool) if self._racks else pool.free
+        heap = self._heap(pool.wanting)
+        for held in left:
+            self._give(pool, self._least(heap), held)
+        pool.free = []
+
+    def _hand_out_nearby(self, pool: _Pool) -> list[_Partition]:
+        loads = sum(self._load[member] for member in pool.wanting) + len(pool.free)
+        fair = -(-loads // len(pool.wanting))
+        heaps = {
+            rack: self._heap(m for m in pool.wanting if self._members[m].rack == rack) for rack in sorted(self._racks)
+        }
+        left: list[_Partition] = []
+        for held in pool.free:
+            partition, topic = held
+            racks = self._topics[topic].racks
+            best: str | None = None
+            for rack in racks[partition] if partition < len(racks) else ():
+                if heaps.get(rack):
+                    candidate = self._least(heaps[rack])
+                    if best is None or self._rank(candidate) < self._rank(best):
+                        best = candidate
+            if best is not None and self._load[best] < fair:
+                self._give(pool, best, held)
+            else:
+                left.append(held)
+        return left
+
+    def level(self, pool: _Pool) -> int:
+        """Move partitions within a pool until no move helps; how many moved."""
+        load, order, owned = self._load, self._order, pool.owned
+        least = self._heap(pool.wanting)
+        most = [(-load[member], order[member], member) for member in pool.wanting if owned[member]]
+        heapify(most)
+        moved = 0
+        while most:
+            high, _, giver = most[0]
+            if -high != load[giver] or not owned[giver]:
+                heappop(most)
+                continue
+            low, _, taker = least[0]
+            if low != load[taker]:
+                heappop(least)
+                continue
+            if -high - low < 2:
+                break
+            self._give(pool, taker, self._take(pool, giver, taker))
+            load[giver] -= 1
+            moved += 1
+            for member in (giver, taker):
+                heappush(least, (load[member], order[member], member))
+                heappush(most, (-load[member], order[member], member))
+        return moved
+
+    def _take(self, pool: _Pool, giver: str, taker: str) -> _Partition:
+        owned = pool.owned[giver]
+        if self._racks and not self._near(taker, owned[-1]):
+            away = next(
+                (held for held in reversed(owned) if not self._near(giver, held) and self._near(taker, held)), None
+            )
+            if away is not None:
+                owned.remove(away)
+                return away
+        return owned.pop()
+
+    def result(self, pools: list[_Pool]) -> dict[str, Assignment]:
+        """What everybody has in the end; untouched assignments are the very objects that came in."""
+        gathered: dict[str, dict[bytes, list[int]]] = {member: {} for member in self._members}
+        for pool in pools:
+            for member, owned in pool.owned.items():
+                mine = gathered[member]
+                for partition, topic in owned:
+                    mine.setdefault(topic, []).append(partition)
+        answer: dict[str, Assignment] = {}
+        for member, mine in gathered.items():
+            assignment = {topic: frozenset(partitions) for topic, partitions in mine.items()}
+            current = self._members[member].current
+            answer[member] = current if assignment == current else assignment
+        return answer
+
+    def _give(self, pool: _Pool, member: str, held: _Partition) -> None:
+        pool.owned[member].append(held)
+        self._load[member] += 1
+
+    def _near(self, member: str, held: _Partition) -> bool:
+        return bool(self._racks) and self._topics[held[1]].has(held[0], self._members[member].rack)
+
+    def _rank(self, member: str) -> tuple[int, int]:
+        return self._load[member], self._order[member]
+
+    def _heap(self, members: Iterable[str]) -> list[tuple[int, int, str]]:
+        heap = [(self._load[member], self._order[member], member) for member in members]
+        heapify(heap)
+        return heap
+
+    def _least(self, heap: list[tuple[int, int, str]]) -> str:
+        """The member with the smallest load; loads only grow while this is asked, so what is outdated sinks."""
+        while True:
+            load, order, member = heap[0]
+            if load == self._load[member]:
+                return member
+            heapreplace(heap, (self._load[member], order, member))
