@@ -1,0 +1,239 @@
+"""The rules of transactions as functions of values: what a request makes of a transactional id, or why it is refused.
+
+Each returns the metadata that should follow, or None when nothing has to change; a refusal is a KlammError with the
+code Kafka answers with.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+from klamm.coordinator.transactions.state import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    EPOCH_BUMP_VERSION,
+    EPOCH_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ONGOING,
+    PREPARE_COMMIT,
+    PREPARED,
+    TransactionMetadata,
+    epoch_exhausted,
+)
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+
+
+class Producer(NamedTuple):
+    """Under which id and epoch somebody writes."""
+
+    id: int
+    epoch: int
+
+
+TakeProducerId = Callable[[], int]
+"""Gives a producer id nobody has had; raises KlammError when there is none at hand."""
+
+
+def refuse(code: ErrorCode, message: str) -> NoReturn:
+    """Say no."""
+    raise KlammError(code, message)
+
+
+def known(metadata: TransactionMetadata | None, transactional_id: str) -> TransactionMetadata:
+    """The metadata of an id that must exist."""
+    if metadata is None:
+        refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"nobody has initialized the transactional id {transactional_id}")
+    return metadata
+
+
+def check_owner(metadata: TransactionMetadata, producer: Producer) -> None:
+    """Only the newest producer of an id may use it."""
+    if metadata.producer_id != producer.id:
+        refuse(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{metadata.transactional_id} belongs to producer {metadata.producer_id}, not {producer.id}",
+        )
+    if metadata.producer_epoch != producer.epoch:
+        refuse(
+            ErrorCode.PRODUCER_FENCED,
+            f"epoch {producer.epoch} of {metadata.transactional_id} is not the current {metadata.producer_epoch}",
+        )
+
+
+def check_not_ending(metadata: TransactionMetadata) -> None:
+    """While markers are written the next transaction has to wait."""
+    if metadata.state in PREPARED:
+        refuse(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"the last transaction of {metadata.transactional_id} is still being completed",
+        )
+
+
+def initialize(
+    metadata: TransactionMetadata | None,
+    transactional_id: str,
+    timeout_ms: int,
+    expected: Producer | None,
+    *,
+    transaction_version: int,
+    take_producer_id: TakeProducerId,
+    now_ms: int,
+) -> TransactionMetadata:
+    """InitProducerId: the epoch under which a producer begins. An open transaction is aborted first: PrepareAbort."""
+    if metadata is None:
+        metadata = TransactionMetadata(transactional_id, take_producer_id())
+    if expected is not None and not _may_continue(metadata, expected):
+        refuse(ErrorCode.PRODUCER_FENCED, f"producer {expected.id} of {transactional_id} was replaced")
+    check_not_ending(metadata)
+    if metadata.state is ONGOING:
+        return fence(metadata, transaction_version, take_producer_id, now_ms)
+    if metadata.epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
+        return metadata.rotated(take_producer_id(), timeout_ms, now_ms, keep_last=expected is not None)
+    following = None
+    if not metadata.epoch_exhausted:
+        following = metadata.incremented(
+            timeout_ms, now_ms, expected_epoch=None if expected is None else expected.epoch
+        )
+    if following is None:
+        refuse(
+            ErrorCode.PRODUCER_FENCED,
+            f"epoch {expected and expected.epoch} of {transactional_id} is not the current {metadata.producer_epoch}",
+        )
+    return following
+
+
+def _may_continue(metadata: TransactionMetadata, expected: Producer) -> bool:
+    """Whether a producer that names its identity (KIP-360) is, or just was, the owner."""
+    if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.id == metadata.producer_id:
+        return True
+    # A retry after its epochs ran out: the answer with the new id was lost on the way.
+    return expected.id == metadata.previous_producer_id and epoch_exhausted(expected.epoch)
+
+
+def fence(
+    metadata: TransactionMetadata, transaction_version: int, take_producer_id: TakeProducerId, now_ms: int
+) -> TransactionMetadata:
+    """Abort an open transaction on nobody's request: its producer is replaced or ran out of time."""
+    following = NO_PRODUCER_ID
+    if transaction_version >= EPOCH_BUMP_VERSION and metadata.epoch_exhausted:
+        following = take_producer_id()
+    return metadata.fenced(transaction_version).prepared(
+        committed=False,
+        now_ms=now_ms,
+        client_version=transaction_version if transaction_version >= EPOCH_BUMP_VERSION else 0,
+        next_producer_id=following,
+    )
+
+
+def add_partitions(
+    metadata: TransactionMetadata | None,
+    transactional_id: str,
+    producer: Producer,
+    partitions: frozenset[TopicPartition],
+    *,
+    client_version: int,
+    now_ms: int,
+) -> TransactionMetadata | None:
+    """AddPartitionsToTxn: partitions join the transaction, or already have (None)."""
+    metadata = known(metadata, transactional_id)
+    check_owner(metadata, producer)
+    check_not_ending(metadata)
+    if metadata.state is ONGOING and partitions <= metadata.partitions:
+        return None
+    return metadata.with_partitions(partitions, now_ms, client_version)
+
+
+def verify_partitions(
+    metadata: TransactionMetadata | None,
+    transactional_id: str,
+    producer: Producer,
+    partitions: frozenset[TopicPartition],
+) -> dict[TopicPartition, ErrorCode]:
+    """Say of each partition whether it is part of the open transaction; one that is not makes it abortable."""
+    metadata = known(metadata, transactional_id)
+    check_owner(metadata, producer)
+    check_not_ending(metadata)
+    return {
+        partition: ErrorCode.NONE if partition in metadata.partitions else ErrorCode.TRANSACTION_ABORTABLE
+        for partition in partitions
+    }
+
+
+def end(
+    metadata: TransactionMetadata | None,
+    transactional_id: str,
+    producer: Producer,
+    *,
+    committed: bool,
+    client_version: int,
+    take_producer_id: TakeProducerId,
+    now_ms: int,
+) -> TransactionMetadata | None:
+    """EndTxn: the end is decided, or was already and the client only asks again (None)."""
+    metadata = known(metadata, transactional_id)
+    if client_version >= EPOCH_BUMP_VERSION:
+        return _end_with_bump(metadata, producer, committed, client_version, take_producer_id, now_ms)
+    check_owner(metadata, producer)
+    if metadata.state is ONGOING:
+        return metadata.prepared(committed=committed, now_ms=now_ms, client_version=0)
+    _check_same_end(metadata, committed)
+    return None
+
+
+def _end_with_bump(
+    metadata: TransactionMetadata,
+    producer: Producer,
+    committed: bool,
+    client_version: int,
+    take_producer_id: TakeProducerId,
+    now_ms: int,
+) -> TransactionMetadata | None:
+    """The end of a version 2 transaction. The epoch tells a retry from the end of the next transaction."""
+    wrapped = (
+        metadata.previous_producer_id == producer.id
+        and producer.epoch == EPOCH_MAX - 1
+        and metadata.producer_epoch == 0
+    )
+    retry = wrapped or (metadata.producer_id == producer.id and metadata.producer_epoch == producer.epoch + 1)
+    if metadata.producer_id != producer.id and not wrapped:
+        refuse(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{metadata.transactional_id} belongs to producer {metadata.producer_id}, not {producer.id}",
+        )
+    current = not wrapped and producer.epoch == metadata.producer_epoch
+    if metadata.state in PREPARED:
+        valid = retry and not wrapped
+    elif metadata.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+        valid = retry or current
+    else:
+        valid = current
+    if not valid:
+        refuse(
+            ErrorCode.PRODUCER_FENCED,
+            f"epoch {producer.epoch} of {metadata.transactional_id} is not the current {metadata.producer_epoch}",
+        )
+    if metadata.state is not ONGOING:
+        if retry:
+            _check_same_end(metadata, committed)
+            return None
+        if committed:
+            _refuse_end(metadata, committed)
+    following = take_producer_id() if metadata.epoch_exhausted else NO_PRODUCER_ID
+    return metadata.prepared(
+        committed=committed, now_ms=now_ms, client_version=client_version, next_producer_id=following
+    )
+
+
+def _check_same_end(metadata: TransactionMetadata, committed: bool) -> None:
+    """A repeated request gets the answer of the first, one that wants the opposite is refused."""
+    ended_so = metadata.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
+    if metadata.state is EMPTY or ended_so != committed:
+        _refuse_end(metadata, committed)
+    check_not_ending(metadata)
+
+
+def _refuse_end(metadata: TransactionMetadata, committed: bool) -> NoReturn:
+    wish = "commit" if committed else "abort"
+    refuse(ErrorCode.INVALID_TXN_STATE, f"cannot {wish} {metadata.transactional_id}: it is {metadata.state.text}")

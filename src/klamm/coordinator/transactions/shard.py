@@ -1,0 +1,315 @@
+"""Decisions about the transactional ids of one partition of `__transaction_state`.
+
+Requests are carried in by the server; each method makes one Decision and changes nothing but a note on who may retry.
+What a decided transaction owes its partitions is handed to `send_markers` once the decision is committed: as a reply
+that goes to the one who writes markers. When all are written, `complete` notes it.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, refusal
+from klamm.coordinator.transactions import decisions
+from klamm.coordinator.transactions.decisions import Producer, TakeProducerId
+from klamm.coordinator.transactions.markers import OwedMarkers
+from klamm.coordinator.transactions.records import metadata_record, read_record, tombstone
+from klamm.coordinator.transactions.state import ONGOING, PREPARED, SETTLED, TransactionMetadata
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import MetadataImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+
+TRANSACTION_VERSION = "transaction.version"
+ABORT_TIMER = "abort timed out transactions"
+EXPIRE_TIMER = "forget idle transactional ids"
+RECORDS_PER_DECISION = 1000
+"""So that a batch of expirations or timeouts stays far below the size a partition takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """The settings transactions are decided by; names are Kafka's."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    abort_timed_out_interval_ms: int = 10_000
+    remove_expired_interval_ms: int = 3_600_000
+
+
+class TransactionShard:
+    """The transactional ids that hash to one partition."""
+
+    def __init__(
+        self,
+        coordinator_epoch: int,
+        config: TransactionConfig,
+        take_producer_id: TakeProducerId,
+        send_markers: ReplyTo,
+    ) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        """The epoch under which the partition is led; markers carry it, so that an older leader's are refused."""
+        self.transaction_version = 0
+        self._config = config
+        self._take_producer_id = take_producer_id
+        self._send_markers = send_markers
+        self._transactions: dict[str, TransactionMetadata] = {}
+        self._last_epochs: dict[str, tuple[Producer, int]] = {}
+        """Transactional id -> (its producer, the epoch before): who may repeat a bump. Not in the log's format."""
+
+    # Hard state
+
+    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        """Let a record count."""
+        del offset, producer_id, producer_epoch
+        found = read_record(record)
+        if found is None:
+            return
+        transactional_id, metadata = found
+        if metadata is None:
+            self._transactions.pop(transactional_id, None)
+            self._last_epochs.pop(transactional_id, None)
+            return
+        noted = self._last_epochs.get(transactional_id)
+        if noted is not None and noted[0] == (metadata.producer_id, metadata.producer_epoch):
+            metadata = replace(metadata, last_producer_epoch=noted[1])
+        self._transactions[transactional_id] = metadata
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """The log of transactions has no transactions of its own."""
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def __iter__(self) -> Iterator[TransactionMetadata]:
+        return iter(self._transactions.values())
+
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is known of a transactional id."""
+        return self._transactions.get(transactional_id)
+
+    # Life of the shard
+
+    def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
+        """Go on where the last coordinator stopped: decided transactions still owe their markers."""
+        self.transaction_version = image.features.get(TRANSACTION_VERSION, 0)
+        owed = [OwedMarkers.of(metadata, self.coordinator_epoch) for metadata in self if metadata.state in PREPARED]
+        events = (Event("markers of decided transactions are written again", {"transactions": len(owed)}),)
+        return Decision(
+            replies=tuple((self._send_markers, markers) for markers in owed),
+            timers=(
+                (ABORT_TIMER, now.ms + self._config.abort_timed_out_interval_ms),
+                (EXPIRE_TIMER, now.ms + self._config.remove_expired_interval_ms),
+            ),
+            events=events if owed else (),
+        )
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:
+        """The cluster may have finalized another transaction version."""
+        del delta, now
+        self.transaction_version = image.features.get(TRANSACTION_VERSION, 0)
+        return Decision()
+
+    def on_timer(self, key: Hashable, now: Now) -> Decision:
+        """Look for transactions that ran out of time, or ids nobody uses any more."""
+        if key == ABORT_TIMER:
+            return self._abort_timed_out(now)
+        return self._forget_idle(now)
+
+    def waiting(self) -> Iterable[ReplyTo]:
+        """Nobody waits here: every decision answers at once."""
+        return ()
+
+    def _abort_timed_out(self, now: Now) -> Decision:
+        late = [
+            metadata
+            for metadata in self
+            if metadata.state is ONGOING and metadata.start_timestamp_ms + metadata.timeout_ms < now.wall_ms
+        ]
+        prepared = []
+        for metadata in late[:RECORDS_PER_DECISION]:
+            try:
+                prepared.append(
+                    decisions.fence(metadata, self.transaction_version, self._take_producer_id, now.wall_ms)
+                )
+            except KlammError:
+                break
+        records = tuple(self._record(metadata) for metadata in prepared)
+        # Who was decided long ago and still owes markers is named again, in case the one who writes them was not told.
+        decided_before_ms = now.wall_ms - self._config.abort_timed_out_interval_ms
+        slow = [m for m in self if m.state in PREPARED and m.last_update_timestamp_ms <= decided_before_ms]
+        return Decision(
+            records=records,
+            replies=tuple((self._send_markers, self._owed(metadata)) for metadata in (*prepared, *slow)),
+            timers=((ABORT_TIMER, now.ms + self._config.abort_timed_out_interval_ms),),
+            events=tuple(
+                Event(
+                    "transaction aborted: it ran out of time",
+                    {"transactional_id": old.transactional_id, "producer_id": old.producer_id, "ms": old.timeout_ms},
+                )
+                for old in late[: len(prepared)]
+            ),
+        )
+
+    def _forget_idle(self, now: Now) -> Decision:
+        limit = now.wall_ms - self._config.transactional_id_expiration_ms
+        idle = [
+            metadata.dead().transactional_id
+            for metadata in self
+            if metadata.state in SETTLED and metadata.last_update_timestamp_ms <= limit
+        ]
+        part = idle[:RECORDS_PER_DECISION]
+        pause_ms = self._config.remove_expired_interval_ms if len(part) == len(idle) else 0
+        return Decision(
+            records=tuple(tombstone(transactional_id) for transactional_id in part),
+            timers=((EXPIRE_TIMER, now.ms + pause_ms),),
+            events=(Event("idle transactional ids forgotten", {"count": len(part)}),) if part else (),
+        )
+
+    # Requests. A refusal is a KlammError, given to `reply_to` like every answer.
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None, now: Now, reply_to: ReplyTo
+    ) -> Decision:
+        """A producer takes the id over; answered with a Producer."""
+        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            return refusal(
+                reply_to,
+                KlammError(
+                    ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                    f"transaction timeout {timeout_ms} ms; transaction.max.timeout.ms is "
+                    f"{self._config.transaction_max_timeout_ms}",
+                ),
+            )
+        before = self.find(transactional_id)
+        try:
+            following = decisions.initialize(
+                before,
+                transactional_id,
+                timeout_ms,
+                expected,
+                transaction_version=self.transaction_version,
+                take_producer_id=self._take_producer_id,
+                now_ms=now.wall_ms,
+            )
+        except KlammError as error:
+            return refusal(reply_to, error)
+        producer = Producer(following.producer_id, following.producer_epoch)
+        if following.state in PREPARED:
+            busy = KlammError(
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transactional_id} is aborted first"
+            )
+            event = Event(
+                "transaction aborted: its producer was replaced",
+                {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch},
+            )
+            return self._decided(following, reply_to, busy, (event,))
+        event = Event(
+            "producer initialized",
+            {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch},
+        )
+        return Decision((self._record(following),), ((reply_to, producer),), events=(event,))
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+        now: Now,
+        reply_to: ReplyTo,
+    ) -> Decision:
+        """Partitions join the open transaction, which they begin if there is none; answered with None."""
+        try:
+            following = decisions.add_partitions(
+                self.find(transactional_id),
+                transactional_id,
+                producer,
+                partitions,
+                client_version=client_version,
+                now_ms=now.wall_ms,
+            )
+        except KlammError as error:
+            return refusal(reply_to, error)
+        records = () if following is None else (self._record(following),)
+        return Decision(records, ((reply_to, None),))
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], reply_to: ReplyTo
+    ) -> Decision:
+        """Whether partitions belong to the open transaction; answered with an error code for each."""
+        try:
+            found = decisions.verify_partitions(self.find(transactional_id), transactional_id, producer, partitions)
+        except KlammError as error:
+            return refusal(reply_to, error)
+        return Decision(replies=((reply_to, found),))
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        committed: bool,
+        client_version: int,
+        now: Now,
+        reply_to: ReplyTo,
+    ) -> Decision:
+        """Commit or abort; answered with the Producer to go on as, once the decision is committed."""
+        before = self.find(transactional_id)
+        try:
+            following = decisions.end(
+                before,
+                transactional_id,
+                producer,
+                committed=committed,
+                client_version=client_version,
+                take_producer_id=self._take_producer_id,
+                now_ms=now.wall_ms,
+            )
+        except KlammError as error:
+            return refusal(reply_to, error)
+        if following is not None:
+            goes_on = Producer(following.producer_id, following.producer_epoch)
+            if following.next_producer_id >= 0:
+                goes_on = Producer(following.next_producer_id, 0)
+            return self._decided(following, reply_to, goes_on)
+        assert before is not None
+        return Decision(replies=((reply_to, Producer(before.producer_id, before.producer_epoch)),))
+
+    def complete(self, markers: OwedMarkers, now: Now, reply_to: ReplyTo) -> Decision:
+        """Every partition has its marker; answered with None. Anything else in its place was decided since then."""
+        metadata = self.find(markers.transactional_id)
+        if (
+            metadata is None
+            or metadata.state not in PREPARED
+            or (metadata.producer_id, metadata.producer_epoch) != (markers.producer_id, markers.producer_epoch)
+            or markers.coordinator_epoch != self.coordinator_epoch
+        ):
+            return Decision(replies=((reply_to, None),))
+        return Decision((self._record(metadata.completed(now.wall_ms)),), ((reply_to, None),))
+
+    def _decided(
+        self, prepared: TransactionMetadata, reply_to: ReplyTo, answer: Any, events: tuple[Event, ...] = ()
+    ) -> Decision:
+        """Answer, and have the markers sent, once the decision is committed."""
+        replies = ((reply_to, answer), (self._send_markers, self._owed(prepared)))
+        return Decision((self._record(prepared),), replies, events=events)
+
+    def _owed(self, prepared: TransactionMetadata) -> OwedMarkers:
+        return OwedMarkers.of(prepared, self.coordinator_epoch)
+
+    def _record(self, metadata: TransactionMetadata) -> Record:
+        """The record of a state that follows, and the note who may repeat the request that led to it."""
+        producer = Producer(metadata.producer_id, metadata.producer_epoch)
+        self._last_epochs[metadata.transactional_id] = (producer, metadata.last_producer_epoch)
+        return metadata_record(metadata, self.transaction_version)
+
+    def check(self) -> None:
+        """Raise AssertionError when the parts disagree."""
+        owners: dict[int, str] = {}
+        for metadata in self:
+            metadata.check()
+            other = owners.setdefault(metadata.producer_id, metadata.transactional_id)
+            assert other == metadata.transactional_id, f"{other} and {metadata.transactional_id} share a producer id"
+
+
+Decide = Callable[[TransactionShard, Now, ReplyTo], Decision]
