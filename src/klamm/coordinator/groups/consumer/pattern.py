@@ -1,0 +1,151 @@
+"""Topic patterns that no pattern can make slow: matched in one pass over the name, as RE2 does.
+
+A pattern comes from a client and runs on the broker's only thread, where a backtracking matcher could be made to run
+for years. Here it becomes a small program that is run for all ways at once; the sets of ways met so far are remembered,
+so a character usually costs one look-up. Size and work are bounded: a pattern beyond them is refused as malformed.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from klamm.coordinator.groups.consumer.pattern_syntax import (
+    WORD,
+    Chars,
+    Choice,
+    Edge,
+    InvalidPattern,
+    Node,
+    Repeat,
+    Sequence,
+    parse,
+)
+
+PROGRAM_MAX: Final = 2000
+"""Steps a pattern may compile to."""
+REMEMBERED_MAX: Final = 4000
+"""Sets of ways kept; beyond that they are forgotten and met anew."""
+WORK_MAX: Final = 2_000_000
+"""Steps one resolution may take; a fraction of a second."""
+
+__all__ = ["InvalidPattern", "Pattern"]
+
+_CHARS, _SPLIT, _EDGE, _MATCH = range(4)
+
+_Ways = tuple[frozenset[int], int]
+"""Where the program stands before its next character, and what stood before it: 0 nothing, 1 a word, 2 another."""
+
+
+class Pattern:
+    """A compiled pattern. `matches` asks about a whole name."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._program: list[tuple[int, int | str, int]] = []
+        """(kind, set | other step | edge, next step)"""
+        self._start = self._compile(parse(text), self._emit(_MATCH, 0, 0))
+        self._seen: dict[_Ways, dict[str, _Ways]] = {}
+        self._work = 0
+
+    def matches(self, name: str) -> bool:
+        """Whether the pattern matches the whole of a topic's name."""
+        self._work = 0
+        return self._run(name)
+
+    def select(self, names: Iterable[str]) -> frozenset[str]:
+        """The names it matches; InvalidPattern if finding out takes too long."""
+        self._work = 0
+        return frozenset(name for name in names if self._run(name))
+
+    # Compiling: every piece is told where to go on, so it is built from its end.
+
+    def _emit(self, kind: int, what: int | str, then: int) -> int:
+        if len(self._program) >= PROGRAM_MAX:
+            raise InvalidPattern("too large")
+        self._program.append((kind, what, then))
+        return len(self._program) - 1
+
+    def _compile(self, node: Node, then: int) -> int:
+        if isinstance(node, Chars):
+            return self._emit(_CHARS, node.mask, then)
+        if isinstance(node, Edge):
+            return self._emit(_EDGE, node.kind, then)
+        if isinstance(node, Sequence):
+            for part in reversed(node.parts):
+                then = self._compile(part, then)
+            return then
+        if isinstance(node, Choice):
+            start = self._compile(node.ways[-1], then)
+            for way in reversed(node.ways[:-1]):
+                start = self._emit(_SPLIT, self._compile(way, then), start)
+            return start
+        return self._compile_repeat(node, then)
+
+    def _compile_repeat(self, node: Repeat, then: int) -> int:
+        if node.most is None:
+            loop = self._emit(_SPLIT, then, then)
+            body = self._compile(node.part, loop)
+            self._program[loop] = (_SPLIT, body, then)
+            then = loop
+        else:
+            end = then
+            for _ in range(node.most - node.least):
+                then = self._emit(_SPLIT, self._compile(node.part, then), end)
+        for _ in range(node.least):
+            then = self._compile(node.part, then)
+        return then
+
+    # Running
+
+    def _run(self, name: str) -> bool:
+        ways: _Ways = (frozenset((self._start,)), 0)
+        for character in name:
+            following = self._seen.get(ways)
+            if following is None:
+                if len(self._seen) >= REMEMBERED_MAX:
+                    self._seen.clear()
+                following = self._seen[ways] = {}
+            after = following.get(character)
+            if after is None:
+                after = following[character] = self._step(ways, character)
+            if not after[0]:
+                return False
+            ways = after
+        return 0 in self._reach(ways, 0)
+
+    def _step(self, ways: _Ways, character: str) -> _Ways:
+        bit = 1 << ord(character) if ord(character) < 128 else 0
+        kind = 1 if bit & WORD else 2
+        program = self._program
+        reached = frozenset(
+            program[at][2] for at in self._reach(ways, kind) if program[at][0] == _CHARS and int(program[at][1]) & bit
+        )
+        return reached, kind
+
+    def _reach(self, ways: _Ways, following: int) -> set[int]:
+        """Every step the program can stand at without reading on; `following` is what comes next, 0 nothing."""
+        todo = list(ways[0])
+        before = ways[1]
+        reached: set[int] = set()
+        while todo:
+            at = todo.pop()
+            if at in reached:
+                continue
+            reached.add(at)
+            kind, what, then = self._program[at]
+            if kind == _SPLIT:
+                todo += (int(what), then)
+            elif kind == _EDGE and _stands(str(what), before, following):
+                todo.append(then)
+        self._work += len(reached)
+        if self._work > WORK_MAX:
+            raise InvalidPattern("too much work to match")
+        return reached
+
+
+def _stands(edge: str, before: int, following: int) -> bool:
+    if edge == "begin":
+        return before == 0
+    if edge == "end":
+        return following == 0
+    boundary = (before == 1) != (following == 1)
+    return boundary if edge == "word" else not boundary
