@@ -15,37 +15,43 @@ from klamm.protocol.messages.delete_records import (
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
 from klamm.server.topics import is_internal, leading_replica
+from klamm.storage import Log
 
 HIGH_WATERMARK = -1
 
 
 def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Move the start of each log."""
+    """Move the start of each log, and note it on disk before the answer, so that a crash brings nothing back."""
+    moved = False
     topics = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             try:
-                answer.low_watermark = _delete(services, topic.name, asked.partition_index, asked.offset)
+                log, target = _check(services, topic.name, asked.partition_index, asked.offset)
+                if target > log.log_start_offset:
+                    log.delete_records(target)
+                    moved = True
+                answer.low_watermark = log.log_start_offset
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    if moved:
+        services.logs.checkpoint()
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(services: Services, topic: str, index: int, offset: int) -> int:
+def _check(services: Services, topic: str, index: int, offset: int) -> tuple[Log, int]:
+    """The log and the offset before which its records go."""
     if is_internal(topic):
         raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    replica = leading_replica(services, topic, index, -1)
-    log = replica.log
+    log = leading_replica(services, topic, index, -1).log
     policy = log.config.cleanup_policy
     if policy and "delete" not in policy:
         raise KlammError(ErrorCode.POLICY_VIOLATION)
     target = log.high_watermark if offset == HIGH_WATERMARK else offset
     if target < 0 or target > log.high_watermark:
         raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if target > log.log_start_offset:
-        log.delete_records(target)
-    return log.log_start_offset
+    return log, target
