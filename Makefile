@@ -29,6 +29,7 @@ $(VENV)/.installed: $(INSTALL_INPUTS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --quiet --editable '.[all,test,check,bench]'
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -q src/klamm
 	@$(BIN)/python -c 'import klamm.records as r; print("== kernels:", "compiled" if r.kernels_compiled() else "interpreted")'
 	@touch $@
 
@@ -55,6 +56,7 @@ compat: setup
 
 bench: setup
 	@echo "== side by side with Apache Kafka"
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -q src/klamm
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 sim: setup
