@@ -112,13 +112,18 @@ class Broker:
         self.wait_ready()
         return self
 
-    def spawn(self) -> None:
-        assert self.process is None, "the broker is running already"
+    def write_config(self) -> Path:
+        """The properties file and, where the kind of broker wants that done by hand, a formatted folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = "".join(f"{key}={value}\n" for key, value in self.properties().items())
         config = self.folder / "node.properties"
-        config.write_text(text)
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
         self.prepare(config)
+        return config
+
+    def spawn(self) -> None:
+        """Start the process and do not wait; for who measures the start itself, after `write_config`."""
+        assert self.process is None, "the broker is running already"
+        config = self.write_config()
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command(config),
@@ -199,7 +204,10 @@ class ApacheKafka(Broker):
             raise BrokerFailed(f"kafka-storage format failed:\n{done.stdout}{done.stderr}")
 
     def command(self, config: Path) -> list[str]:
-        return [*toolchain.java_command(heap_mb=self.heap_mb), "kafka.Kafka", str(config)]
+        java, *options = toolchain.java_command(heap_mb=self.heap_mb)
+        # As Kafka's own start script gives them.
+        collector = ["-server", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
+        return [java, *collector, "-XX:+ExplicitGCInvokesConcurrent", *options, "kafka.Kafka", str(config)]
 
 
 class Klamm(Broker):
@@ -231,18 +239,24 @@ KINDS: dict[str, type[Broker]] = {"kafka": ApacheKafka, "klamm": Klamm}
 
 
 def answers(port: int) -> bool:
-    """Whether somebody on this port answers ApiVersions (v0)."""
+    """Whether somebody on this port answers a client."""
+    reply = api_versions(port)
+    return reply is not None and struct.unpack_from(">ih", reply, 4) == (7, 0)
+
+
+def api_versions(port: int) -> bytes | None:
+    """The whole reply to ApiVersions v0, or None where nobody gives one."""
     body = struct.pack(">hhih", 18, 0, 7, -1)
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as link:
         link.sendall(struct.pack(">i", len(body)) + body)
         reply = b""
-        while len(reply) < 10:
-            more = link.recv(4096)
+        while len(reply) < 10 or len(reply) < 4 + struct.unpack_from(">i", reply)[0]:
+            more = link.recv(65536)
             if not more:
-                return False
+                return None
             reply += more
-        return struct.unpack_from(">ih", reply, 4) == (7, 0)
-    return False
+        return reply
+    return None
 
 
 def _die_with_parent() -> None:

@@ -57,7 +57,7 @@ def test_create_list_and_delete_a_topic(client: Client, broker: Broker, topic: s
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", ALL_CODECS)
-def test_produce_and_consume(  # noqa: PLR0917 - fixtures are positional
+def test_produce_and_consume(
     client: Client, reader: Client, java: JavaClient, broker: Broker, topic: str, codec: str, acks: str
 ) -> None:
     if codec not in client.codecs:

@@ -18,7 +18,7 @@ def streamer(client: Client) -> Client:
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
-def test_records_survive_a_restart(  # noqa: PLR0917 - fixtures are positional
+def test_records_survive_a_restart(
     client: Client, reader: Client, java: JavaClient, broker: Broker, topic: str, how: str
 ) -> None:
     java.create(broker.bootstrap, topic, 2)
@@ -36,7 +36,7 @@ def test_records_survive_a_restart(  # noqa: PLR0917 - fixtures are positional
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-def test_a_stream_over_restarts(  # noqa: PLR0917 - fixtures are positional
+def test_a_stream_over_restarts(
     streamer: Client, java: JavaClient, broker: Broker, topic: str, how: str, idempotent: bool
 ) -> None:
     java.create(broker.bootstrap, topic)

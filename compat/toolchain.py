@@ -26,7 +26,7 @@ def cache_dir() -> Path:
     return Path(base) / "klamm" / "compat"
 
 
-def require(*names: str) -> None:
+def require(*names: str, what: str = "make compat") -> None:
     """Refuse to begin with a single line that names everything missing."""
     missing = [name for name in names if name != "kcat" and shutil.which(name) is None]
     if "java" in names and "java" not in missing and _java_major() < 17:
@@ -34,7 +34,7 @@ def require(*names: str) -> None:
     if "kcat" in names and shutil.which("kcat") is None and not _install_kcat():
         missing.append("kcat (Debian and Ubuntu: apt-get install kcat; macOS: brew install kcat)")
     if missing:
-        raise ToolMissing("make compat needs " + ", ".join(missing) + " on the PATH")
+        raise ToolMissing(f"{what} needs " + ", ".join(missing) + " on the PATH")
 
 
 def kafka_jars() -> Path:
@@ -48,7 +48,7 @@ def kafka_jars() -> Path:
             folder,
         )
 
-    return _cached("kafka", [pom], build) / "libs"
+    return cached("kafka", [pom], build) / "libs"
 
 
 def java_classes() -> Path:
@@ -58,7 +58,7 @@ def java_classes() -> Path:
     def build(folder: Path) -> None:
         _run(["javac", "-cp", f"{kafka_jars()}/*", "-d", str(folder), *map(str, sources)], folder)
 
-    return _cached("java", [*sources, HERE / "kafka" / "pom.xml"], build)
+    return cached("java", [*sources, HERE / "kafka" / "pom.xml"], build)
 
 
 def java_command(*, heap_mb: int = 512, classes: bool = False, log_level: str = "warn") -> list[str]:
@@ -84,7 +84,7 @@ def go_program() -> Path:
             shutil.copy(source, folder)
         _run(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
 
-    return _cached("go", sources, build) / "client"
+    return cached("go", sources, build) / "client"
 
 
 def js_program() -> list[str]:
@@ -96,10 +96,11 @@ def js_program() -> list[str]:
             shutil.copy(source, folder)
         _run(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
 
-    return ["node", str(_cached("js", sources, build) / "client.js")]
+    return ["node", str(cached("js", sources, build) / "client.js")]
 
 
-def _cached(name: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
+def cached(name: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
+    """The folder `build` filled from these sources, now or in an earlier run."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")

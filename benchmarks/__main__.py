@@ -1,0 +1,49 @@
+"""`python -m benchmarks`: Klamm and Apache Kafka under the same loads; see README.md."""
+
+import argparse
+import sys
+from typing import Any
+
+from compat import toolchain
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the load, one run each: a smoke test")
+    parser.add_argument("--only", metavar="PATTERN", help="loads whose name contains one of these (comma, * allowed)")
+    parser.add_argument("--broker", choices=("kafka", "klamm"), help="measure this one alone; nothing is judged")
+    parser.add_argument("--repeats", type=int, help="runs of each load (3)")
+    parser.add_argument("--growth", action="store_true", help="instead: cost per request at 1 MB and at 10 GB of log")
+    parser.add_argument("--gigabytes", type=float, default=10.0, help="how far the log grows for --growth")
+    parser.add_argument("--list", action="store_true", help="name the loads and end")
+    options = parser.parse_args()
+
+    from benchmarks import compare, report
+    from benchmarks.growth import growth
+
+    loads = compare.chosen(options.only)
+    if options.list:
+        for load in loads:
+            print(f"{load.name:24} {load.title}")
+        return 0
+    scale, repeats = (0.1, options.repeats or 1) if options.quick else (1.0, options.repeats)
+    grown: list[dict[str, Any]] = []
+    rows: list[compare.Row] = []
+    try:
+        toolchain.require("gcc", *(() if options.broker == "klamm" else ("mvn", "java")), what="make bench")
+        if options.growth:
+            kinds = (options.broker,) if options.broker else ("klamm",)
+            for kind in kinds:
+                grown += growth(kind, gigabytes=options.gigabytes, scale=scale)
+        else:
+            kinds = (options.broker,) if options.broker else ("kafka", "klamm")
+            rows = compare.compare(kinds, loads, scale=scale, repeats=repeats)
+    except toolchain.ToolMissing as problem:
+        print(f"bench: {problem}", file=sys.stderr)
+        return 1
+    held = report.publish(rows, grown, quick=options.quick, only=options.only, repeats=repeats or 3)
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Run the loads against each broker in turn and keep the medians."""
+
+import fnmatch
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat.brokers import KINDS
+from compat.toolchain import cache_dir
+
+from benchmarks.loaders import LoadFailed
+from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
+from benchmarks.machine import PageCache
+
+HEAP_MB = 1024
+
+
+@dataclass
+class Row:
+    """One load: per broker the median of every measure, and the single runs behind it."""
+
+    load: Load
+    medians: dict[str, Sample] = field(default_factory=dict)
+    runs: dict[str, list[Sample]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def ratio(self, reach: Reach) -> float | None:
+        """Klamm : Kafka, where both were measured."""
+        kafka = self.medians.get("kafka", {}).get(reach.measure)
+        klamm = self.medians.get("klamm", {}).get(reach.measure)
+        return None if not kafka or klamm is None else klamm / kafka
+
+
+def chosen(pattern: str | None) -> list[Load]:
+    """Loads whose name matches any of the comma-separated patterns; all without one."""
+    if not pattern:
+        return list(LOADS)
+    parts = pattern.split(",")
+    return [load for load in LOADS if any(fnmatch.fnmatch(load.name, f"*{part}*") for part in parts)]
+
+
+def work_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder on a real disk: /tmp may be memory."""
+    parent = cache_dir().parent / "bench"
+    parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=parent, prefix="run-")
+
+
+def compare(kinds: Sequence[str], loads: Sequence[Load], *, scale: float, repeats: int | None) -> list[Row]:
+    rows = {load.name: Row(load) for load in loads}
+    with work_folder() as folder:
+        cache = PageCache(Path(folder))
+        try:
+            for kind in kinds:
+                _run_broker(kind, rows, Path(folder), cache, scale=scale, repeats=repeats)
+        finally:
+            cache.close()
+    return list(rows.values())
+
+
+def _run_broker(
+    kind: str, rows: dict[str, Row], folder: Path, cache: PageCache, *, scale: float, repeats: int | None
+) -> None:
+    print(f"{kind}: starting", flush=True)
+    cache.fill()
+    broker = KINDS[kind](folder / kind, heap_mb=HEAP_MB)
+    try:
+        broker.start()
+        bench = Bench(KINDS[kind], broker, folder, cache, scale)
+        for row in rows.values():
+            _measure(kind, row, bench, repeats or row.load.repeats)
+        for topic in list(bench.prepared):
+            bench.drop_topic(topic)
+    finally:
+        broker.close()
+
+
+def _measure(kind: str, row: Row, bench: Bench, repeats: int) -> None:
+    started = time.monotonic()
+    try:
+        for _ in range(row.load.warm_ups):
+            row.load.run(bench)
+        samples = [row.load.run(bench) for _ in range(repeats)]
+    except (LoadFailed, OSError) as problem:
+        row.failures[kind] = str(problem)
+        print(f"{kind}: {row.load.title}: FAILED: {problem}", flush=True)
+        return
+    row.runs[kind] = samples
+    measures = samples[0].keys()
+    row.medians[kind] = {name: statistics.median(sample[name] for sample in samples) for name in measures}
+    shown = ", ".join(
+        f"{reach.measure} {number(row.medians[kind][reach.measure])}"
+        for reach in row.load.reaches
+        if reach.measure in row.medians[kind]
+    )
+    print(f"{kind}: {row.load.title}: {shown or 'not served'}  ({time.monotonic() - started:.0f} s)", flush=True)
+
+
+def number(value: float) -> str:
+    """Three digits that matter."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
