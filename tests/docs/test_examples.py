@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from harness import KlammProcess
 
 ROOT = Path(__file__).parents[2]
