@@ -29,6 +29,9 @@ BUFFER_IDLE_BYTES_MAX = 128 * 1024
 IN_FLIGHT_MAX = 512
 """Requests of one connection that may wait for their replies; past it the connection is not read."""
 
+REPLIES_PER_TURN_MAX = 128
+"""Replies that may gather before they are sent; small requests can have large replies, and many fit in a buffer."""
+
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """What one connection may send before the others get their chance."""
 
@@ -175,7 +178,7 @@ class Channel:
             if self.closed:
                 return
             pos = stop
-            if not self._reading or len(self._slots) > IN_FLIGHT_MAX:
+            if not self._reading or len(self._slots) > IN_FLIGHT_MAX or len(self._out) > REPLIES_PER_TURN_MAX:
                 self._pos = pos
                 self.pause_reading()
                 return
@@ -257,8 +260,8 @@ class Channel:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is owed in either direction."""
-        return not self._slots and not self._out
+        """Whether no request is being worked on; replies that the peer does not take do not keep it alive."""
+        return not self._slots
 
     # Replying
 
@@ -314,6 +317,7 @@ class Channel:
             self._resume_reading()
 
     def _on_writable(self) -> None:
+        self.active_tick = self._server.tick
         self._send()
         if not self._out and not self._reading:
             self._resume_reading()

@@ -1,0 +1,325 @@
+"""One connection: frames in whatever pieces, replies in order, memory in bounds."""
+
+import asyncio
+import os
+import random
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klamm.net.channel import BUFFER_BYTES, IN_FLIGHT_MAX, REPLIES_PER_TURN_MAX
+
+
+def frame_of(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.mark.asyncio
+async def test_frames_may_be_cut_anywhere(serve):
+    net = serve()
+    peer = await net.connect()
+    bodies = [b"first-one", b"the second"]
+    stream = b"".join(map(frame_of, bodies))
+    for cut in range(1, len(stream)):
+        net.handler.frames.clear()
+        await peer.send(stream[:cut])
+        await net.until(lambda: not net.handler.channels or net.handler.channels[0]._end > 0 or net.handler.frames)
+        await peer.send(stream[cut:])
+        assert [await peer.receive_frame() for _ in bodies] == bodies
+        assert net.handler.frames == bodies
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("buffer", [0, 8192])
+async def test_a_large_frame_arrives_whole(serve, buffer):
+    net = serve(**({"receive_buffer_bytes": buffer, "send_buffer_bytes": buffer} if buffer else {}))
+    peer = await net.connect(receive_buffer=buffer)
+    body = random.Random(3).randbytes(5_000_000)
+    sending = asyncio.create_task(peer.send(frame_of(b"small-one") + frame_of(body) + frame_of(b"small-two")))
+    replies = [await peer.receive_frame() for _ in range(3)]
+    await sending
+    assert replies == [b"small-one", body, b"small-two"]
+
+
+@pytest.mark.asyncio
+async def test_a_declared_length_allocates_nothing(serve):
+    net = serve()
+    peer = await net.connect()
+    await peer.send(frame_of(b"hello you") + struct.pack(">i", 100_000_000) + bytes(10))
+    assert await peer.receive_frame() == b"hello you"
+    [channel] = net.handler.channels
+    await net.until(lambda: channel._end - channel._pos == 14)
+    assert len(channel._buffer) == BUFFER_BYTES
+    sent = 14
+    while sent < 2_000_000:
+        await peer.send(bytes(50_000))
+        sent += 50_000
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(channel._buffer) <= max(4 * (channel._end - channel._pos), BUFFER_BYTES)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [-1, 0, 7, 1001, 2**31 - 1])
+async def test_a_length_that_cannot_be_closes_the_connection(serve, size):
+    net = serve(request_bytes_max=1000)
+    peer, other = await net.connect(), await net.connect()
+    await peer.send(struct.pack(">i", size) + bytes(4))
+    assert await peer.is_closed()
+    await other.send(frame_of(b"still here"))
+    assert await other.receive_frame() == b"still here"
+
+
+@pytest.mark.asyncio
+async def test_the_largest_frame_that_is_allowed(serve):
+    net = serve(request_bytes_max=1000)
+    peer = await net.connect()
+    await peer.send(frame_of(b"x" * 1000))
+    assert await peer.receive_frame() == b"x" * 1000
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_borrowed_bytes_stay_until_the_turn_ends(data, seed):
+    """Frames of any size in pieces of any size: what a handler kept a view of is unchanged when the turn commits."""
+    sizes = data.draw(st.lists(st.one_of(st.integers(8, 300), st.integers(8, 120_000)), min_size=1, max_size=30))
+
+    async def story():
+        from klamm.net import NetConfig, NetServer
+
+        source = random.Random(seed)
+        bodies = [source.randbytes(size) for size in sizes]
+        borrowed, seen, broken = [], [], []
+
+        class Keeper:
+            def handle(self, channel, view, start, end):
+                borrowed.append((view[start:end], bytes(view[start:end])))
+                seen.append(borrowed[-1][1])
+                channel.reply(b"ok")
+
+            def closed(self, channel):
+                pass
+
+        def commit():
+            for view, copy in borrowed:
+                assert view == copy, "a borrowed frame was overwritten"
+            borrowed.clear()
+
+        server = NetServer(asyncio.get_running_loop(), NetConfig())
+        server.turn.on_commit(commit, broken.append)
+        port = server.bind("TEST", "127.0.0.1", 0)[1]
+        server.start(Keeper())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        stream = b"".join(map(frame_of, bodies))
+        while stream:
+            piece = source.choice((1, 3, 100, 5000, 70_000))
+            writer.write(stream[:piece])
+            await writer.drain()
+            stream = stream[piece:]
+        assert await asyncio.wait_for(reader.readexactly(2 * len(bodies)), 20) == b"ok" * len(bodies)
+        assert seen == bodies
+        assert not broken
+        writer.close()
+        await writer.wait_closed()
+        server.stop()
+
+    asyncio.run(story())
+
+
+@pytest.mark.asyncio
+async def test_replies_leave_in_the_order_of_requests(serve):
+    net = serve()
+    source = random.Random(11)
+
+    def sometimes_later(channel, frame):
+        if frame.startswith(b"now"):
+            channel.reply(frame_of(frame))
+        elif frame.startswith(b"parts"):
+            channel.reply_parts([frame_of(frame)[:4], frame])
+        else:
+            net.handler.slots.append((channel.defer(), frame))
+
+    net.handler.answer = sometimes_later
+    peer = await net.connect()
+    bodies = [source.choice((b"now", b"parts", b"later")) + b" %06d" % number for number in range(300)]
+    await peer.send(b"".join(map(frame_of, bodies)))
+    await net.until(lambda: len(net.handler.frames) == 300)
+    source.shuffle(net.handler.slots)
+    for slot, frame in net.handler.slots:
+        slot.send([frame_of(frame)])
+        await asyncio.sleep(0)
+    assert [await peer.receive_frame() for _ in bodies] == bodies
+
+
+@pytest.mark.asyncio
+async def test_a_slot_may_turn_out_to_owe_nothing(serve):
+    net = serve()
+    net.handler.answer = net.handler.defer
+    peer = await net.connect()
+    await peer.send(frame_of(b"request 1") + frame_of(b"request 2"))
+    await net.until(lambda: len(net.handler.slots) == 2)
+    net.handler.slots[1].send([frame_of(b"two")])
+    net.handler.slots[0].send(())
+    assert await peer.receive_frame() == b"two"
+
+
+@pytest.mark.asyncio
+async def test_a_slot_that_is_abandoned_closes_the_connection(serve):
+    net = serve()
+    net.handler.answer = net.handler.defer
+    peer = await net.connect()
+    await peer.send(frame_of(b"request 1"))
+    await net.until(lambda: net.handler.slots)
+    net.handler.slots[0].abandon()
+    assert await peer.is_closed()
+
+
+@pytest.mark.asyncio
+async def test_too_many_waiting_requests_stop_the_reading(serve):
+    net = serve()
+    net.handler.answer = net.handler.defer
+    peer = await net.connect()
+    total = IN_FLIGHT_MAX * 3
+    await peer.send(b"".join(frame_of(b"%08d" % number) for number in range(total)))
+    await net.until(lambda: len(net.handler.slots) > IN_FLIGHT_MAX)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(net.handler.slots) == IN_FLIGHT_MAX + 1
+    done = 0
+    while done < total:
+        await net.until(lambda wanted=done: len(net.handler.slots) > wanted)
+        net.handler.slots[done].send([frame_of(net.handler.frames[done])])
+        done += 1
+    assert [int(await peer.receive_frame()) for _ in range(total)] == list(range(total))
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_does_not_read_is_not_read(serve):
+    net = serve(send_buffer_bytes=16_384)
+    large = frame_of(b"r" * 200_000)
+    net.handler.answer = lambda channel, frame: channel.reply(large)
+    peer, other = await net.connect(receive_buffer=16_384), await net.connect()
+    requests = b"".join(frame_of(b"%08d" % number) for number in range(2000))
+    sending = asyncio.create_task(peer.send(requests))
+    await net.until(lambda: net.handler.channels and net.handler.channels[0]._awaiting_write)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    [channel] = net.handler.channels
+    assert not channel._reading
+    held = sum(len(part) for part in channel._out)
+    assert held <= (REPLIES_PER_TURN_MAX + 1) * len(large)
+    assert len(net.handler.frames) <= REPLIES_PER_TURN_MAX + 1
+    net.handler.answer = net.handler.echo
+    await other.send(frame_of(b"others go on"))
+    assert await other.receive_frame() == b"others go on"
+    got = 0
+    net.handler.answer = lambda channel, frame: channel.reply(frame_of(frame))
+    while got < 2000:
+        await peer.receive_frame()
+        got += 1
+    await sending
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_leaves_is_forgotten(serve):
+    net = serve()
+    net.handler.answer = net.handler.defer
+    peer = await net.connect()
+    await peer.send(frame_of(b"request 1") + frame_of(b"request 2"))
+    await net.until(lambda: len(net.handler.slots) == 2)
+    peer.close()
+    await net.until(lambda: net.handler.closed_channels)
+    for slot in net.handler.slots:
+        slot.send([frame_of(b"nobody hears this")])
+        slot.abandon()
+    await asyncio.sleep(0)
+    assert len(net.handler.closed_channels) == 1
+    assert net.server.connection_count == 0
+
+
+@pytest.mark.asyncio
+async def test_a_handler_may_close_in_the_middle(serve):
+    net = serve()
+
+    def close_at_second(channel, frame):
+        if frame == b"request 2":
+            channel.close("a test")
+        else:
+            channel.reply(frame_of(frame))
+
+    net.handler.answer = close_at_second
+    peer = await net.connect()
+    await peer.send(b"".join(frame_of(b"request %d" % number) for number in range(1, 5)))
+    await peer.is_closed()
+    assert net.handler.frames == [b"request 1", b"request 2"]
+
+
+class Region:
+    def __init__(self, file, position, length) -> None:
+        self._file, self.position, self.length = file, position, length
+
+    def fileno(self):
+        return self._file.fileno()
+
+    def __len__(self):
+        return self.length
+
+
+@pytest.fixture
+def big_file(tmp_path):
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(12_000_000))
+    with path.open("rb") as file:
+        yield file, path.read_bytes()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("buffer", [0, 16_384])
+async def test_regions_of_files_are_sent_whole(serve, big_file, buffer):
+    file, content = big_file
+    net = serve(**({"send_buffer_bytes": buffer} if buffer else {}))
+    spans = [(0, 12_000_000), (17, 1), (5_000_000, 3_000_000), (11_999_999, 1)]
+
+    def answer(channel, frame):
+        position, length = spans[int(frame)]
+        channel.reply_parts([struct.pack(">i", length + 8), b"head", Region(file, position, length), b"tail"])
+
+    net.handler.answer = answer
+    peer = await net.connect(receive_buffer=buffer)
+    await peer.send(b"".join(frame_of(b"%08d" % number) for number in range(4)))
+    for position, length in spans:
+        assert await peer.receive_frame() == b"head" + content[position : position + length] + b"tail"
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_ends_too_early_ends_the_connection(serve, big_file):
+    file, _ = big_file
+    net = serve()
+
+    def answer(channel, frame):
+        channel.reply_parts([struct.pack(">i", 1000), Region(file, 11_999_900, 1000)])
+
+    net.handler.answer = answer
+    peer, other = await net.connect(), await net.connect()
+    await peer.send(frame_of(b"too much"))
+    assert len(await peer.receive(1004)) < 1004
+    net.handler.answer = net.handler.echo
+    await other.send(frame_of(b"others go on"))
+    assert await other.receive_frame() == b"others go on"
+
+
+@pytest.mark.asyncio
+async def test_a_grown_buffer_is_given_back(serve):
+    net = serve()
+    peer = await net.connect()
+    await peer.send(frame_of(b"x" * 1_000_000))
+    await peer.receive_frame()
+    [channel] = net.handler.channels
+    assert len(channel._buffer) >= 1_000_000
+    net.server._reap()
+    net.server._reap()
+    assert len(channel._buffer) == BUFFER_BYTES
+    await peer.send(frame_of(b"works still"))
+    assert await peer.receive_frame() == b"works still"
