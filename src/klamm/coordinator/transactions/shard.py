@@ -5,8 +5,8 @@ What a decided transaction owes its partitions is handed to `send_markers` once 
 that goes to the one who writes markers. When all are written, `complete` notes it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, refusal
@@ -54,8 +54,9 @@ class TransactionShard:
         self._take_producer_id = take_producer_id
         self._send_markers = send_markers
         self._transactions: dict[str, TransactionMetadata] = {}
-        self._last_epochs: dict[str, tuple[Producer, int]] = {}
-        """Transactional id -> (its producer, the epoch before): who may repeat a bump. Not in the log's format."""
+        self._decided_last: dict[str, TransactionMetadata] = {}
+        """What was decided here last: it knows a few things the log's format has no place for, such as the epoch
+        before a bump, by which a repeated request is recognised."""
 
     # Hard state
 
@@ -68,11 +69,11 @@ class TransactionShard:
         transactional_id, metadata = found
         if metadata is None:
             self._transactions.pop(transactional_id, None)
-            self._last_epochs.pop(transactional_id, None)
+            self._decided_last.pop(transactional_id, None)
             return
-        noted = self._last_epochs.get(transactional_id)
-        if noted is not None and noted[0] == (metadata.producer_id, metadata.producer_epoch):
-            metadata = replace(metadata, last_producer_epoch=noted[1])
+        decided = self._decided_last.get(transactional_id)
+        if decided is not None and _tells_of(metadata, decided):
+            metadata = decided
         self._transactions[transactional_id] = metadata
 
     def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
@@ -298,9 +299,8 @@ class TransactionShard:
         return OwedMarkers.of(prepared, self.coordinator_epoch)
 
     def _record(self, metadata: TransactionMetadata) -> Record:
-        """The record of a state that follows, and the note who may repeat the request that led to it."""
-        producer = Producer(metadata.producer_id, metadata.producer_epoch)
-        self._last_epochs[metadata.transactional_id] = (producer, metadata.last_producer_epoch)
+        """The record of a state that follows."""
+        self._decided_last[metadata.transactional_id] = metadata
         return metadata_record(metadata, self.transaction_version)
 
     def check(self) -> None:
@@ -312,4 +312,11 @@ class TransactionShard:
             assert other == metadata.transactional_id, f"{other} and {metadata.transactional_id} share a producer id"
 
 
-Decide = Callable[[TransactionShard, Now, ReplyTo], Decision]
+def _tells_of(read: TransactionMetadata, decided: TransactionMetadata) -> bool:
+    """Whether a record that was read is the one of a state that was decided here."""
+    return (
+        (read.producer_id, read.producer_epoch, read.state)
+        == (decided.producer_id, decided.producer_epoch, decided.state)
+        and read.partitions == decided.partitions
+        and read.last_update_timestamp_ms == decided.last_update_timestamp_ms
+    )

@@ -1,0 +1,289 @@
+"""A whole transaction system without an event loop: a coordinator, its log, partitions with real producer rules.
+
+The coordinator's log has a committed end; replies wait for it, and a crash throws away what lies behind. Markers are
+written when the test says so, one by one.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from klamm.coordinator.shard import Decision, Now, Record, ReplyTo
+from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionConfig, TransactionShard
+from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.records import metadata_record
+from klamm.metadata.image import EMPTY_IMAGE
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.records.batch import BatchView, build_batch
+from klamm.records.control import build_end_txn_marker
+from klamm.storage.producers import Origin, ProducerStates
+
+START_MS = 1_700_000_000_000
+
+
+class Partition:
+    """A partition as its leader keeps it: entries in order, producer state as storage keeps it, verification guards."""
+
+    def __init__(self, name: TopicPartition) -> None:
+        self.name = name
+        self.producers = ProducerStates(str(name))
+        self.entries: list[tuple[str, int, Any]] = []
+        """("data", producer id, value) or ("commit"/"abort", producer id, epoch), one per offset."""
+        self.guards: dict[int, object] = {}
+
+    def has_open(self, producer: Producer) -> bool:
+        """Whether the producer's transaction is open here, so that nobody needs to be asked."""
+        entry = self.producers.entries.get(producer.id)
+        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer.epoch
+
+    def write(self, producer: Producer, sequence: int, value: Any) -> ErrorCode:
+        """Append one transactional record."""
+        last = (sequence, sequence)
+        if self.producers.find_duplicate(producer.id, producer.epoch, *last) is not None:
+            return ErrorCode.NONE
+        data = build_batch(
+            [(START_MS, None, b"x", ())],
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+            base_offset=len(self.entries),
+            transactional=True,
+        )
+        try:
+            self.producers.append(BatchView(data), Origin.CLIENT)
+        except KlammError as error:
+            return error.code
+        self.guards.pop(producer.id, None)
+        self.entries.append(("data", producer.id, value))
+        return ErrorCode.NONE
+
+    def write_marker(self, markers: OwedMarkers) -> ErrorCode:
+        """Append the end of a transaction."""
+        data = build_end_txn_marker(
+            committed=markers.committed,
+            producer_id=markers.producer_id,
+            producer_epoch=markers.producer_epoch,
+            coordinator_epoch=markers.coordinator_epoch,
+            timestamp=START_MS,
+        )
+        batch = BatchView(data)
+        batch.set_offset_and_epoch(len(self.entries), 0)
+        try:
+            self.producers.append(batch, Origin.COORDINATOR, transaction_version=markers.transaction_version)
+        except KlammError as error:
+            return error.code
+        self.guards.pop(markers.producer_id, None)
+        kind = "commit" if markers.committed else "abort"
+        self.entries.append((kind, markers.producer_id, markers.producer_epoch))
+        return ErrorCode.NONE
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed data stop."""
+        return min(self.producers.open_transactions(), default=len(self.entries))
+
+    def read_committed(self) -> list[Any]:
+        """The values a reader of committed data sees, in order."""
+        ends: dict[int, str] = {}
+        fates: dict[int, str] = {}
+        for offset in range(len(self.entries) - 1, -1, -1):
+            kind, producer_id, _ = self.entries[offset]
+            if kind == "data":
+                fates[offset] = ends.get(producer_id, "open")
+            else:
+                ends[producer_id] = kind
+        stable = self.last_stable_offset
+        return [
+            entry[2]
+            for offset, entry in enumerate(self.entries[:stable])
+            if entry[0] == "data" and fates[offset] == "commit"
+        ]
+
+
+@dataclass
+class Answer:
+    """What a request was told, once it was."""
+
+    value: Any = None
+    told: bool = False
+
+    def __call__(self, value: Any) -> None:
+        self.value, self.told = value, True
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The error, NONE for success, None while nothing was said."""
+        if not self.told:
+            return None
+        return self.value.code if isinstance(self.value, KlammError) else ErrorCode.NONE
+
+
+@dataclass
+class World:
+    """One coordinator, its log, and the partitions it sends markers to."""
+
+    version: int = 2
+    commit_at_once: bool = True
+    config: TransactionConfig = field(default_factory=TransactionConfig)
+    now_ms: int = START_MS
+    epoch: int = 0
+    log: list[Record] = field(default_factory=list)
+    committed: int = 0
+    held: deque[tuple[int, ReplyTo, Any]] = field(default_factory=deque)
+    partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
+    next_producer_id: int = 1000
+
+    def __post_init__(self) -> None:
+        self.ledger = MarkerLedger()
+        self.shard = self._load()
+        self.shard.on_loaded(self._image(), self.now)
+
+    def _load(self) -> TransactionShard:
+        shard = TransactionShard(self.epoch, self.config, self.take_producer_id, self._owe)
+        for record in self.log:
+            shard.replay(record)
+        return shard
+
+    def take_producer_id(self) -> int:
+        self.next_producer_id += 1
+        return self.next_producer_id
+
+    def _owe(self, owed: Any) -> None:
+        if isinstance(owed, OwedMarkers):
+            self.ledger.owe(owed)
+
+    # The runtime, in small
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.now_ms)
+
+    def carry_out(self, decision: Decision) -> None:
+        for record in decision.records:
+            self.log.append(record)
+            self.shard.replay(record)
+        self.shard.check()
+        for reply_to, value in decision.replies:
+            self.held.append((len(self.log), reply_to, value))
+        if self.commit_at_once:
+            self.commit()
+
+    def commit(self) -> None:
+        """Everything appended is now replicated; who waited for it is told."""
+        self.committed = len(self.log)
+        while self.held and self.held[0][0] <= self.committed:
+            _, reply_to, value = self.held.popleft()
+            reply_to(value)
+
+    def crash(self) -> None:
+        """The coordinator dies and comes back under the next epoch, with what was committed."""
+        del self.log[self.committed :]
+        self.held.clear()
+        self.ledger = MarkerLedger()
+        self.epoch += 1
+        self.shard = self._load()
+        self.carry_out(self.shard.on_loaded(self._image(), self.now))
+
+    def _image(self) -> Any:
+        return replace(EMPTY_IMAGE, features={"transaction.version": self.version})
+
+    # Requests
+
+    def init(self, transactional_id: str, expected: Producer | None = None, timeout_ms: int = 60_000) -> Answer:
+        answer = Answer()
+        self.carry_out(self.shard.init_producer_id(transactional_id, timeout_ms, expected, self.now, answer))
+        return answer
+
+    def begin(self, transactional_id: str, expected: Producer | None = None, timeout_ms: int = 60_000) -> Producer:
+        """Initialize until it is done, as a client retries."""
+        for _ in range(3):
+            answer = self.init(transactional_id, expected, timeout_ms)
+            if answer.code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+            self.pay()
+        assert answer.code == ErrorCode.NONE, answer.value
+        return answer.value
+
+    def begin_at(self, transactional_id: str, epoch: int) -> Producer:
+        """A producer that has come to `epoch`, without the thousands of steps before it."""
+        producer = self.begin(transactional_id)
+        found = self.shard.find(transactional_id)
+        assert found is not None
+        record = metadata_record(replace(found, producer_epoch=epoch), self.version)
+        self.carry_out(Decision((record,)))
+        return Producer(producer.id, epoch)
+
+    def add(self, transactional_id: str, producer: Producer, *partitions: TopicPartition) -> Answer:
+        answer = Answer()
+        version = self.version if self.version >= 2 else 0
+        self.carry_out(
+            self.shard.add_partitions(transactional_id, producer, frozenset(partitions), version, self.now, answer)
+        )
+        return answer
+
+    def verify(self, transactional_id: str, producer: Producer, *partitions: TopicPartition) -> Answer:
+        answer = Answer()
+        self.carry_out(self.shard.verify_partitions(transactional_id, producer, frozenset(partitions), answer))
+        return answer
+
+    def end(self, transactional_id: str, producer: Producer, *, committed: bool, version: int | None = None) -> Answer:
+        answer = Answer()
+        version = self.version if version is None else version
+        self.carry_out(
+            self.shard.end_transaction(
+                transactional_id, producer, committed, version if version >= 2 else 0, self.now, answer
+            )
+        )
+        return answer
+
+    def partition(self, name: TopicPartition) -> Partition:
+        return self.partitions.setdefault(name, Partition(name))
+
+    def produce(
+        self, transactional_id: str, producer: Producer, name: TopicPartition, sequence: int, value: Any
+    ) -> ErrorCode:
+        """A transactional Produce: asks the coordinator unless the transaction is open here already."""
+        partition = self.partition(name)
+        if not partition.has_open(producer):
+            guard = partition.guards[producer.id] = object()
+            ask = self.add if self.version >= 2 else self.verify
+            answer = ask(transactional_id, producer, name)
+            if answer.code is None:
+                return ErrorCode.REQUEST_TIMED_OUT
+            error = answer.code or (answer.value or {}).get(name, ErrorCode.NONE)
+            if error != ErrorCode.NONE:
+                return error
+            if partition.guards.get(producer.id) is not guard:
+                return ErrorCode.INVALID_TXN_STATE
+        return partition.write(producer, sequence, value)
+
+    # Time and markers
+
+    def tick(self, ms: int = 10_000) -> None:
+        """Time passes, and the coordinator looks around."""
+        self.now_ms += ms
+        for timer in ("abort timed out transactions", "forget idle transactional ids"):
+            self.carry_out(self.shard.on_timer(timer, self.now))
+
+    def write_markers(self, markers: OwedMarkers, name: TopicPartition) -> Fate:
+        """One partition gets its marker."""
+        fate = self.ledger.settle(markers, name, self.partition(name).write_marker(markers))
+        self.complete_if_paid(markers)
+        return fate
+
+    def complete_if_paid(self, markers: OwedMarkers) -> None:
+        if self.ledger.paid(markers):
+            self.ledger.forget(markers)
+            self.carry_out(self.shard.complete(markers, self.now, Answer()))
+
+    def pay(self) -> None:
+        """Write every marker that is owed."""
+        for markers in self.ledger:
+            for name in sorted(markers.partitions):
+                self.write_markers(markers, name)
+            self.complete_if_paid(markers)
+
+    def state(self, transactional_id: str) -> str:
+        found = self.shard.find(transactional_id)
+        return found.state.text if found is not None else "none"
