@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from klamm.coordinator.shard import Decision, Now, ReplyTo, Shard
+from klamm.coordinator.shard import Decision, Now, Record, ReplyTo, Shard
 from klamm.coordinator.timers import Deadlines
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError
@@ -21,6 +21,9 @@ log = get_logger("coordinator")
 
 S = TypeVar("S", bound=Shard)
 Replies = tuple[tuple[ReplyTo, Any], ...]
+
+BATCH_BYTES_MAX = 256 * 1024
+"""How large a batch of a decision that need not be atomic becomes."""
 
 _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
@@ -102,32 +105,39 @@ class ActiveShard(Generic[S]):
             self._hold(decision.replies, now)
 
     def _append(self, decision: Decision, now: Now) -> bool:
+        runs = [decision.records] if decision.atomic else list(_runs(decision.records))
+        for run in runs[:-1]:
+            if not self._append_batch(decision, run, (), now):
+                _deliver(decision.replies, KlammError(ErrorCode.NOT_COORDINATOR, "a part could not be written"))
+                return False
+        return self._append_batch(decision, runs[-1], decision.replies, now)
+
+    def _append_batch(self, decision: Decision, records: Sequence[Record], replies: Replies, now: Now) -> bool:
         stamp = now.wall_ms
-        transactional = decision.producer_id >= 0
         batch = build_batch(
-            [(stamp, record.key, record.value, _NO_HEADERS) for record in decision.records],
+            [(stamp, record.key, record.value, _NO_HEADERS) for record in records],
             producer_id=decision.producer_id,
             producer_epoch=decision.producer_epoch,
-            transactional=transactional,
+            transactional=decision.producer_id >= 0,
         )
         try:
             base = self._log.append(batch)
         except KlammError as error:
             # The shard may have moved its soft state for a decision that never happened.
             log.warning("an append was refused", partition=self.name, reason=error)
-            _deliver(decision.replies, KlammError(_told(error.code), str(error)))
+            _deliver(replies, KlammError(_told(error.code), str(error)))
             self._on_failed_write(error.code)
             return False
         replay = self.shard.replay
         try:
-            for offset, record in enumerate(decision.records, base):
+            for offset, record in enumerate(records, base):
                 replay(record, offset, decision.producer_id, decision.producer_epoch)
         except Exception as error:  # noqa: BLE001 - what is in memory is no longer what the log says
             log.failure("a record could not be replayed", error, partition=self.name)
-            _deliver(decision.replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
+            _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
             self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
             return False
-        self._await_commit(base + len(decision.records), decision.replies, now)
+        self._await_commit(base + len(records), replies, now)
         return True
 
     def end_transaction(
@@ -220,6 +230,17 @@ class ActiveShard(Generic[S]):
         for each in held:
             _deliver(each.replies, error)
         _deliver(tuple((reply_to, error) for reply_to in self.shard.waiting()))
+
+
+def _runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Cut a long list into pieces that fit a batch."""
+    start = size = 0
+    for i, record in enumerate(records):
+        size += len(record.key) + len(record.value or b"") + 16
+        if size > BATCH_BYTES_MAX and i > start:
+            yield records[start:i]
+            start, size = i, 0
+    yield records[start:]
 
 
 def _told(code: ErrorCode) -> ErrorCode:

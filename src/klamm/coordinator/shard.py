@@ -52,7 +52,7 @@ class Decision:
     """
 
     records: tuple[Record, ...] = ()
-    """One batch: all of them or none."""
+    """One batch, all of them or none, unless `atomic` is false."""
     replies: tuple[tuple[ReplyTo, Any], ...] = ()
     """Who is answered, with a response or a KlammError."""
     timers: tuple[tuple[Hashable, int | None], ...] = ()
@@ -61,6 +61,8 @@ class Decision:
     producer_id: int = -1
     producer_epoch: int = -1
     """With a producer id the records are part of that producer's transaction and count when its marker says so."""
+    atomic: bool = True
+    """False lets the runtime write many records in several batches: each must make sense without the others."""
 
 
 class Shard(Protocol):

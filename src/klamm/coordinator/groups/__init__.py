@@ -1,0 +1,10 @@
+"""Groups: who reads what, and how far they have read. Pure: requests and deadlines in, decisions out.
+
+`shard` is the state of one partition of `__consumer_offsets`; `offsets` keeps committed offsets, `classic` the groups
+whose members assign among themselves. No file here knows a clock, a socket or chance.
+"""
+
+from klamm.coordinator.groups.config import GroupConfig
+from klamm.coordinator.groups.shard import GroupShard
+
+__all__ = ["GroupConfig", "GroupShard"]

@@ -1,0 +1,29 @@
+"""What a consumer says in a join, as far as the broker looks: the names of the topics it reads."""
+
+from struct import Struct
+from struct import error as struct_error
+
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+
+
+def subscribed_topics(metadata: bytes | None) -> frozenset[str] | None:
+    """The topics of a subscription in any version, since all begin alike; None when the bytes are something else."""
+    if metadata is None:
+        return None
+    try:
+        (count,) = _INT.unpack_from(metadata, 2)
+        if not 0 <= count <= len(metadata):
+            return None
+        topics = set()
+        position = 6
+        for _ in range(count):
+            (size,) = _SHORT.unpack_from(metadata, position)
+            end = position + 2 + size
+            if size < 0 or end > len(metadata):
+                return None
+            topics.add(metadata[position + 2 : end].decode())
+            position = end
+    except (struct_error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)

@@ -1,0 +1,87 @@
+"""SyncGroup and Heartbeat: get one's assignment, stay alive."""
+
+from klamm.coordinator.groups.classic.group import ClassicGroup
+from klamm.coordinator.groups.classic.rebalance import Turn, answer_sync, synced
+from klamm.coordinator.groups.classic.records import group_record
+from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from klamm.coordinator.shard import ReplyTo
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.heartbeat import HeartbeatRequest
+from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest, reply_to: ReplyTo) -> None:
+    """Give a member its assignment, or let it wait for the leader's."""
+    code = _refusal(group, request)
+    if code:
+        turn.out.reply(reply_to, SyncGroupResponse(error_code=code))
+        return
+    member = group.members[request.member_id]
+    synced(turn, group, member.member_id)
+    if group.state is STABLE:
+        turn.out.reply(reply_to, assigned(group, member.assignment))
+        return
+    if member.awaiting_sync is not None:
+        turn.out.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    member.awaiting_sync = reply_to
+    if group.is_leader(member.member_id):
+        _settle(turn, group, {each.member_id: bytes(each.assignment) for each in request.assignments})
+
+
+def _refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
+    if group.state is DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if group.state is EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    try:
+        group.check_member(request.member_id, request.group_instance_id)
+    except KlammError as error:
+        return error.code
+    if request.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _differs(theirs: str | None, ours: str | None) -> bool:
+    return theirs is not None and ours is not None and theirs != ours
+
+
+def _settle(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+    """The leader has assigned: store it, and tell everybody who waits. Replaying the record makes the group stable."""
+    assert group.state is COMPLETING_REBALANCE
+    turn.out.records.append(group_record(group, assignments, turn.now.wall_ms))
+    turn.out.event(
+        "rebalance complete",
+        group=group.group_id,
+        generation=group.generation_id,
+        members=len(group.members),
+        protocol=group.protocol_name,
+    )
+    for member in group.members.values():
+        if answer_sync(turn, member, assigned(group, assignments.get(member.member_id, b""))):
+            turn.expect(group, member)
+
+
+def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    """An assignment of the current generation."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
+
+
+def heartbeat(turn: Turn, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
+    """A sign of life; the answer tells the member when it must join anew."""
+    if group.state is DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    try:
+        member = group.check_member(request.member_id, request.group_instance_id)
+    except KlammError as error:
+        return error.code
+    if request.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    turn.expect(group, member)
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING_REBALANCE else ErrorCode.NONE

@@ -1,0 +1,20 @@
+"""The settings groups obey."""
+
+from dataclasses import dataclass
+
+MAX_INT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Names follow Kafka's settings; times in milliseconds."""
+
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+    offsets_retention_check_interval_ms: int = 600_000
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3000
+    max_size: int = MAX_INT
+    new_member_join_timeout_ms: int = 300_000
+    """How long a member nobody has heard a heartbeat of may wait in a join; Kafka's constant."""

@@ -1,0 +1,63 @@
+"""What every kind of group can be asked, whichever protocol its members speak."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from klamm.coordinator.groups.offsets import CommittedOffset
+from klamm.coordinator.shard import Record, ReplyTo
+
+
+class Caller(NamedTuple):
+    """Who sends a request, and in which version."""
+
+    client_id: str
+    client_host: str
+    version: int
+
+
+class Group(Protocol):
+    """A group as offsets, listings and deletions see it."""
+
+    group_id: str
+
+    @property
+    def kind(self) -> str:
+        """The type ListGroups shows: "classic" or "consumer"."""
+
+    @property
+    def state_name(self) -> str:
+        """The state ListGroups and DescribeGroups show."""
+
+    @property
+    def protocol_type_name(self) -> str:
+        """What the members speak to each other, "consumer" for consumers; empty when nobody ever joined."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it."""
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, transactional: bool, version: int
+    ) -> None:
+        """KlammError unless this member may commit offsets now."""
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """KlammError unless this member may read offsets now."""
+
+    def check_offset_delete(self) -> None:
+        """KlammError unless single offsets may be removed now."""
+
+    def check_delete(self) -> None:
+        """KlammError unless the whole group may be removed now."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic, as far as the group knows; when it does not know, it says yes."""
+
+    def expiration_base(self) -> Callable[[CommittedOffset], int] | None:
+        """From when an offset's retention is counted; None while none may expire."""
+
+    def tombstones(self) -> list[Record]:
+        """The records that remove the group, offsets aside."""
+
+    def waiting(self) -> Iterable[ReplyTo]:
+        """Everybody who waits in a join or sync."""

@@ -1,0 +1,296 @@
+"""How far groups have read: committed offsets, and those that wait for the end of a transaction.
+
+The records are the most frequent by far and there may be millions of them at a start, so their bytes are read and
+written by hand for the versions in use; anything else takes the declared way. Both ways give the same bytes.
+"""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from klamm.coordinator.shard import Record, decode_key, decode_value, encode_value
+from klamm.model.errors import RemoteProtocolError
+from klamm.model.ids import ZERO_UUID
+from klamm.protocol.messages.group_records import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitValue,
+)
+
+LEGACY_OFFSET_COMMIT = 0
+OFFSET_COMMIT = 1
+
+_SHORTS = Struct(">hh")
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_VALUE_HEAD = Struct(">hqi")
+_KEY_HEAD = b"\x00\x01"
+_TOPIC_ID_TAG = b"\x01\x00\x10"
+"""One tagged field, number 0, of 16 bytes."""
+
+
+class CommittedOffset(NamedTuple):
+    """Where a group goes on reading a partition, and when that was said."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int = -1
+    """Only from clients of before 2.1, which chose it themselves."""
+    topic_id: bytes = ZERO_UUID
+    record_offset: int = -1
+    """Where the record stands: of a plain and a transactional commit the later one counts."""
+
+
+Partitions = dict[int, CommittedOffset]
+Topics = dict[str, Partitions]
+
+
+class Offsets:
+    """The offsets of one shard. `replay` and `replay_marker` are all that changes them."""
+
+    def __init__(self) -> None:
+        self.committed: dict[str, Topics] = {}
+        self.pending: dict[int, dict[str, Topics]] = {}
+        """By producer id: what its open transaction would commit."""
+        self.open_transactions: dict[str, set[int]] = {}
+        """By group: the producers of `pending` that commit for it."""
+
+    # Questions
+
+    def of_group(self, group_id: str) -> Topics:
+        """Everything a group has committed."""
+        return self.committed.get(group_id, {})
+
+    def find(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """The committed offset of one partition."""
+        topics = self.committed.get(group_id)
+        partitions = topics.get(topic) if topics is not None else None
+        return partitions.get(partition) if partitions is not None else None
+
+    def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction would move this offset."""
+        producers = self.open_transactions.get(group_id)
+        if not producers:
+            return False
+        return any(partition in self.pending[p].get(group_id, {}).get(topic, ()) for p in producers)
+
+    def partitions(self, group_id: str) -> Iterator[tuple[str, int]]:
+        """Every partition the group has an offset for, pending ones among them."""
+        for topic, partitions in self.of_group(group_id).items():
+            for partition in partitions:
+                yield topic, partition
+        for producer_id in self.open_transactions.get(group_id, ()):
+            for topic, partitions in self.pending[producer_id].get(group_id, {}).items():
+                for partition in partitions:
+                    if self.find(group_id, topic, partition) is None:
+                        yield topic, partition
+
+    def of_topics(self, topics: dict[str, bytes]) -> Iterator[tuple[str, str, int]]:
+        """(group, topic, partition) of offsets that belong to these topics (name to id), pending ones among them."""
+        found: dict[tuple[str, str, int], None] = {}
+        for store in (self.committed, *self.pending.values()):
+            for group_id, by_topic in store.items():
+                for topic in topics.keys() & by_topic.keys():
+                    for partition, committed in by_topic[topic].items():
+                        if committed.topic_id in (ZERO_UUID, topics[topic]):
+                            found[group_id, topic, partition] = None
+        return iter(found)
+
+    def expired(
+        self, group_id: str, base: Callable[[CommittedOffset], int], now_ms: int, retention_ms: int
+    ) -> Iterator[tuple[str, int]]:
+        """The partitions whose offset has outlived its retention and that no open transaction touches."""
+        for topic, partitions in self.of_group(group_id).items():
+            for partition, committed in partitions.items():
+                if committed.expire_timestamp >= 0:
+                    over = now_ms >= committed.expire_timestamp
+                else:
+                    over = now_ms - base(committed) >= retention_ms
+                if over and not self.has_pending(group_id, topic, partition):
+                    yield topic, partition
+
+    # Changes
+
+    def replay(self, record: Record, record_offset: int, producer_id: int) -> str:
+        """Let an offset record count; returns its group."""
+        group_id, topic, partition = decode_offset_key(record.key)
+        if record.value is None:
+            self._remove(group_id, topic, partition)
+            return group_id
+        committed = decode_offset_value(record.value, record.key, record_offset)
+        if producer_id < 0:
+            store = self.committed
+        else:
+            store = self.pending.setdefault(producer_id, {})
+            self.open_transactions.setdefault(group_id, set()).add(producer_id)
+        topics = store.get(group_id)
+        if topics is None:
+            topics = store[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        partitions[partition] = committed
+        return group_id
+
+    def replay_marker(self, producer_id: int, committed: bool) -> None:
+        """A producer's transaction has ended: what it would commit is committed, or forgotten."""
+        groups = self.pending.pop(producer_id, None)
+        if groups is None:
+            return
+        for group_id, topics in groups.items():
+            producers = self.open_transactions.get(group_id)
+            if producers is not None:
+                producers.discard(producer_id)
+                if not producers:
+                    del self.open_transactions[group_id]
+            if committed:
+                for topic, partitions in topics.items():
+                    for partition, offset in partitions.items():
+                        known = self.find(group_id, topic, partition)
+                        if known is None or offset.record_offset > known.record_offset:
+                            by_topic = self.committed.setdefault(group_id, {})
+                            by_topic.setdefault(topic, {})[partition] = offset
+
+    def _remove(self, group_id: str, topic: str, partition: int) -> None:
+        _remove_from(self.committed, group_id, topic, partition)
+        for producer_id in self.open_transactions.get(group_id, ()):
+            # The group stays in the producer's entry, so that its marker still finds it.
+            partitions = self.pending[producer_id].get(group_id, {}).get(topic)
+            if partitions is not None:
+                partitions.pop(partition, None)
+
+    def check(self) -> None:
+        """Raise AssertionError when the parts disagree."""
+        by_group: dict[str, set[int]] = {}
+        for producer_id, groups in self.pending.items():
+            for group_id in groups:
+                by_group.setdefault(group_id, set()).add(producer_id)
+        assert by_group == self.open_transactions, "open transactions are not those with pending offsets"
+        for topics in self.committed.values():
+            assert topics, "a group without offsets is kept"
+            for partitions in topics.values():
+                assert partitions, "a topic without offsets is kept"
+
+
+def _remove_from(store: dict[str, Topics], group_id: str, topic: str, partition: int) -> None:
+    topics = store.get(group_id)
+    partitions = topics.get(topic) if topics is not None else None
+    if topics is None or partitions is None or partitions.pop(partition, None) is None:
+        return
+    if not partitions:
+        del topics[topic]
+        if not topics:
+            del store[group_id]
+
+
+# Records
+
+
+def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Record:
+    """The record of a commit, in the version Kafka 4.3 writes: 4, or 1 when the client chose when it expires."""
+    return Record(encode_offset_key(group_id, topic, partition), encode_offset_value(committed))
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
+    """The record that forgets an offset."""
+    return Record(encode_offset_key(group_id, topic, partition), None)
+
+
+def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """The key of an offset."""
+    group, name = group_id.encode(), topic.encode()
+    return b"".join((_KEY_HEAD, _INT16.pack(len(group)), group, _INT16.pack(len(name)), name, _INT32.pack(partition)))
+
+
+def encode_offset_value(committed: CommittedOffset) -> bytes:
+    """The value of an offset."""
+    offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id, _ = committed
+    if expire_timestamp >= 0:
+        value = OffsetCommitValue(
+            offset=offset, metadata=metadata, commit_timestamp=commit_timestamp, expire_timestamp=expire_timestamp
+        )
+        return encode_value(value, 1)
+    note = metadata.encode()
+    size = len(note) + 1
+    if size > 127:
+        value = OffsetCommitValue(
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=metadata,
+            commit_timestamp=commit_timestamp,
+            topic_id=topic_id,
+        )
+        return encode_value(value, 4)
+    head = _VALUE_HEAD.pack(4, offset, leader_epoch)
+    tail = _INT64.pack(commit_timestamp)
+    if topic_id == ZERO_UUID:
+        return b"%b%c%b%b\0" % (head, size, note, tail)
+    return b"%b%c%b%b%b%b" % (head, size, note, tail, _TOPIC_ID_TAG, topic_id)
+
+
+def decode_offset_key(key: bytes) -> tuple[str, str, int]:
+    """(group, topic, partition) of a key."""
+    try:
+        kind, size = _SHORTS.unpack_from(key)
+        end = 4 + size
+        if kind == OFFSET_COMMIT and size >= 0:
+            (topic_size,) = _INT16.unpack_from(key, end)
+            topic_end = end + 2 + topic_size
+            (partition,) = _INT32.unpack_from(key, topic_end)
+            return key[4:end].decode(), key[end + 2 : topic_end].decode(), partition
+    except (struct_error, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"an offset key of {len(key)} bytes cannot be read: {error}") from error
+    if kind == LEGACY_OFFSET_COMMIT:
+        old = decode_key(LegacyOffsetCommitKey, key)
+        return old.group, old.topic, old.partition
+    raise RemoteProtocolError(f"record type {kind} is no offset")
+
+
+def decode_offset_value(value: bytes, key: bytes, record_offset: int) -> CommittedOffset:
+    """What a value says; `key` tells old records from new ones."""
+    try:
+        version, offset, leader_epoch = _VALUE_HEAD.unpack_from(value)
+        if key[1] == OFFSET_COMMIT:
+            if version == 4 and (size := value[14]) < 128 and value[size + 22] <= 1:
+                # A one-byte length, and no tagged field or the topic id alone.
+                end = 14 + size
+                (timestamp,) = _INT64.unpack_from(value, end)
+                if len(value) == end + 9:
+                    return CommittedOffset(
+                        offset, leader_epoch, value[15:end].decode(), timestamp, -1, ZERO_UUID, record_offset
+                    )
+                if len(value) == end + 27 and value[end + 8 : end + 11] == _TOPIC_ID_TAG:
+                    topic_id = value[end + 11 :]
+                    return CommittedOffset(
+                        offset, leader_epoch, value[15:end].decode(), timestamp, -1, topic_id, record_offset
+                    )
+            elif version == 3:
+                (size,) = _INT16.unpack_from(value, 14)
+                end = 16 + size
+                (timestamp,) = _INT64.unpack_from(value, end)
+                return CommittedOffset(
+                    offset, leader_epoch, value[16:end].decode(), timestamp, -1, ZERO_UUID, record_offset
+                )
+    except (struct_error, IndexError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"an offset value of {len(value)} bytes cannot be read: {error}") from error
+    return _declared(value, key, record_offset)
+
+
+def _declared(value: bytes, key: bytes, record_offset: int) -> CommittedOffset:
+    if key[1] == LEGACY_OFFSET_COMMIT and value[:2] == b"\0\0":
+        old = decode_value(LegacyOffsetCommitValue, value)
+        return CommittedOffset(old.offset, -1, old.metadata, old.commit_timestamp, -1, ZERO_UUID, record_offset)
+    found = decode_value(OffsetCommitValue, value)
+    return CommittedOffset(
+        found.offset,
+        found.leader_epoch,
+        found.metadata,
+        found.commit_timestamp,
+        found.expire_timestamp,
+        found.topic_id,
+        record_offset,
+    )

@@ -1,0 +1,321 @@
+"""The groups of one partition of `__consumer_offsets`: their members and the offsets they committed.
+
+Each request has one method here that takes the request and returns a decision. Groups come and go with their records;
+a group that only commits offsets (a "simple" one) exists as long as its offsets do.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from klamm.coordinator.groups import commits, listing
+from klamm.coordinator.groups.classic import joining, leaving, rebalance, syncing
+from klamm.coordinator.groups.classic.group import ClassicGroup
+from klamm.coordinator.groups.classic.records import empty_record, replay_group
+from klamm.coordinator.groups.classic.state import DEAD, PREPARING_REBALANCE, STABLE
+from klamm.coordinator.groups.config import GroupConfig
+from klamm.coordinator.groups.group import Caller, Group
+from klamm.coordinator.groups.offsets import (
+    LEGACY_OFFSET_COMMIT,
+    OFFSET_COMMIT,
+    Offsets,
+    offset_tombstone,
+)
+from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, decode_key, decode_value, record_type
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
+from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from klamm.protocol.messages.offset_commit import OffsetCommitRequest
+from klamm.protocol.messages.offset_delete import OffsetDeleteRequest
+from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from klamm.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+EXPIRE = "expire"
+"""The timer that looks for offsets and groups whose time is over."""
+
+GROUP_METADATA = 2
+
+
+class GroupShard:
+    """State of one partition. Timer keys begin with a word that says whose they are."""
+
+    def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
+        """`new_id` gives a text no member has had before, for the ids that members are given."""
+        self.config = config
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.image = EMPTY_IMAGE
+        self._new_id = new_id
+
+    # What changes hard state
+
+    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:  # noqa: ARG002 - markers name the producer alone
+        """Let a record count. Kinds this version does not know are left alone, as Kafka leaves them."""
+        kind = record_type(record.key)
+        if kind in (OFFSET_COMMIT, LEGACY_OFFSET_COMMIT):
+            group_id = self.offsets.replay(record, offset, producer_id)
+            if group_id not in self.groups and record.value is not None:
+                self.groups[group_id] = ClassicGroup(group_id)
+        elif kind == GROUP_METADATA:
+            self._replay_group(record)
+
+    def _replay_group(self, record: Record) -> None:
+        group_id = decode_key(GroupMetadataKey, record.key).group
+        if record.value is None:
+            gone = self.groups.get(group_id)
+            if isinstance(gone, ClassicGroup):
+                del self.groups[group_id]
+                gone.state = DEAD
+            return
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = ClassicGroup(group_id)
+        replay_group(group, decode_value(GroupMetadataValue, record.value))
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:  # noqa: ARG002 - the log has checked the epoch
+        """A producer's transaction has ended here."""
+        self.offsets.replay_marker(producer_id, committed)
+
+    # Life of the shard
+
+    def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
+        """Members that were here must be heard of again; offsets that ran out meanwhile are looked for later."""
+        self.image = image
+        turn = rebalance.Turn(self.config, now)
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    turn.expect(group, member)
+                if len(group.members) > self.config.max_size:
+                    rebalance.prepare_rebalance(turn, group, f"more members than group.max.size={self.config.max_size}")
+        turn.out.timer((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms)
+        return turn.out.decision()
+
+    def on_timer(self, key: Hashable, now: Now) -> Decision:
+        """A session, a gathering or a retention is over."""
+        assert isinstance(key, tuple)
+        word = key[0]
+        if word == EXPIRE:
+            return self._expire(now)
+        turn = rebalance.Turn(self.config, now)
+        group = self.groups.get(key[1])
+        if isinstance(group, ClassicGroup):
+            if word == rebalance.SESSION:
+                leaving.on_session_timer(turn, group, key[2])
+            elif word == rebalance.JOIN:
+                rebalance.on_join_timer(turn, group)
+            elif word == rebalance.SYNC:
+                rebalance.on_sync_timer(turn, group)
+        return turn.out.decision()
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:  # noqa: ARG002 - the protocol's form
+        """Offsets of deleted topics go with them."""
+        self.image = image
+        deleted = {topic.name: bytes(topic_id) for topic_id, topic in delta.topics_deleted.items()}
+        if not deleted:
+            return Decision()
+        records = tuple(offset_tombstone(*found) for found in self.offsets.of_topics(deleted))
+        if not records:
+            return Decision()
+        event = Event("offsets of deleted topics are removed", {"topics": ",".join(deleted), "offsets": len(records)})
+        return Decision(records=records, events=(event,), atomic=False)
+
+    def waiting(self) -> Iterable[ReplyTo]:
+        """Everybody who waits in a join or sync."""
+        for group in self.groups.values():
+            yield from group.waiting()
+
+    def _expire(self, now: Now) -> Decision:
+        """Forget offsets whose retention is over, and groups that have neither members nor offsets."""
+        records: list[Record] = []
+        for group in list(self.groups.values()):
+            base = group.expiration_base()
+            known = sum(map(len, self.offsets.of_group(group.group_id).values()))
+            expired: list[tuple[str, int]] = []
+            if base is not None:
+                expired = [
+                    (topic, partition)
+                    for topic, partition in self.offsets.expired(
+                        group.group_id, base, now.wall_ms, self.config.offsets_retention_ms
+                    )
+                    if not group.is_subscribed_to(topic)
+                ]
+            records += [offset_tombstone(group.group_id, topic, partition) for topic, partition in expired]
+            if len(expired) == known and group.is_empty and group.group_id not in self.offsets.open_transactions:
+                records += group.tombstones()
+        timers = (((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms),)
+        if not records:
+            return Decision(timers=timers)
+        event = Event("offsets and groups have expired", {"records": len(records)})
+        return Decision(records=tuple(records), timers=timers, events=(event,), atomic=False)
+
+    # Membership
+
+    def join(self, request: JoinGroupRequest, caller: Caller, now: Now, reply_to: ReplyTo) -> Decision:
+        """JoinGroup."""
+        if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
+            return _answer(
+                reply_to,
+                JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=request.member_id),
+            )
+        group = self.groups.get(request.group_id)
+        created = group is None
+        if group is None:
+            if request.member_id:
+                return _answer(
+                    reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+                )
+            group = ClassicGroup(request.group_id, now.wall_ms)
+        if not isinstance(group, ClassicGroup):
+            return _answer(reply_to, JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        turn = rebalance.Turn(self.config, now)
+        new_member_id = f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
+        joining.join(turn, group, request, caller, new_member_id, reply_to)
+        if created and (group.members or group.pending_members):
+            self.groups[request.group_id] = group
+            turn.out.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
+        return turn.out.decision()
+
+    def sync(self, request: SyncGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
+        """SyncGroup."""
+        group = self.groups.get(request.group_id)
+        if not isinstance(group, ClassicGroup):
+            return _answer(reply_to, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        turn = rebalance.Turn(self.config, now)
+        syncing.sync(turn, group, request, reply_to)
+        return turn.out.decision()
+
+    def heartbeat(self, request: HeartbeatRequest, now: Now, reply_to: ReplyTo) -> Decision:
+        """Heartbeat."""
+        group = self.groups.get(request.group_id)
+        if not isinstance(group, ClassicGroup):
+            return _answer(reply_to, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        turn = rebalance.Turn(self.config, now)
+        turn.out.reply(reply_to, HeartbeatResponse(error_code=syncing.heartbeat(turn, group, request)))
+        return turn.out.decision()
+
+    def leave(self, request: LeaveGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
+        """LeaveGroup, every version in the form of v3: a list of members."""
+        group = self.groups.get(request.group_id)
+        if not isinstance(group, ClassicGroup):
+            unknown = [
+                MemberResponse(
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+                for each in request.members
+            ]
+            return _answer(reply_to, LeaveGroupResponse(members=unknown))
+        turn = rebalance.Turn(self.config, now)
+        turn.out.reply(reply_to, leaving.leave(turn, group, request))
+        return turn.out.decision()
+
+    # Offsets
+
+    def commit_offsets(self, request: OffsetCommitRequest, version: int, now: Now, reply_to: ReplyTo) -> Decision:
+        """OffsetCommit; topics must carry their names. KlammError when the whole commit is refused."""
+        group = self.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        timers: tuple[tuple[Hashable, int | None], ...] = ()
+        if group is None:
+            if generation >= 0:
+                raise commits.unknown_group(generation, version)
+        else:
+            group.check_offset_commit(
+                request.member_id, request.group_instance_id, generation, transactional=False, version=version
+            )
+            if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
+                member = group.members[request.member_id]
+                key = (rebalance.SESSION, group.group_id, member.member_id)
+                timers = ((key, now.ms + member.session_timeout_ms),)
+        records, response = commits.commit(self.config, request, now.wall_ms)
+        return Decision(records=tuple(records), replies=((reply_to, response),), timers=timers)
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, version: int, now: Now, reply_to: ReplyTo
+    ) -> Decision:
+        """TxnOffsetCommit: the offsets count when the producer's transaction is committed."""
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            try:
+                group.check_offset_commit(
+                    request.member_id,
+                    request.group_instance_id,
+                    request.generation_id,
+                    transactional=True,
+                    version=version,
+                )
+            except KlammError as error:
+                if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                    raise KlammError(ErrorCode.ILLEGAL_GENERATION, str(error)) from error
+                raise
+        elif request.generation_id >= 0:
+            raise KlammError(ErrorCode.ILLEGAL_GENERATION)
+        names = self.image.topics.by_name
+        topic_ids = {t.name: bytes(names[t.name].id) for t in request.topics if t.name in names}
+        records, response = commits.commit_in_transaction(self.config, request, topic_ids, now.wall_ms)
+        return Decision(
+            records=tuple(records),
+            replies=((reply_to, response),),
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        member_id: str | None,
+        member_epoch: int,
+        wanted: Sequence[commits.WantedTopic] | None,
+        reply_to: ReplyTo,
+        *,
+        require_stable: bool,
+    ) -> Decision:
+        """OffsetFetch for one group; a group nobody knows has no offsets, which is no error."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.check_offset_fetch(member_id, member_epoch)
+        response = commits.fetch(self.offsets, group_id, wanted, known=group is not None, require_stable=require_stable)
+        return _answer(reply_to, response)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, reply_to: ReplyTo) -> Decision:
+        """OffsetDelete; KlammError when the whole request is refused."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_delete()
+        records, response = commits.delete(self.offsets, group, request)
+        return Decision(records=tuple(records), replies=((reply_to, response),))
+
+    # Administration
+
+    def describe(self, group_ids: Sequence[str], version: int, reply_to: ReplyTo) -> Decision:
+        """DescribeGroups: a list of DescribedGroup."""
+        return _answer(reply_to, [listing.described(self.groups.get(each), each, version) for each in group_ids])
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str], reply_to: ReplyTo) -> Decision:
+        """ListGroups: a list of ListedGroup."""
+        return _answer(reply_to, listing.listed(self.groups.values(), states, types))
+
+    def delete_groups(self, group_ids: Sequence[str], reply_to: ReplyTo) -> Decision:
+        """DeleteGroups: a list of DeletableGroupResult."""
+        records, results = listing.deleted(self.groups, self.offsets, group_ids)
+        gone = [result.group_id for result in results if not result.error_code]
+        events = (Event("groups are deleted", {"groups": ",".join(gone)}),) if gone else ()
+        return Decision(records=tuple(records), replies=((reply_to, results),), events=events)
+
+    def check(self) -> None:
+        """Raise AssertionError when the parts disagree."""
+        self.offsets.check()
+        for group_id, group in self.groups.items():
+            assert group_id == group.group_id
+            if isinstance(group, ClassicGroup):
+                group.check()
+        assert self.offsets.committed.keys() <= self.groups.keys(), "offsets without a group"
+
+
+def _answer(reply_to: ReplyTo, response: object) -> Decision:
+    return Decision(replies=((reply_to, response),))
