@@ -47,8 +47,11 @@ def test_the_topic_id_of_a_folder(tmp_path: Path):
     write_topic_id(Disk(), str(tmp_path), ID)
     assert (tmp_path / "partition.metadata").read_text() == f"version: 0\ntopic_id: {uuid_to_str(ID)}\n"
     assert read_topic_id(Disk(), str(tmp_path)) == ID
-    (tmp_path / "partition.metadata").write_text("version: 0\ntopic_id: nonsense\n")
-    with pytest.raises(StorageFailure, match="nonsense"):
+    for torn in ("", "version: ", "version: 0\ntopic_id: nonsense\n", "\0" * 40):
+        (tmp_path / "partition.metadata").write_text(torn)
+        assert read_topic_id(Disk(), str(tmp_path)) is None, "the file is not synced; the metadata log knows the id"
+    (tmp_path / "partition.metadata").write_text(f"version: 3\ntopic_id: {uuid_to_str(ID)}\n")
+    with pytest.raises(StorageFailure, match="version 3"):
         read_topic_id(Disk(), str(tmp_path))
 
 

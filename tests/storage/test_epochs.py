@@ -66,3 +66,19 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path):
     (tmp_path / "leader-epoch-checkpoint").write_text("7\n0\n")
     with pytest.raises(StorageFailure, match="version 7"):
         epochs(tmp_path)
+
+
+@pytest.mark.parametrize("torn", ["0\n", "0\n2\n1 0\n", "0\n1\n1 12", "0\n1\n1\n", "\0" * 8])
+def test_a_torn_file_counts_as_none_and_says_so(tmp_path: Path, torn: str):
+    (tmp_path / "leader-epoch-checkpoint").write_text(torn)
+    assert epochs(tmp_path).damaged
+    assert epochs(tmp_path).entries() == []
+
+
+def test_what_the_log_knows_of_earlier_epochs_is_put_before_the_first_entry(tmp_path: Path):
+    known = epochs(tmp_path)
+    known.assign(2, 20)
+    known.assign(5, 30)
+    known.extend_back([(0, 0), (1, 10), (2, 15), (5, 31)])
+    assert known.entries() == [(0, 0), (1, 10), (2, 15), (5, 30)]
+    assert known.reaches(0)

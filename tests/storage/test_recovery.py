@@ -218,6 +218,24 @@ def test_leader_epochs_that_were_not_written_are_found_in_the_log(home: Home):
     assert other.open().leader_epochs.entries() == [(1, 0), (4, 1)]
 
 
+@pytest.mark.parametrize("torn", [b"", b"0\n2\n1 0\n4"])
+def test_leader_epochs_lost_with_the_power_are_found_below_the_recovery_point(home: Home, torn: bytes):
+    log = home.open(segment_bytes=200)
+    for i in range(6):
+        log.append_as_follower(batch(base_offset=i, leader_epoch=i // 2))
+    other = home.crash()
+    (other.path / "leader-epoch-checkpoint").write_bytes(torn)
+    assert other.open(recovery_point=5, segment_bytes=200).leader_epochs.entries() == [(0, 0), (1, 2), (2, 4)]
+
+
+def test_a_start_that_was_not_saved_keeps_its_epochs(home: Home):
+    log = home.open()
+    fill(log, 5, epoch=1)
+    log.advance_high_watermark(5)
+    log.delete_records(4)
+    assert home.crash().open().leader_epochs.entries() == [(1, 0)]
+
+
 def test_epochs_beyond_the_end_are_forgotten(home: Home):
     log = home.open()
     fill(log, 3, epoch=1)

@@ -27,25 +27,31 @@ PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
+class UnreadableCheckpoint(StorageFailure):
+    """The bytes are no checkpoint, in whole or in part: a power loss came between writing and syncing them."""
+
+
 def read_lines(disk: Disk, path: str) -> list[list[str]]:
     """The fields of every line of a checkpoint; StorageFailure when it is not one. A missing file has no lines."""
     try:
-        text = disk.read_file(path).decode()
+        text = disk.read_file(path).decode(errors="replace")
     except FileNotFoundError:
         return []
     lines = text.splitlines()
     if not lines:
         # Kafka makes its checkpoints empty and fills them later.
         return []
+    if not text.endswith("\n"):
+        raise UnreadableCheckpoint(f"{path} is cut inside its last line")
     try:
         if int(lines[0]) != 0:
             raise StorageFailure(f"{path} has version {lines[0]}, only 0 is known")
         count = int(lines[1])
         rows = [line.split() for line in lines[2:] if line.strip()]
     except (IndexError, ValueError) as error:
-        raise StorageFailure(f"{path} is not a checkpoint file") from error
+        raise UnreadableCheckpoint(f"{path} is not a checkpoint file") from error
     if len(rows) != count:
-        raise StorageFailure(f"{path} promises {count} lines and has {len(rows)}")
+        raise UnreadableCheckpoint(f"{path} promises {count} lines and has {len(rows)}")
     return rows
 
 
@@ -83,18 +89,20 @@ def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
     """The topic id a partition folder belongs to, None when the folder does not say."""
     path = os.path.join(folder, PARTITION_METADATA)
     try:
-        text = disk.read_file(path).decode()
+        text = disk.read_file(path).decode(errors="replace")
     except FileNotFoundError:
         return None
-    if not text:
-        return None  # a power loss between making the folder and writing this; the metadata log knows the id
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
-        if int(fields["version"]) != 0:
-            raise StorageFailure(f"{path} has version {fields['version'].strip()}, only 0 is known")
-        return uuid_from_str(fields["topic_id"].strip())
+        version = int(fields["version"])
+        topic_id = uuid_from_str(fields["topic_id"].strip())
     except (KeyError, ValueError) as error:
-        raise StorageFailure(f"{path} does not name a topic id: {error}") from error
+        # A power loss between making the folder and the file reaching the disk; the metadata log knows the id.
+        logger.warning("ignoring an unreadable topic id", path=path, reason=error)
+        return None
+    if version != 0:
+        raise StorageFailure(f"{path} has version {version}, only 0 is known")
+    return topic_id
 
 
 def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> None:

@@ -3,8 +3,11 @@
 import os
 from bisect import bisect_right
 
-from klamm.storage.checkpoints import LEADER_EPOCH, read_lines, write_lines
+from klamm.storage.checkpoints import LEADER_EPOCH, UnreadableCheckpoint, read_lines, write_lines
 from klamm.storage.disk import Disk
+from klamm.telemetry.log import get_logger
+
+logger = get_logger("storage")
 
 UNDEFINED = (-1, -1)
 
@@ -17,9 +20,19 @@ class LeaderEpochs:
         self.path = os.path.join(folder, LEADER_EPOCH)
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        for epoch, start in read_lines(disk, self.path):
-            self._epochs.append(int(epoch))
-            self._starts.append(int(start))
+        self.unsynced = False
+        """Whether the checkpoint was written since somebody last made it durable; they set it back."""
+        self.damaged = False
+        """The checkpoint could not be read: a power loss came before it reached the disk. Recovery asks the log."""
+        try:
+            rows = [(int(epoch), int(start)) for epoch, start in read_lines(disk, self.path)]
+        except (UnreadableCheckpoint, ValueError) as error:
+            logger.warning("leader epochs cannot be read and will be rebuilt", path=self.path, reason=error)
+            rows = []
+            self.damaged = True
+        for epoch, start in rows:
+            self._epochs.append(epoch)
+            self._starts.append(start)
 
     @property
     def latest(self) -> int:
@@ -55,6 +68,20 @@ class LeaderEpochs:
         found = bisect_right(self._starts, offset)
         return self._epochs[found - 1] if found else -1
 
+    def reaches(self, offset: int) -> bool:
+        """Whether it is known who wrote `offset`."""
+        return bool(self._starts) and self._starts[0] <= offset
+
+    def extend_back(self, found: list[tuple[int, int]]) -> None:
+        """Learn from the log itself what came before the first entry; later entries stand."""
+        first_epoch, first_start = (self._epochs[0], self._starts[0]) if self._epochs else (2**31, 2**63)
+        older = [(epoch, start) for epoch, start in found if epoch <= first_epoch and start < first_start]
+        if older:
+            newer = [entry for entry in self.entries() if entry[0] > older[-1][0]]
+            self._epochs = [epoch for epoch, _ in older + newer]
+            self._starts = [start for _, start in older + newer]
+            self.flush()
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that start at or after `end_offset`: the log was cut there."""
         kept = len(self._starts)
@@ -84,6 +111,7 @@ class LeaderEpochs:
 
     def flush(self) -> None:
         """Write the checkpoint; whoever moves the recovery point past a new epoch syncs it (see `path`)."""
+        self.unsynced = True
         write_lines(self._disk, self.path, self.entries(), sync=False)
 
     def _remember(self, epoch: int, start_offset: int) -> bool:

@@ -18,7 +18,7 @@ from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log import Log
 from klamm.storage.producers import Origin, ProducerStates
-from klamm.storage.replay import rebuild_producers, refill_batches
+from klamm.storage.replay import leader_epochs, rebuild_producers, refill_batches
 from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -102,6 +102,8 @@ def open_log(
     segments = Segments(disk, files, path, kept)
     start_offset = max(log_start_offset, kept[0].base_offset)
     epochs.truncate_from_end(end_offset)
+    if end_offset > start_offset and (epochs.damaged or (not clean and not epochs.reaches(start_offset))):
+        epochs.extend_back(leader_epochs(segments))
     epochs.truncate_from_start(start_offset)
     snapshots.remove_strays(segments.bases)
     snapshots.remove_outside(0, end_offset)

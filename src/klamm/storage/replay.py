@@ -1,4 +1,4 @@
-"""Producer state from the log itself: the newest snapshot, and then every batch after it."""
+"""What follows from the log itself: producer state (the newest snapshot, then every batch after it), leader epochs."""
 
 from klamm.records.batch import BatchView
 from klamm.storage.producers import BATCHES_REMEMBERED, Origin, ProducerStates
@@ -68,3 +68,13 @@ def refill_batches(producers: ProducerStates, segments: Segments, since_ms: int)
     for producer_id, batches in earlier.items():
         entry = wanted[producer_id]
         entry.batches = (*batches, *entry.batches)[-BATCHES_REMEMBERED:]
+
+
+def leader_epochs(segments: Segments) -> list[tuple[int, int]]:
+    """(epoch, first offset) of every leader whose batches are here; reads all headers."""
+    found: list[tuple[int, int]] = []
+    for segment in segments:
+        for batch in segment.headers(0):
+            if batch.leader_epoch > (found[-1][0] if found else -1):
+                found.append((batch.leader_epoch, batch.base_offset))
+    return found
