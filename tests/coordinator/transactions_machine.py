@@ -46,7 +46,8 @@ class Client:
     txn: Txn | None = None
     ending: tuple[Producer, bool] | None = None
     """An EndTxn that was sent and not answered."""
-    dead: bool = False
+    unsure: bool = False
+    """A write of this epoch has an unknown fate, so its sequence number must not be used again."""
 
 
 class Machine:
@@ -180,6 +181,7 @@ class Machine:
         """Something went wrong: abort if that is still possible, or begin anew."""
         if self.random.random() < 0.5 and client.producer is not None and client.txn is not None:
             client.txn.wanted = "abort"
+            client.unsure = not self.strict
             client.ending = (client.producer, False)
         else:
             client.producer = None
@@ -201,8 +203,9 @@ class Machine:
                 assert self.given.setdefault(answer.value, client) is client, f"{answer.value} was given out twice"
                 client.sequences.clear()
             client.producer = answer.value
-        else:
+        if answer.code != ErrorCode.NONE or client.unsure:
             client.producer = None
+        client.unsure = False
         client.txn = None
 
     # What must hold
