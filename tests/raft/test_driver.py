@@ -265,6 +265,9 @@ class SlowDisk(Disk):
             raise OSError(28, "No space left on device")
         os.rename(source, target)
 
+    def fdatasync(self, fd):
+        self.fsync(fd)
+
     def fsync(self, fd):
         self.syncs += 1
         assert self.hold.wait(5)

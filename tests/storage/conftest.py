@@ -33,6 +33,11 @@ class FaultyDisk(Disk):
             return self.fail["fsync"](fd)
         return os.fsync(fd)
 
+    def fdatasync(self, fd):
+        if "fsync" in self.fail:
+            return self.fail["fsync"](fd)
+        return os.fdatasync(fd)
+
     def ftruncate(self, fd, length):
         if "ftruncate" in self.fail:
             return self.fail["ftruncate"](fd, length)

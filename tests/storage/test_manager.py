@@ -232,6 +232,7 @@ def test_checkpoints_and_expiry_follow_the_clock(tmp_path: Path):
     manager.tick(NOW + 59_999)
     assert not (tmp_path / "replication-offset-checkpoint").exists()
     manager.tick(NOW + 60_000)
+    manager._background._checkpoint.result()
     assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
     assert set(log.producers.entries) == {7, 8}
     manager.tick(NOW + 600_000)

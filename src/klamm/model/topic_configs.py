@@ -228,6 +228,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             LONG,
             -1,
             "Size of a partition above which its oldest segments go; -1 sets no limit.",
+            served=True,
         ),
         ConfigKey(
             "retention.ms",
@@ -235,6 +236,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             604_800_000,
             "Age above which a segment goes; -1 keeps it for ever.",
             rule=at_least(-1),
+            served=True,
         ),
         ConfigKey(
             "segment.bytes",

@@ -23,6 +23,7 @@ from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.config import NodeConfig
 from klamm.server.context import ListenerContext
 from klamm.server.controller_runtime import ControllerRuntime
+from klamm.server.coordinators import Coordinators
 from klamm.server.lifecycle import BrokerLifecycle
 from klamm.server.producer_ids import ProducerIds
 from klamm.server.publishers import BrokerPublisher
@@ -105,9 +106,11 @@ class Node:
                 recovery_threads_per_dir=config.integer("num.recovery.threads.per.data.dir"),
                 checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
                 producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+                retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
             ),
             clock=self.clock,
         )
+        self._logs.on_failure = lambda _, failure: self._fail(failure)
         await loop.run_in_executor(None, lambda: self._logs.start(cluster_id, config.node_id, format_empty=True))
 
     async def _join_quorum(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -171,6 +174,7 @@ class Node:
             supported_features=controller_config.supported_features,
             controller_address=self.addresses[config.controller_listener_names[0]],
         )
+        self.services.coordinators = Coordinators(self.services)
         self._router = Router(self.services)
 
     async def _join_cluster(self) -> None:
@@ -194,6 +198,7 @@ class Node:
         self._publisher = BrokerPublisher(
             config.node_id, services.replicas, TopicSettingsResolver(config.node_id, config.static)
         )
+        self._publisher.followers.append(services.coordinators.on_metadata)
         self._publisher.start()
         services.metadata.add_publisher(self._publisher)
         services.controller.applied = self._publisher.wait_for

@@ -24,6 +24,7 @@ class Disk:
     pread = staticmethod(os.pread)
     ftruncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)
+    fdatasync = staticmethod(os.fdatasync)
     fstat = staticmethod(os.fstat)
     rename = staticmethod(os.rename)
     unlink = staticmethod(os.unlink)

@@ -1,13 +1,18 @@
 """The log of one partition: append at the end, read anywhere, forget from either side."""
 
-from klamm.model.errors import ErrorCode, KlammError, StorageFailure
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.records.batch import BatchView
 from klamm.storage import truncation
 from klamm.storage.checkpoints import write_topic_id
 from klamm.storage.disk import FileSlice
 from klamm.storage.lookups import TimestampOffset, find_max_timestamp, find_timestamp
-from klamm.storage.segment import Segment
+from klamm.storage.retention import SegmentFacts, segments_to_delete
+from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment
 from klamm.storage.txn_index import AbortedTxn
 from klamm.storage.writer import LogWriter
 
@@ -29,19 +34,50 @@ class Log(LogWriter):
             break
 
     def flush(self, up_to: int | None = None) -> None:
-        """Sync everything below `up_to` (default: the end of the log) to the device. May run in another thread."""
+        """Sync everything below `up_to` (default: the end of the log) to the device, and wait for it."""
         end = self.log_end_offset if up_to is None else up_to
         if end <= self.recovery_point:
             return
         try:
-            for segment in self.segments.from_offset(self.recovery_point):
-                if segment.base_offset < end:
-                    self._disk.fsync(segment.open_file().fd)
-            self._disk.sync_file(self.leader_epochs.path)
+            self.sync_job(end)()
         except OSError as error:
-            self.fail()
-            raise StorageFailure(f"cannot sync {self.name}: {error}") from error
+            raise self._failure(f"cannot sync {self.name}", error) from error
         self.recovery_point = max(self.recovery_point, end)
+
+    def sync_job(self, up_to: int) -> Callable[[], None]:
+        """What makes everything below `up_to` durable. It may run in a thread: it looks at nothing that changes.
+
+        Files, and whatever a restart needs to find and trust them: their names, indexes, producer snapshots, epochs.
+        When it returns, the caller moves `recovery_point` to `up_to`.
+        """
+        disk, folder = self._disk, self.path
+        point = self.recovery_point
+        segments = [s for s in self.segments.from_offset(point) if s.base_offset < up_to]
+        files = [segment.open_file() for segment in segments]
+        closed = [s for s in segments if s is not self._active]
+        paths = [segment.path(suffix) for segment in closed for suffix in SUFFIXES if suffix != LOG_SUFFIX]
+        paths += [
+            self.snapshots.path(s.base_offset)
+            for s in self.segments.from_offset(point)
+            if point < s.base_offset <= up_to
+        ]
+        if self.leader_epochs.unsynced:
+            paths.append(self.leader_epochs.path)
+            self.leader_epochs.unsynced = False
+        # Names change when a segment begins, so before the first sync in one, the folder is synced too.
+        folders = [folder] if closed or paths or point <= self._active.base_offset else []
+        if point <= self.segments[0].base_offset:
+            folders.append(os.path.dirname(folder))
+
+        def sync() -> None:
+            for file in files:
+                disk.fdatasync(file.fd)
+            for path in paths:
+                disk.sync_file(path)
+            for name in folders:
+                disk.sync_dir(name)
+
+        return sync
 
     def write_indexes(self) -> None:
         """Bring the active segment's index files up to date."""
@@ -54,7 +90,10 @@ class Log(LogWriter):
             self._active.time_index.maybe_append(*self._active.max_timestamp)  # type: ignore[union-attr]
             self._active.write_indexes()
             self._disk.ftruncate(self._active.file.fd, self._active.size)  # type: ignore[union-attr]
-            self.flush()
+            if self.recovery_point < self.log_end_offset:
+                self.flush()
+                self._disk.sync_file(self._active.path(INDEX_SUFFIX))
+                self._disk.sync_file(self._active.path(TIME_INDEX_SUFFIX))
             self.snapshots.take(self.log_end_offset, self.producers.entries.values(), sync=True)
         self.segments.forget_hints()
         for segment in self.segments:
@@ -147,8 +186,51 @@ class Log(LogWriter):
         self.leader_epochs.truncate_from_start(offset)
         self.producers.on_log_start_offset(offset)
 
+    def retain(self, now_ms: int) -> list[str]:
+        """Let go of the segments that retention condemns; returns the renamed files, to be removed later.
+
+        Only what lies below the recovery point goes: whatever must outlive it, an empty segment that remembers the end
+        offset for one, is on the device then. When the active segment is due, the log rolls and the rest is for a later
+        call (see `due_for_deletion`).
+        """
+        count = self.due_for_deletion(now_ms)
+        if count == len(self.segments):
+            self.roll(now_ms)
+        count = min(count, bisect_right(self.segments.bases, self.recovery_point) - 1)
+        if count <= 0:
+            return []
+        condemned = []
+        try:
+            for segment in self.segments.drop_oldest(count):
+                condemned += segment.condemn()
+                condemned += self.snapshots.condemn(segment.base_offset)
+        except OSError as error:
+            raise self._failure(f"cannot rename files of {self.name}", error) from error
+        self.advance_log_start(self.segments[0].base_offset)
+        return condemned
+
+    def due_for_deletion(self, now_ms: int) -> int:
+        """How many of the oldest segments retention condemns, durable or not."""
+        return segments_to_delete(
+            map(self._facts, self.segments),
+            self._config,
+            size_bytes=self.segments.size_bytes,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+        )
+
+    def _facts(self, segment: Segment) -> SegmentFacts:
+        largest = segment.max_timestamp[0]
+        return SegmentFacts(
+            self._end_of(segment),
+            segment.size,
+            largest if largest >= 0 else segment.modified_ms(),
+            segment is self._active,
+        )
+
     def remove_segments_below_start(self) -> int:
-        """Delete closed segments that end at or below the log start; returns how many."""
+        """Delete closed segments that end at or below the log start, at once; returns how many."""
         gone = [s for s in self.segments if s is not self._active and self._end_of(s) <= self.log_start_offset]
         self.segments.remove(gone)
         for segment in gone:

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from klamm.model.errors import ConfigError
@@ -109,18 +110,22 @@ class LogDir:
         """How far logs were known to be replicated."""
         return read_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET))
 
-    def checkpoint(self, logs: list[Log]) -> None:
-        """Write the three offset checkpoints for the logs that live here."""
-        points = {log.topic_partition: log.recovery_point for log in logs}
-        starts = {
-            log.topic_partition: log.log_start_offset
-            for log in logs
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        marks = {log.topic_partition: log.high_watermark for log in logs}
-        write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
-        write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts)
-        write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
+    def checkpoint(self, logs: Iterable[Log]) -> Callable[[], None]:
+        """What writes the three offset checkpoints for the logs that live here, as they are now; for a thread."""
+        points, starts, marks = {}, {}, {}
+        for log in logs:
+            key = log.topic_partition
+            points[key] = log.recovery_point
+            marks[key] = log.high_watermark
+            if log.log_start_offset > log.segments[0].base_offset:
+                starts[key] = log.log_start_offset
+
+        def write() -> None:
+            write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
+            write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts)
+            write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
+
+        return write
 
     def partitions(self) -> dict[TopicPartition, str]:
         """The partition folders here. Folders on their way out or in are passed over, strangers named in the log."""

@@ -1,19 +1,19 @@
-"""All logs of a broker: opens them at start, makes and deletes them, and does their slow work in threads.
+"""All logs of a broker: opens them at start, makes and deletes them, and keeps house.
 
-The loop calls `tick` now and then: it collects what threads have finished, writes checkpoints when they are due, and
-starts removals whose delay has passed. Nothing in here blocks the loop on a disk longer than a small file takes.
+The loop calls `tick` now and then: it collects what threads have finished and starts what is due. Nothing in here
+blocks the loop on a disk longer than renaming a few files takes.
 """
 
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from klamm.model.clock import Clock, SystemClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
+from klamm.storage.background import Background
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.log import Log
@@ -24,6 +24,11 @@ from klamm.storage.writer import LogWriter
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
+
+INITIAL_DELAY_MS = 30_000
+"""Housekeeping of the logs waits so long after a start."""
+_RETENTION_SLICE_MS = 5
+"""Time retention may take of one tick; what is left waits for the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +41,7 @@ class StorageConfig:
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     producer_id_expiration_check_interval_ms: int = 600_000
     open_files_max: int = 256
-
-
-@dataclass(slots=True)
-class _Removal:
-    """A deleted partition's folder and when it may go."""
-
-    path: str
-    due_ms: int
+    retention_check_interval_ms: int = 300_000
 
 
 def _tell_progress(name: str, done: int, total: int) -> None:
@@ -67,14 +65,23 @@ class LogManager:
         self.previous_broker_epoch = -1
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="klamm-storage")
-        self._syncs: list[tuple[Future[None], LogWriter, int]] = []
-        self._removals: list[_Removal] = []
-        self._removing: list[Future[None]] = []
+        self._background = Background(self._disk)
         self._next_checkpoint_ms = 0
         self._next_expiry_ms = 0
+        self._next_retention_ms = 0
+        self._to_retain: list[Log] = []
+        """Logs that retention has yet to look at in this round."""
         self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
-        """Told of a sync that failed in the background; the node then stops."""
+        """Told of a write or sync that failed for good; the node then stops."""
+
+    @property
+    def _threads(self) -> Executor:
+        """Where slow work runs; a test may put its own here."""
+        return self._background.threads
+
+    @_threads.setter
+    def _threads(self, threads: Executor) -> None:
+        self._background.threads = threads
 
     # --- start and stop ----------------------------------------------------------------------------------------------
 
@@ -114,11 +121,11 @@ class LogManager:
         now = self._clock.monotonic_ms()
         self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
         self._next_expiry_ms = now + self.config.producer_id_expiration_check_interval_ms
+        self._next_retention_ms = now + min(INITIAL_DELAY_MS, self.config.retention_check_interval_ms)
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs. `clean` syncs them, writes checkpoints and leaves the clean-shutdown marker."""
-        self._threads.shutdown(wait=True)
-        self._collect_syncs()
+        self._background.close(wait=True)
         healthy = clean
         for log in self._logs.values():
             try:
@@ -138,7 +145,7 @@ class LogManager:
             self._release()
 
     def _release(self) -> None:
-        self._threads.shutdown(wait=False)
+        self._background.close(wait=False)
         for log_dir in self.dirs:
             log_dir.release()
         self.dirs.clear()
@@ -169,7 +176,7 @@ class LogManager:
             for log_dir in self.dirs:
                 epoch = log_dir.take_clean_shutdown()
                 epochs.append(epoch)
-                self._removals += [_Removal(path, 0) for path in log_dir.deleted()]
+                self._background.remove(log_dir.deleted(), 0)
                 points, starts = log_dir.recovery_points(), log_dir.log_start_offsets()
                 partitions = log_dir.partitions()
                 if epoch is None and partitions:
@@ -205,7 +212,12 @@ class LogManager:
                 f"{log.name} lies in two data folders, {other.path} and {log.path}; move one of them away"
             )
         log.advance_high_watermark(log_dir.high_watermarks().get(log.topic_partition, 0))
+        self._take_in(log)
+
+    def _take_in(self, log: Log) -> None:
         log.on_roll = self._on_roll
+        log.on_truncate = self._on_truncate
+        log.on_failure = self._on_failure
         self._logs[log.topic_partition] = log
 
     # --- logs --------------------------------------------------------------------------------------------------------
@@ -241,8 +253,7 @@ class LogManager:
                 )
             except OSError as error:
                 raise StorageFailure(f"cannot create {path}: {error}") from error
-            log.on_roll = self._on_roll
-            self._logs[key] = log
+            self._take_in(log)
         elif log.config != config:
             log.config = config
         if topic_id != ZERO_UUID:
@@ -254,7 +265,7 @@ class LogManager:
         log = self._logs.get(TopicPartition(topic, partition))
         if log is not None:
             target = self._rename_away(log, "delete")
-            self._removals.append(_Removal(target, self._clock.monotonic_ms() + log.config.file_delete_delay_ms))
+            self._background.remove([target], self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
 
     def set_aside(self, log: Log) -> None:
         """Take a stray log out of service without deleting anything: its folder is renamed for a person to look at."""
@@ -262,6 +273,7 @@ class LogManager:
 
     def _rename_away(self, log: Log, state: str) -> str:
         del self._logs[log.topic_partition]
+        log.retired = True
         log.close(clean=False)
         log_dir = self.log_dir_of(log)
         # A folder name holds at most 255 characters; the topic's name gives way.
@@ -300,64 +312,70 @@ class LogManager:
             counts[os.path.dirname(log.path)] += 1
         return min(self.dirs, key=lambda log_dir: counts[log_dir.path])
 
-    # --- slow work ---------------------------------------------------------------------------------------------------
+    # --- keeping house -----------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int | None = None) -> None:
         """Do what is due. `now_ms` is monotonic."""
         now = self._clock.monotonic_ms() if now_ms is None else now_ms
-        self._collect_syncs()
-        self._removing = [job for job in self._removing if not job.done()]
-        due = [removal for removal in self._removals if removal.due_ms <= now]
-        if due:
-            self._removals = [removal for removal in self._removals if removal.due_ms > now]
-            self._removing += [self._threads.submit(shutil.rmtree, removal.path, True) for removal in due]
+        self._background.tick(now)
+        if now >= self._next_retention_ms:
+            self._next_retention_ms = now + self.config.retention_check_interval_ms
+            self._to_retain = list(self._logs.values())
+        if self._to_retain:
+            self._retain(now)
         if now >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
-            self.checkpoint()
+            self.checkpoint(wait=False)
         if now >= self._next_expiry_ms:
             self._next_expiry_ms = now + self.config.producer_id_expiration_check_interval_ms
             wall = self._clock.now_ms()
             for log in self._logs.values():
                 log.producers.remove_expired(wall, self.config.producer_id_expiration_ms)
 
-    def checkpoint(self) -> None:
-        """Write recovery points, log starts and high watermarks of every log dir."""
+    def checkpoint(self, *, wait: bool = True) -> None:
+        """Write recovery points, log starts and high watermarks of every log dir; without `wait`, in a thread."""
         by_dir: dict[str, list[Log]] = {log_dir.path: [] for log_dir in self.dirs}
         for log in self._logs.values():
             by_dir[os.path.dirname(log.path)].append(log)
-        for log_dir in self.dirs:
-            log_dir.checkpoint(by_dir[log_dir.path])
+        writers = [log_dir.checkpoint(by_dir[log_dir.path]) for log_dir in self.dirs]
+        self._background.write_checkpoints(writers, wait=wait)
 
-    def _on_roll(self, log: LogWriter, segment: Segment) -> None:
-        """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
-        up_to = log.segments.active.base_offset
-        file = segment.open_file()
-        paths = [log.snapshots.path(up_to), log.leader_epochs.path]
-
-        def sync() -> None:
-            self._disk.fsync(file.fd)
-            for path in paths:
-                self._disk.sync_file(path)
-            self._disk.sync_dir(log.path)
-
-        self._syncs.append((self._threads.submit(sync), log, up_to))
-
-    def _collect_syncs(self) -> None:
-        waiting = []
-        blocked: set[TopicPartition] = set()
-        for job, log, up_to in self._syncs:
-            if not job.done() or log.topic_partition in blocked:
-                # Recovery points move in order: an earlier segment may still be on its way.
-                blocked.add(log.topic_partition)
-                waiting.append((job, log, up_to))
+    def _retain(self, now_ms: int) -> None:
+        """Let logs forget what retention says; those that must become durable first are looked at again."""
+        started, wall = self._clock.monotonic_ms(), self._clock.now_ms()
+        again = []
+        while self._to_retain and self._clock.monotonic_ms() - started < _RETENTION_SLICE_MS:
+            log = self._to_retain.pop()
+            if log.retired or log.failed:
                 continue
-            error = job.exception()
-            if error is None:
-                log.recovery_point = max(log.recovery_point, min(up_to, log.log_end_offset))
-            elif log.topic_partition in self._logs:
-                log.fail()
-                failure = StorageFailure(f"cannot sync {log.name}: {error}")
-                logger.error("a sync failed", partition=log.name, reason=error)
-                if self.on_failure is not None:
-                    self.on_failure(log, failure)
-        self._syncs = waiting
+            try:
+                before = len(log.segments)
+                condemned = log.retain(wall)
+                self._background.remove(condemned, now_ms + log.config.file_delete_delay_ms)
+                if before > len(log.segments):
+                    logger.info(
+                        "deleted segments",
+                        partition=log.name,
+                        count=before - len(log.segments),
+                        log_start_offset=log.log_start_offset,
+                    )
+                if log.due_for_deletion(wall):
+                    self._background.sync(log, log.segments.active.base_offset)
+                    again.append(log)
+            except StorageFailure as failure:
+                logger.warning("retention failed", partition=log.name, reason=failure.message)
+        self._to_retain += again
+
+    def _on_roll(self, log: LogWriter, _segment: Segment) -> None:
+        """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
+        self._background.sync(log, log.segments.active.base_offset)  # type: ignore[arg-type]
+
+    def _on_truncate(self, log: LogWriter) -> None:
+        """The recovery point on disk lies beyond the new end: bytes written there from now on would go unchecked."""
+        if not log.retired:
+            self.checkpoint()
+
+    def _on_failure(self, log: LogWriter, failure: StorageFailure) -> None:
+        logger.error("a log has failed", partition=log.name, reason=failure.message)
+        if self.on_failure is not None:
+            self.on_failure(log, failure)

@@ -21,6 +21,8 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+DELETED_SUFFIX = ".deleted"
 NEVER = 2**63 - 1
 
 _HOP = struct.Struct(">qi11xi")
@@ -109,13 +111,20 @@ class Segment:
 
     def deactivate(self) -> None:
         """Write the indexes and let go of what only the active segment holds."""
-        assert self.index is not None
+        self.finish()
+        self.release()
+
+    def finish(self) -> None:
+        """Bring the files into the form of a closed segment; StorageFailure or OSError leaves it active."""
         assert self.time_index is not None
         assert self.file is not None
         self.time_index.maybe_append(*self.max_timestamp)
         self.write_indexes()
         if self._disk.fstat(self.file.fd).st_size > self.size:
             self._disk.ftruncate(self.file.fd, self.size)
+
+    def release(self) -> None:
+        """Let go of what only the active segment holds; `finish` came before."""
         self._files.get((self, LOG_SUFFIX), lambda: self.file)
         self.file = None
         self.index = None
@@ -174,11 +183,28 @@ class Segment:
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
         self.forget_open()
 
+    def condemn(self) -> list[str]:
+        """Take the files' names away, so that no restart sees them again; returns what is to be removed later."""
+        self.forget_open()
+        self.file = None
+        condemned = []
+        for suffix in SUFFIXES:
+            try:
+                self._disk.rename(self.path(suffix), self.path(suffix) + DELETED_SUFFIX)
+                condemned.append(self.path(suffix) + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+        return condemned
+
+    def modified_ms(self) -> int:
+        """When the `.log` file was last written."""
+        return self._disk.fstat(self.open_file().fd).st_mtime_ns // 1_000_000
+
     def remove_files(self) -> None:
         """Delete the segment; readers that still hold its file keep their bytes."""
         self.forget_open()
         self.file = None
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        for suffix in SUFFIXES:
             self._disk.remove_if_exists(self.path(suffix))
 
     # --- timestamps --------------------------------------------------------------------------------------------------

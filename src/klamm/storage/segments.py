@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import overload
 
+from klamm.model.errors import StorageFailure
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles
 from klamm.storage.segment import Segment
@@ -58,9 +59,13 @@ class Segments:
         return self._bases[i] if i < len(self._bases) else log_end_offset
 
     def add(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
-        """Begin a new active segment."""
+        """Begin a new active segment; when that fails, there is no trace of it."""
         segment = Segment(self._disk, self._files, self.folder, base_offset)
-        segment.activate(config, now_ms, create=True)
+        try:
+            segment.activate(config, now_ms, create=True)
+        except (OSError, StorageFailure):
+            segment.remove_files()
+            raise
         self._all.append(segment)
         self._bases.append(base_offset)
         self.active = segment
@@ -75,6 +80,14 @@ class Segments:
             segment.remove_files()
         if self._all:
             self.active = self._all[-1]
+
+    def drop_oldest(self, count: int) -> list[Segment]:
+        """Take closed segments out of the log; their files are the caller's to remove."""
+        assert count < len(self._all)
+        gone = self._all[:count]
+        self._hints.clear()
+        del self._all[:count], self._bases[:count]
+        return gone
 
     def forget_hints(self) -> None:
         """Positions remembered from reads no longer hold."""

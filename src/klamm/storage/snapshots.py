@@ -132,6 +132,17 @@ class Snapshots:
         if offset in self._offsets:
             self._offsets.remove(offset)
 
+    def condemn(self, offset: int) -> list[str]:
+        """Take a snapshot's name away; returns what is to be removed later."""
+        if offset not in self._offsets:
+            return []
+        self._offsets.remove(offset)
+        try:
+            self._disk.rename(self.path(offset), self.path(offset) + ".deleted")
+        except FileNotFoundError:
+            return []
+        return [self.path(offset) + ".deleted"]
+
     def remove_outside(self, first: int, last: int) -> None:
         """Delete the snapshots below `first` or above `last`."""
         for offset in self.offsets():

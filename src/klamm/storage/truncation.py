@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from klamm.model.errors import StorageFailure
 from klamm.storage.replay import rebuild_producers
 from klamm.storage.segment import Segment
 
@@ -18,11 +17,11 @@ def truncate_to(log: "LogWriter", offset: int) -> bool:
         truncate_fully(log, offset)
         return True
     try:
-        log.segments.remove([s for s in log.segments if s.base_offset >= offset])
+        # Newest first: a crash half way leaves a shorter log, not one with a hole.
+        log.segments.remove([s for s in reversed(log.segments[:]) if s.base_offset >= offset])
         end = _cut_segment(log, log.segments.active, offset)
     except OSError as error:
-        log.fail()
-        raise StorageFailure(f"cannot cut {log.name} to {offset}: {error}") from error
+        raise log._failure(f"cannot cut {log.name} to {offset}", error) from error
     _set_end(log, end)
     return True
 
@@ -30,13 +29,13 @@ def truncate_to(log: "LogWriter", offset: int) -> bool:
 def truncate_fully(log: "LogWriter", offset: int) -> None:
     """Throw everything away and begin anew at `offset`."""
     try:
-        log.segments.remove(list(log.segments))
+        log.segments.remove(log.segments[::-1])
         log._active = log.segments.add(offset, log.config, log._now_ms)
     except OSError as error:
-        log.fail()
-        raise StorageFailure(f"cannot empty {log.name}: {error}") from error
+        raise log._failure(f"cannot empty {log.name}", error) from error
     log.leader_epochs.clear()
-    log.log_start_offset = log.high_watermark = log.recovery_point = offset
+    log.log_start_offset = log.high_watermark = offset
+    log.recovery_point = max(log.recovery_point, offset)
     for snapshot in log.snapshots.offsets():
         log.snapshots.remove(snapshot)
     _set_end(log, offset)
@@ -67,6 +66,7 @@ def _cut_segment(log: "LogWriter", segment: Segment, offset: int) -> int:
 
 def _set_end(log: "LogWriter", offset: int) -> None:
     log.segments.forget_hints()
+    synced = log.recovery_point > offset
     log.log_end_offset = log.next_offset = offset
     log.recovery_point = min(log.recovery_point, offset)
     log.high_watermark = min(log.high_watermark, offset)
@@ -75,3 +75,5 @@ def _set_end(log: "LogWriter", offset: int) -> None:
     log._latest_epoch = log.leader_epochs.latest
     log.snapshots.remove_outside(0, offset)
     rebuild_producers(log.producers, log.snapshots, log.segments, offset)
+    if synced and log.on_truncate is not None:
+        log.on_truncate(log)

@@ -4,6 +4,7 @@ Appending has two steps so that all requests of one turn of the loop share one w
 it an offset, `commit` writes everything staged.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from struct import Struct
@@ -26,6 +27,8 @@ from klamm.storage.validate import validate
 
 IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 INT32_MAX = 2**31 - 1
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _unpack_header = HEADER.unpack_from
 _pack_place = Struct(">qii").pack_into
@@ -67,7 +70,13 @@ class LogWriter:
         self.recovery_point = recovery_point
         self.on_roll: Callable[[LogWriter, Segment], None] | None = None
         """Called with the segment just closed: the owner flushes it elsewhere."""
+        self.on_truncate: Callable[[LogWriter], None] | None = None
+        """Called when the recovery point went back: what is on disk of it promises too much."""
+        self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
+        """Told once, when the disk has failed this log for good."""
         self.failed = False
+        self.retired = False
+        """Whether the log was taken out of service: what fails in its files no longer matters."""
         self._staged: list[memoryview] = []
         self._pending: list[tuple[int, int, int]] = []
         """(last offset, size, max timestamp) of every staged batch, beside `_staged`."""
@@ -209,9 +218,9 @@ class LogWriter:
         try:
             written = self._pwritev(segment.file.fd, staged, position)  # type: ignore[union-attr]
         except OSError as error:
-            raise self._abandon(str(error)) from error
+            raise self._abandon(error) from error
         if written != total:
-            raise self._abandon(f"only {written} of {total} bytes were taken")
+            raise self._abandon(_short(written, total))
         self._note_written(segment, self._pending)
         self.log_end_offset = self.next_offset
         self._clear_staged()
@@ -377,7 +386,7 @@ class LogWriter:
             self._write_run(staged[start:], pending[start:])
         except (OSError, StorageFailure) as error:
             self.next_offset = self.log_end_offset
-            failure = self._abandon(str(error))
+            failure = self._abandon(error)
             if self.log_end_offset != before:
                 self._cut_back(before)
             raise failure from error
@@ -406,7 +415,7 @@ class LogWriter:
             wanted = sum(size for _, size, _ in pending[i : i + IOV_MAX])
             written = self._pwritev(segment.file.fd, staged[i : i + IOV_MAX], position)
             if written != wanted:
-                raise StorageFailure(f"only {written} of {wanted} bytes were taken")
+                raise _short(written, wanted)
             position += written
         self._note_written(segment, pending)
         self.next_offset = self.log_end_offset = pending[-1][0] + 1
@@ -417,20 +426,26 @@ class LogWriter:
             segment.txn_index.append(aborted)
         self._pending_aborts = []
 
-    def _abandon(self, why: str) -> StorageFailure:
-        """Forget what is staged after a failed write; the error to raise."""
+    def _abandon(self, error: OSError | StorageFailure) -> StorageFailure:
+        """Forget what is staged after a failed write; the error to raise.
+
+        A full disk is no failed disk: the log goes on as it was and takes appends again once there is room.
+        """
         segment = self._active
         self._unstage()
+        failure = StorageFailure(f"cannot write to {self.name} at offset {self.log_end_offset}: {error}")
         if segment.file is None:
-            self.fail()
-            why += "; and its segment was just being closed"
+            self.fail(failure)
+            return failure
+        try:
+            self._disk.ftruncate(segment.file.fd, segment.size)
+        except OSError as other:
+            failure = StorageFailure(f"{failure.message}; and the file could not be cut back: {other}")
+            self.fail(failure)
         else:
-            try:
-                self._disk.ftruncate(segment.file.fd, segment.size)
-            except OSError as error:
-                self.fail()
-                why += f"; and the file could not be cut back: {error}"
-        return StorageFailure(f"cannot write to {self.name} at offset {self.log_end_offset}: {why}")
+            if not _is_full(error):
+                self.fail(failure)
+        return failure
 
     def _unstage(self) -> None:
         """Forget everything staged: offsets, producers and epochs are as the log is."""
@@ -444,13 +459,22 @@ class LogWriter:
         """Undo the part of a group that was written before another part failed."""
         try:
             truncation.truncate_to(self, offset)
-        except (OSError, KlammError):
-            self.fail()
+        except (OSError, KlammError) as error:
+            self.fail(StorageFailure(f"cannot cut {self.name} back to {offset}: {error}"))
 
-    def fail(self) -> None:
+    def fail(self, failure: StorageFailure | None = None) -> None:
         """Take no more appends: what is on the disk and what is in memory may differ."""
+        told = self.failed
         self.failed = True
         self._plain = False
+        if failure is not None and not told and self.on_failure is not None:
+            self.on_failure(self, failure)
+
+    def _failure(self, what: str, error: BaseException) -> StorageFailure:
+        """Fail for good; the error to raise."""
+        failure = StorageFailure(f"{what}: {error}")
+        self.fail(failure)
+        return failure
 
     def _check_usable(self) -> None:
         if self.failed:
@@ -463,8 +487,20 @@ class LogWriter:
         old = self._active
         if old.size == 0:
             return
-        old.deactivate()
+        # Whatever the disk refuses here leaves the old segment the active one.
+        old.finish()
         self.snapshots.take(self.log_end_offset, self.producers.entries.values())
         self._active = self.segments.add(self.log_end_offset, self._config, now_ms)
+        old.release()
         if self.on_roll is not None:
             self.on_roll(self, old)
+
+
+def _short(written: int, wanted: int) -> StorageFailure:
+    return StorageFailure(f"only {written} of {wanted} bytes were taken")
+
+
+def _is_full(error: OSError | StorageFailure) -> bool:
+    """Whether a write failed for want of room alone; a short write is how a file system says it first."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return cause is None or (isinstance(cause, OSError) and cause.errno in _FULL)

@@ -85,6 +85,7 @@ LOGS: Final = (
         "Age above which a segment goes, -1 for never; falls back to log.retention.minutes.",
         importance=Importance.HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.retention.minutes",
@@ -92,6 +93,7 @@ LOGS: Final = (
         None,
         "Age in minutes above which a segment goes; falls back to log.retention.hours.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "log.retention.hours",
@@ -99,6 +101,7 @@ LOGS: Final = (
         168,
         "Age in hours above which a segment goes.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "log.retention.bytes",
@@ -107,6 +110,7 @@ LOGS: Final = (
         "Size of a partition above which its oldest segments go; -1 sets no limit.",
         importance=Importance.HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.retention.check.interval.ms",
@@ -114,6 +118,7 @@ LOGS: Final = (
         300_000,
         "Pause between two looks for segments that may go.",
         rule=at_least(1),
+        served=True,
     ),
     ConfigKey(
         "log.cleanup.policy",
