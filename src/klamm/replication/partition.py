@@ -55,8 +55,10 @@ class PartitionState:
         self.isr = image.isr
         if not self.is_leader:
             self.followers.clear()
-        elif new_epoch:
-            self.followers = {replica: FollowerProgress() for replica in image.replicas if replica != self.node_id}
+        else:
+            known = {} if new_epoch else self.followers
+            others = (replica for replica in image.replicas if replica != self.node_id)
+            self.followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
         return new_epoch
 
     def on_local_append(self, log_end_offset: int) -> int:

@@ -1,0 +1,255 @@
+"""The replica manager on real logs: a turn is written together, and a disk that fails fails only its own."""
+
+import asyncio
+import errno
+import os
+
+import pytest
+
+from klamm.metadata.image import MetadataImage, PartitionImage, TopicImage, TopicsImage
+from klamm.model.clock import ManualClock
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.records.batch import build_batch
+from klamm.replication import AckWaiter, ReplicaManager
+from klamm.replication.settings import TopicSettings
+from klamm.replication.waiters import FetchWaiter, PendingAppend
+from klamm.storage import Disk, LogManager, StorageConfig
+
+ME = 1
+
+
+class FullDisk(Disk):
+    """A disk that has no room for files whose path contains `full`."""
+
+    def __init__(self) -> None:
+        self.full = ""
+
+    def pwritev(self, fd, buffers, position, *args):
+        if self.full and self.full in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return os.pwritev(fd, buffers, position, *args)
+
+
+class Channel:
+    def __init__(self) -> None:
+        self.closed_because = ""
+
+    def close(self, reason) -> None:
+        self.closed_because = reason
+
+
+class Node:
+    """A manager, its disk and what most stories do with them."""
+
+    def __init__(self, folder) -> None:
+        self.disk = FullDisk()
+        clock = ManualClock()
+        self.logs = LogManager(StorageConfig(log_dirs=(str(folder),)), clock=clock, disk=self.disk)
+        self.logs.start("a0xbFTQNQ6y3oXwBz9Rwdw", ME, format_empty=True)
+        self.manager = ReplicaManager(ME, self.logs, clock)
+        self.scheduled = 0
+        self.manager.schedule_commit = self._schedule
+        self.topics: dict[str, TopicImage] = {}
+
+    def _schedule(self) -> None:
+        self.scheduled += 1
+
+    def lead(self, name, *, partitions=1, replicas=(ME,), isr=(ME,), leader=ME, epoch=0, topic_id=None, settings=None):
+        topic_id = topic_id or name.encode().ljust(16, b"\0")
+        made = {
+            index: PartitionImage(
+                replicas=replicas, isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=epoch,
+                directories=(bytes(16),) * len(replicas),
+            )
+            for index in range(partitions)
+        }  # fmt: skip
+        self.topics[name] = TopicImage(name, topic_id, made)
+        self.apply({name: self.topics[name]}, {}, settings)
+        return self.manager.find(name, 0)
+
+    def apply(self, changed, deleted, settings=None):
+        topics = TopicsImage(dict(self.topics), {t.id: t for t in self.topics.values()})
+        image = MetadataImage(topics=topics)
+        asyncio.run(self.manager.apply(image, changed, deleted, lambda _: settings or TopicSettings()))
+
+    def stage(self, replica, *values, acks_all=False, **options):
+        """Stage as the long way of Produce does; returns the pending append and what its waiter said."""
+        records = memoryview(build_batch([(1, None, value, ()) for value in values], **options))
+        told = []
+        waiter = AckWaiter(lambda: told.append("done"), acks_all=acks_all)
+        base = self.manager.stage(replica, records)
+        pending = PendingAppend(replica, waiter, replica.log.next_offset, base)
+        waiter.add(pending)
+        self.manager.track(pending)
+        return pending, told
+
+    def values(self, replica):
+        found, offset = [], replica.log.log_start_offset
+        from klamm.records.batch import iter_batches
+
+        while offset < replica.log.high_watermark:
+            piece = replica.log.read(offset, 1 << 20, replica.log.high_watermark)
+            for view in iter_batches(piece.read()):
+                found += [row.value for row in view.decode()]
+                offset = view.next_offset
+        return found
+
+
+@pytest.fixture
+def node(tmp_path):
+    made = Node(tmp_path)
+    yield made
+    made.disk.full = ""
+    made.logs.close()
+
+
+def test_nothing_is_told_before_the_turn_commits(node):
+    replica = node.lead("a")
+    pending, told = node.stage(replica, b"x", b"y")
+    assert (pending.base_offset, told, replica.log.high_watermark, node.scheduled) == (0, [], 0, 1)
+    node.manager.commit()
+    assert (told, replica.log.high_watermark, node.values(replica)) == (["done"], 2, [b"x", b"y"])
+
+
+def test_many_appends_of_a_turn_are_written_once(node):
+    replica = node.lead("a")
+    writes = []
+    write = replica.log._pwritev
+    replica.log._pwritev = lambda *args: (writes.append(len(args[1])), write(*args))[1]
+    told = [node.stage(replica, b"%d" % number)[1] for number in range(10)]
+    node.manager.commit()
+    assert writes == [10]
+    assert node.scheduled == 1
+    assert told == [["done"]] * 10
+    assert node.values(replica) == [b"%d" % number for number in range(10)]
+
+
+def test_a_refused_batch_leaves_nothing_to_commit(node):
+    replica = node.lead("a")
+    broken = build_batch([(1, None, b"x", ())])
+    broken[20] ^= 1
+    with pytest.raises(KlammError):
+        node.manager.stage(replica, memoryview(broken))
+    assert (node.scheduled, replica.dirty, replica.log.next_offset) == (0, False, 0)
+
+
+def test_a_full_disk_fails_exactly_what_it_carried(node):
+    good, bad = node.lead("good"), node.lead("bad")
+    node.stage(bad, b"before")
+    node.manager.commit()
+    node.disk.full = "/bad-0/"
+    fine, fine_told = node.stage(good, b"x")
+    lost = [node.stage(bad, b"lost-%d" % number) for number in range(3)]
+    node.manager.commit()
+    assert (fine.error, fine_told) == (ErrorCode.NONE, ["done"])
+    assert [(p.error, told) for p, told in lost] == [(ErrorCode.KAFKA_STORAGE_ERROR, ["done"])] * 3
+    assert (bad.log.log_end_offset, bad.log.high_watermark, bad.log.next_offset) == (1, 1, 1)
+    node.disk.full = ""
+    again, _ = node.stage(bad, b"after")
+    node.manager.commit()
+    assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
+    assert node.values(bad) == [b"before", b"after"]
+    assert node.values(good) == [b"x"]
+
+
+def test_a_failed_write_is_forgotten_by_producer_state(node):
+    replica = node.lead("a")
+    identity = {"producer_id": 5, "producer_epoch": 0}
+    node.stage(replica, b"0", base_sequence=0, **identity)
+    node.manager.commit()
+    node.disk.full = "/a-0/"
+    lost, _ = node.stage(replica, b"1", base_sequence=1, **identity)
+    retry, _ = node.stage(replica, b"1", base_sequence=1, **identity)  # a duplicate of what is lost is lost as well
+    node.manager.commit()
+    assert (lost.error, retry.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+    node.disk.full = ""
+    with pytest.raises(KlammError):
+        node.stage(replica, b"2", base_sequence=2, **identity)
+    again, _ = node.stage(replica, b"1", base_sequence=1, **identity)
+    node.manager.commit()
+    assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
+    assert node.values(replica) == [b"0", b"1"]
+
+
+def test_replies_made_in_advance_are_corrected(node):
+    replica = node.lead("a")
+    reply = bytearray(b"head" + b"\0\0" + bytes(8) + b"tail")
+    channel = Channel()
+    node.manager.stage(replica, memoryview(build_batch([(1, None, b"x", ())])))
+    replica.quick_replies += [(reply, 4, channel), (None, 0, channel)]
+    node.disk.full = "/a-0/"
+    node.manager.commit()
+    assert reply == b"head" + b"\0\x38" + b"\xff" * 8 + b"tail"
+    assert channel.closed_because
+    assert replica.quick_replies == []
+
+
+def test_replies_made_in_advance_stay_when_all_is_well(node):
+    replica = node.lead("a")
+    reply = bytearray(14)
+    node.manager.stage(replica, memoryview(build_batch([(1, None, b"x", ())])))
+    replica.quick_replies.append((reply, 4, Channel()))
+    node.manager.commit()
+    assert reply == bytes(14)
+    assert replica.quick_replies == []
+
+
+def test_acks_all_waits_for_the_others(node):
+    replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
+    assert not replica.commits_inline
+    one, one_told = node.stage(replica, b"x")
+    every, every_told = node.stage(replica, b"y", acks_all=True)
+    node.manager.commit()
+    assert (one_told, every_told, replica.log.high_watermark) == (["done"], [], 0)
+    replica.advance(replica.state.on_follower_fetch(2, 1, 2, 0))
+    assert (every_told, replica.log.high_watermark) == ([], 1)
+    replica.advance(replica.state.on_follower_fetch(2, 2, 2, 0))
+    assert (every_told, every.error, one.error) == (["done"], ErrorCode.NONE, ErrorCode.NONE)
+
+
+def test_losing_leadership_fails_who_waits(node):
+    replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
+    pending, told = node.stage(replica, b"x", acks_all=True)
+    node.manager.commit()
+    node.lead("a", replicas=(1, 2), isr=(2,), leader=2, epoch=1)
+    assert not replica.leads
+    assert (pending.error, told) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ["done"])
+
+
+def test_readers_who_wait_are_woken_once_per_turn(node):
+    first, second = node.lead("a"), node.lead("b")
+    looked = []
+    waiter = FetchWaiter(looked.append, [first, second])
+    first.fetch_waiters[waiter] = None
+    second.fetch_waiters[waiter] = None
+    node.stage(first, b"x")
+    node.stage(second, b"y")
+    node.manager.commit()
+    assert looked == [False]
+
+
+def test_a_deleted_topic_ends_every_wait(node):
+    replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
+    looked = []
+    waiter = FetchWaiter(looked.append, [replica])
+    replica.fetch_waiters[waiter] = None
+    pending, told = node.stage(replica, b"x", acks_all=True)
+    topic = node.topics.pop("a")
+    node.apply({}, {topic.id: "a"})
+    assert (pending.error, told) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ["done"])
+    assert looked
+    assert node.manager.find("a", 0) is None
+    assert node.manager.find_by_id(topic.id, 0) is None
+    assert list(node.manager) == []
+
+
+def test_a_topic_made_anew_is_another_one(node):
+    replica = node.lead("a")
+    node.stage(replica, b"old")
+    node.manager.commit()
+    old_id = replica.topic_id
+    new = node.lead("a", topic_id=b"\x09" * 16)
+    assert new is not replica
+    assert (new.log.log_end_offset, node.manager.find_by_id(old_id, 0)) == (0, None)
+    assert not replica.leads
+    assert node.manager.find_by_id(b"\x09" * 16, 0) is new
