@@ -10,6 +10,7 @@ from klamm.replication.replica import Replica
 from klamm.replication.settings import TopicSettings
 from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import LogManager
+from klamm.storage.producers import Origin
 from klamm.telemetry.log import get_logger
 
 log = get_logger("replication")
@@ -50,6 +51,17 @@ class ReplicaManager:
     def stage(self, replica: Replica, batches: memoryview) -> int:
         """Stage a producer's batches on a replica that leads; what `Log.stage` raises is the refusal."""
         base_offset = replica.log.stage(batches, replica.leader_epoch, self._clock.now_ms())
+        if not replica.dirty:
+            replica.dirty = True
+            self._dirty.append(replica)
+            self.schedule_commit()
+        return base_offset
+
+    def stage_own(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
+        """Stage a batch that a coordinator of this node made: markers are allowed, sequences are not looked at."""
+        base_offset = replica.log._stage_any(
+            batch, replica.leader_epoch, self._clock.now_ms(), Origin.COORDINATOR, transaction_version
+        )
         if not replica.dirty:
             replica.dirty = True
             self._dirty.append(replica)

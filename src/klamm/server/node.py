@@ -247,6 +247,7 @@ class Node:
             self._housekeeper.cancel()
             await asyncio.gather(self._housekeeper, return_exceptions=True)
         await self._router.drain()
+        self.services.coordinators.stop()
         await self._lifecycle.stop()
         await self.services.controller.stop()
         await self._publisher.stop()

@@ -7,6 +7,7 @@ loop; `wait_for` tells when a change has arrived.
 import asyncio
 import functools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from klamm.metadata.delta import MetadataDelta
@@ -23,6 +24,7 @@ class _Change:
     """One step of the image, as far as replicas are concerned."""
 
     image: MetadataImage
+    delta: MetadataDelta
     changed: dict[str, TopicImage]
     deleted: dict[bytes, str]
     reconfigured: set[str] | None
@@ -41,6 +43,8 @@ class BrokerPublisher:
         self._arrived: asyncio.Condition = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self.applied_offset = -1
+        self.followers: list[Callable[[MetadataDelta, MetadataImage], None]] = []
+        """Told of every change once the replicas have followed it."""
 
     def start(self) -> None:
         """Begin to work changes off."""
@@ -63,7 +67,7 @@ class BrokerPublisher:
                 reconfigured.add(resource.name)
         changed = {change.after.name: change.after for change in delta.topics_changed.values()}
         deleted: dict[bytes, str] = {topic_id: topic.name for topic_id, topic in delta.topics_deleted.items()}
-        self._queue.append(_Change(image, changed, deleted, reconfigured))
+        self._queue.append(_Change(image, delta, changed, deleted, reconfigured))
         self._wake.set()
 
     async def wait_for(self, offset: int) -> None:
@@ -96,3 +100,5 @@ class BrokerPublisher:
         for name in names:
             if name in image.topics.by_name:
                 self._replicas.reconfigure(name, settings(name))
+        for follower in self.followers:
+            follower(change.delta, image)

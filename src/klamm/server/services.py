@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from klamm.server.config import NodeConfig
     from klamm.server.context import RequestContext
     from klamm.server.controller_runtime import ControllerRuntime
+    from klamm.server.coordinators import Coordinators
     from klamm.server.producer_ids import ProducerIds
 
 
@@ -40,6 +41,7 @@ class Services:
     supported_features: Mapping[str, FeatureRange]
     controller_address: tuple[str, int]
     """Where this node's own controller listener is bound."""
+    coordinators: "Coordinators" = field(init=False)
 
     @property
     def image(self) -> MetadataImage:

@@ -55,6 +55,7 @@ GROUPS: Final = (
         "How long a commit may wait for its replicas.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "offsets.load.buffer.size",
@@ -71,6 +72,7 @@ GROUPS: Final = (
         "Replicas of the offsets topic.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "offsets.topic.num.partitions",
@@ -79,6 +81,7 @@ GROUPS: Final = (
         "Partitions of the offsets topic; fixed once it exists.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "offsets.topic.segment.bytes",
@@ -87,6 +90,7 @@ GROUPS: Final = (
         "Segment size of the offsets topic.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "offsets.topic.compression.codec",
@@ -101,6 +105,7 @@ GROUPS: Final = (
         4096,
         "Largest note a client may store beside an offset.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "offsets.retention.minutes",
@@ -109,6 +114,7 @@ GROUPS: Final = (
         "How long offsets outlive the last member of their group.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "offsets.retention.check.interval.ms",
@@ -117,18 +123,37 @@ GROUPS: Final = (
         "Pause between two looks for offsets that may go.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
-    ConfigKey("group.min.session.timeout.ms", ConfigType.INT, 6000, "Shortest session timeout a member may ask for."),
     ConfigKey(
-        "group.max.session.timeout.ms", ConfigType.INT, 1_800_000, "Longest session timeout a member may ask for."
+        "group.min.session.timeout.ms",
+        ConfigType.INT,
+        6000,
+        "Shortest session timeout a member may ask for.",
+        served=True,
+    ),
+    ConfigKey(
+        "group.max.session.timeout.ms",
+        ConfigType.INT,
+        1_800_000,
+        "Longest session timeout a member may ask for.",
+        served=True,
     ),
     ConfigKey(
         "group.initial.rebalance.delay.ms",
         ConfigType.INT,
         3000,
         "How long a new group waits for more members before its first rebalance.",
+        served=True,
     ),
-    ConfigKey("group.max.size", ConfigType.INT, MAX_INT, "Members a group may have.", rule=at_least(1)),
+    ConfigKey(
+        "group.max.size",
+        ConfigType.INT,
+        MAX_INT,
+        "Members a group may have.",
+        rule=at_least(1),
+        served=True,
+    ),
     ConfigKey(
         "group.consumer.session.timeout.ms",
         ConfigType.INT,

@@ -1,0 +1,51 @@
+"""The log behind a coordinator's shard: a replica this node leads, appended to in the turn like any producer's."""
+
+import os
+from collections.abc import Callable
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.replication import AckWaiter, Replica, ReplicaManager
+from klamm.replication.waiters import PendingAppend
+
+READ_BYTES = 4 << 20
+
+
+class ReplicaLog:
+    """One led replica as `coordinator.PartitionLog`."""
+
+    def __init__(self, replicas: ReplicaManager, replica: Replica) -> None:
+        self._replicas = replicas
+        self._replica = replica
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch under which this node leads."""
+        return self._replica.leader_epoch
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after everything appended."""
+        return self._replica.log.next_offset
+
+    def append(self, batch: bytearray, transaction_version: int = 0) -> int:
+        """Stage a batch; it is written when the turn ends."""
+        replica = self._replica
+        if not replica.leads:
+            raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if len(replica.state.isr) < replica.min_insync_replicas:
+            raise KlammError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return self._replicas.stage_own(replica, memoryview(batch), transaction_version)
+
+    def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
+        """Tell when every in-sync replica has everything before `end_offset`, or that it never will."""
+        waiter = AckWaiter(lambda: settled(pending.error), acks_all=True)
+        pending = PendingAppend(self._replica, waiter, end_offset, -1)
+        waiter.add(pending)
+        self._replicas.track(pending)
+
+    def read(self, offset: int) -> bytes:
+        """Whole batches from `offset` on; empty at the end."""
+        log = self._replica.log
+        start = max(offset, log.log_start_offset)
+        found = log.read(start, READ_BYTES, log.log_end_offset) if start < log.log_end_offset else None
+        return os.pread(found.file.fd, found.length, found.position) if found is not None else b""
