@@ -173,7 +173,7 @@ def test_a_clean_stop_needs_no_recovery(own):
     own.stop()
     assert (own.data / ".kafka_cleanshutdown").exists()
     own.start()
-    assert "recover" not in own.stderr().lower()
+    assert "recover" not in own.log().lower()
     assert not (own.data / ".kafka_cleanshutdown").exists()
     own.restart(clean=False)
     with Wire(own.port) as wire:

@@ -116,11 +116,15 @@ class KlammProcess:
             self.kill9()
         self.start()
 
-    def stderr(self) -> str:
-        """What the process wrote since its last start, at most the end of it."""
+    def log(self) -> str:
+        """All the process wrote to standard error since its last start."""
         with contextlib.suppress(FileNotFoundError):
-            return self._log.read_bytes()[self._mark :].decode(errors="replace")[-_KEEP_LOG_CHARS:]
+            return self._log.read_bytes()[self._mark :].decode(errors="replace")
         return ""
+
+    def stderr(self) -> str:
+        """The end of the log, to show with a failure."""
+        return self.log()[-_KEEP_LOG_CHARS:]
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
