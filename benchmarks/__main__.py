@@ -1,6 +1,7 @@
 """`python -m benchmarks`: Klamm and Apache Kafka under the same loads; see README.md."""
 
 import argparse
+import signal
 import sys
 from typing import Any
 
@@ -27,6 +28,7 @@ def main() -> int:
             print(f"{load.name:24} {load.title}")
         return 0
     scale, repeats = (0.1, options.repeats or 1) if options.quick else (1.0, options.repeats)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker, topics and page cache go too
     grown: list[dict[str, Any]] = []
     rows: list[compare.Row] = []
     try:

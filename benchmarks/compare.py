@@ -16,6 +16,8 @@ from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
 from benchmarks.machine import PageCache
 
 HEAP_MB = 1024
+# The one setting that is not the default: what a load wrote shall be gone before the next one is measured.
+OVERRIDES = {"log.segment.delete.delay.ms": "100"}
 
 
 @dataclass
@@ -66,7 +68,7 @@ def _run_broker(
 ) -> None:
     print(f"{kind}: starting", flush=True)
     cache.fill()
-    broker = KINDS[kind](folder / kind, heap_mb=HEAP_MB)
+    broker = KINDS[kind](folder / kind, heap_mb=HEAP_MB, overrides=OVERRIDES)
     try:
         broker.start()
         bench = Bench(KINDS[kind], broker, folder, cache, scale)

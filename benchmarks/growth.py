@@ -8,7 +8,7 @@ from typing import Any
 from compat.brokers import KINDS
 
 from benchmarks import loaders
-from benchmarks.compare import HEAP_MB, work_folder
+from benchmarks.compare import HEAP_MB, OVERRIDES, work_folder
 from benchmarks.loads import Bench, Sample
 from benchmarks.machine import PageCache
 
@@ -22,7 +22,7 @@ def growth(kind: str, *, gigabytes: float, scale: float) -> list[dict[str, Any]]
     """Cost per request of small produces and of small fetches near the end, before and after the log has grown."""
     with work_folder() as folder:
         cache = PageCache(Path(folder))
-        broker = KINDS[kind](Path(folder) / kind, heap_mb=HEAP_MB)
+        broker = KINDS[kind](Path(folder) / kind, heap_mb=HEAP_MB, overrides=OVERRIDES)
         try:
             cache.fill()
             broker.start()

@@ -52,27 +52,27 @@ class Bench:
     cache: PageCache
     scale: float
     prepared: set[str] = field(default_factory=set)
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
 
     def count(self, full: float) -> int:
         return max(1, int(full * self.scale))
 
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.broker.bootstrap})
-
     def fresh_topic(self, name: str, partitions: int = PARTITIONS) -> str:
         """An empty topic; what an older one of this name held is gone from disk and memory before the clock runs."""
         self.drop_topic(name)
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config={"file.delete.delay.ms": "0"})
-        self.admin().create_topics([new])[name].result(30)
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1)
+        self.admin.create_topics([new])[name].result(30)
         time.sleep(0.3)
         return name
 
     def drop_topic(self, name: str) -> None:
         self.prepared.discard(name)
-        admin = self.admin()
-        if name not in admin.list_topics(timeout=10).topics:
+        if name not in self.admin.list_topics(timeout=10).topics:
             return
-        admin.delete_topics([name])[name].result(30)
+        self.admin.delete_topics([name])[name].result(30)
         deadline = time.monotonic() + 20
         while any(self.broker.data.glob(f"{name}-[0-9]*")) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -80,7 +80,7 @@ class Bench:
 
     def end_offset(self, topic: str, partition: int) -> int:
         where = TopicPartition(topic, partition)
-        return int(self.admin().list_offsets({where: OffsetSpec.latest()})[where].result(30).offset)
+        return int(self.admin.list_offsets({where: OffsetSpec.latest()})[where].result(30).offset)
 
     @contextmanager
     def measured(self, sample: Sample) -> Iterator[None]:
@@ -246,8 +246,8 @@ def serves(port: int, api_key: int) -> bool:
     reply = api_versions(port)
     if reply is None:
         return False
-    (count,) = struct.unpack_from(">i", reply, 6)
-    return any(struct.unpack_from(">h", reply, 10 + 6 * i)[0] == api_key for i in range(count))
+    (count,) = struct.unpack_from(">i", reply, 10)
+    return any(struct.unpack_from(">h", reply, 14 + 6 * i)[0] == api_key for i in range(count))
 
 
 MIB_BATCH = 1_000_000

@@ -73,17 +73,30 @@ def nodes() -> Iterator[list[Broker]]:
 def test_serve_a_folder_written_by_apache_kafka(
     java: JavaClient, subject: type[Broker], tmp_path: Path, nodes: list[Broker], how: str
 ) -> None:
-    writer = ApacheKafka(tmp_path)
+    hand_over(java, ApacheKafka(tmp_path), subject, nodes, how=how, transactions=True)
+
+
+def test_apache_kafka_serves_our_folder(
+    java: JavaClient, subject: type[Broker], tmp_path: Path, nodes: list[Broker]
+) -> None:
+    """The way back: whoever tries the broker can return to Kafka with his data."""
+    hand_over(java, subject(tmp_path), ApacheKafka, nodes, how="SIGTERM", transactions=False)
+
+
+def hand_over(
+    java: JavaClient, writer: Broker, heir_kind: type[Broker], nodes: list[Broker], *, how: str, transactions: bool
+) -> None:
+    """One broker writes and goes down, another takes over its folder, shows the same records and goes on."""
     nodes.append(writer)
     writer.start()
-    topics = write_everything(java, writer, tmp_path)
+    topics = write_everything(java, writer, transactions=transactions)
     before = picture(java, writer, topics)
     if how == "SIGTERM":
         writer.stop()
     else:
         writer.kill9()
 
-    heir = writer.successor(subject)
+    heir = writer.successor(heir_kind)
     nodes.append(heir)
     heir.start()
     assert {name: count for name, count in java.topics(heir.bootstrap).items() if not name.startswith("__")} == topics
@@ -99,7 +112,7 @@ def test_serve_a_folder_written_by_apache_kafka(
         assert java.consume(heir.bootstrap, topic, offset=end - 1, count=1)[0].value == b"goes on"
 
 
-def write_everything(java: JavaClient, node: Broker, folder: Path) -> dict[str, int]:
+def write_everything(java: JavaClient, node: Broker, *, transactions: bool) -> dict[str, int]:
     """All kinds of data a folder can hold: codecs, rolled segments, producer state, transactions, a moved start."""
     random_bytes = random.Random(7).randbytes
     to = node.bootstrap
@@ -123,6 +136,21 @@ def write_everything(java: JavaClient, node: Broker, folder: Path) -> dict[str, 
     for start in range(0, 300, 30):
         values = [Record(b"%d " % i * 1000) for i in range(start, start + 30)]
         java.produce(to, "idempotent", values, idempotent=True)
+    topics = {"rolled": 3, "small": 1, "idempotent": 1, "trimmed": 1}
+    if transactions:
+        write_transactions(java, to)
+        topics["transactional"] = 2
+    java.create(to, "trimmed", 1, segment_bytes="1048576")
+    java.produce(to, "trimmed", [Record(random_bytes(10_000)) for _ in range(300)])
+    plan = node.folder / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "trimmed", "partition": 0, "offset": 123}]}')
+    cut = java.tool(DELETE, "--bootstrap-server", to, "--offset-json-file", str(plan))
+    assert cut.exit == 0, cut.text
+    java.delete(to, "gone")
+    return topics
+
+
+def write_transactions(java: JavaClient, to: str) -> None:
     java.create(to, "transactional", 2, segment_bytes="1048576")
     for number, commit in enumerate([True, False, True, False, False, True]):
         java.produce(
@@ -134,14 +162,6 @@ def write_everything(java: JavaClient, node: Broker, folder: Path) -> dict[str, 
             commit=commit,
             idempotent=True,
         )
-    java.create(to, "trimmed", 1, segment_bytes="1048576")
-    java.produce(to, "trimmed", [Record(random_bytes(10_000)) for _ in range(300)])
-    plan = folder / "plan.json"
-    plan.write_text('{"version": 1, "partitions": [{"topic": "trimmed", "partition": 0, "offset": 123}]}')
-    cut = java.tool(DELETE, "--bootstrap-server", to, "--offset-json-file", str(plan))
-    assert cut.exit == 0, cut.text
-    java.delete(to, "gone")
-    return {"rolled": 3, "small": 1, "idempotent": 1, "transactional": 2, "trimmed": 1}
 
 
 def picture(java: JavaClient, node: Broker, topics: dict[str, int]) -> Picture:

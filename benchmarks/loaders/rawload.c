@@ -288,6 +288,7 @@ static void on_fetch(load *l, connection *c, const char *reply) {
     p += get_uvarint(&p) - 1;
     get_uvarint(&p);
     error = error ? error : get16(p + 4);
+    int64_t high_watermark = get64(p + 6);
     p += 4 + 2 + 8 + 8 + 8;
     for (uint64_t n = get_uvarint(&p); n > 1; n--) p += 8 + 8 + 1;
     p += 4;
@@ -306,6 +307,7 @@ static void on_fetch(load *l, connection *c, const char *reply) {
         p += 12 + get32(p + 8);
     }
     c->offset = last ? get64(last) + get32(last + 23) + 1 : l->first_offset;
+    if (c->offset >= high_watermark) c->offset = l->first_offset; /* at the end a fetch would wait for news */
 }
 
 static void drain(load *l, connection *c) {

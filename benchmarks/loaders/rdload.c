@@ -4,8 +4,8 @@
  *   rdload LIB consume BOOTSTRAP TOPIC PARTITIONS RECORDS SECONDS_MAX [name=value ...]
  *
  * LIB is the shared library itself (the one inside the confluent-kafka wheel): no headers are needed, the few functions
- * used are declared here. Prints one JSON line. The clock runs from the first record handed over (or asked for) to the
- * last one acknowledged (or received).
+ * used are declared here. Prints one JSON line. The clock runs from the first record handed over to the last one
+ * acknowledged, or from the first ones received to the last.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -175,6 +175,7 @@ static int run_consume(int argc, char **argv) {
     long seen = 0, problems = 0;
     while (seen < records && now() < deadline) {
         long n = consume_batch_queue(queue, 100, batch, BATCH);
+        if (seen == 0 && n > 0) start = now();
         for (long i = 0; i < n; i++) {
             if (batch[i]->err) {
                 problems++;
