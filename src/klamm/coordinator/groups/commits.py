@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from klamm.coordinator.groups.config import GroupConfig
-from klamm.coordinator.groups.group import Group
+from klamm.coordinator.groups.group import CheckPartition, Group
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
 from klamm.coordinator.shard import Record
 from klamm.model.errors import ErrorCode, KlammError
@@ -45,7 +45,7 @@ class WantedTopic(NamedTuple):
 
 
 def commit(
-    config: GroupConfig, request: OffsetCommitRequest, wall_ms: int
+    config: GroupConfig, request: OffsetCommitRequest, wall_ms: int, check: CheckPartition | None = None
 ) -> tuple[list[Record], OffsetCommitResponse]:
     """Records and answer for a commit that is allowed. Topics carry their names, and their ids where known."""
     records = []
@@ -56,10 +56,10 @@ def commit(
         for partition in topic.partitions:
             note = partition.committed_metadata or ""
             index = partition.partition_index
+            code = check(bytes(topic.topic_id), index) if check is not None else ErrorCode.NONE
             if len(note) > config.offset_metadata_max_bytes:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                code = ErrorCode.NONE
+            if not code:
                 committed = CommittedOffset(
                     partition.committed_offset, partition.committed_leader_epoch, note, wall_ms, expires, topic.topic_id
                 )
@@ -70,7 +70,11 @@ def commit(
 
 
 def commit_in_transaction(
-    config: GroupConfig, request: TxnOffsetCommitRequest, topic_ids: dict[str, bytes], wall_ms: int
+    config: GroupConfig,
+    request: TxnOffsetCommitRequest,
+    topic_ids: dict[str, bytes],
+    wall_ms: int,
+    check: CheckPartition | None = None,
 ) -> tuple[list[Record], TxnOffsetCommitResponse]:
     """Records and answer for a transactional commit that is allowed."""
     records = []
@@ -81,10 +85,12 @@ def commit_in_transaction(
         for partition in topic.partitions:
             note = partition.committed_metadata or ""
             index = partition.partition_index
+            code = check(topic_id, index) if check is not None else ErrorCode.NONE
+            if code is ErrorCode.STALE_MEMBER_EPOCH:
+                code = ErrorCode.ILLEGAL_GENERATION  # the only one of the two that producers know
             if len(note) > config.offset_metadata_max_bytes:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                code = ErrorCode.NONE
+            if not code:
                 committed = CommittedOffset(
                     partition.committed_offset, partition.committed_leader_epoch, note, wall_ms, -1, topic_id
                 )

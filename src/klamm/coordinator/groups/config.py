@@ -1,6 +1,8 @@
 """The settings groups obey."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from klamm.coordinator.groups.consumer.config import ConsumerGroupConfig
 
 MAX_INT = 2**31 - 1
 
@@ -18,3 +20,4 @@ class GroupConfig:
     max_size: int = MAX_INT
     new_member_join_timeout_ms: int = 300_000
     """How long a member nobody has heard a heartbeat of may wait in a join; Kafka's constant."""
+    consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from klamm.coordinator.groups.offsets import CommittedOffset
 from klamm.coordinator.shard import Record, ReplyTo
+from klamm.model.errors import ErrorCode
 
 
 class Caller(NamedTuple):
@@ -13,6 +14,10 @@ class Caller(NamedTuple):
     client_id: str
     client_host: str
     version: int
+
+
+CheckPartition = Callable[[bytes, int], ErrorCode]
+"""Whether an offset of a partition (topic id, number) may be committed: NONE, or why not."""
 
 
 class Group(Protocol):
@@ -38,8 +43,8 @@ class Group(Protocol):
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, transactional: bool, version: int
-    ) -> None:
-        """KlammError unless this member may commit offsets now."""
+    ) -> CheckPartition | None:
+        """KlammError unless this member may commit offsets now; what is returned says more about single partitions."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """KlammError unless this member may read offsets now."""

@@ -12,7 +12,11 @@ from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.records import empty_record, replay_group
 from klamm.coordinator.groups.classic.state import DEAD, PREPARING_REBALANCE, STABLE
 from klamm.coordinator.groups.config import GroupConfig
-from klamm.coordinator.groups.group import Caller, Group
+from klamm.coordinator.groups.consumer.group import ConsumerGroup
+from klamm.coordinator.groups.consumer.migration import DOWNGRADED
+from klamm.coordinator.groups.consumer.records import KINDS as CONSUMER_GROUP_RECORDS
+from klamm.coordinator.groups.consumer.service import ConsumerGroups
+from klamm.coordinator.groups.group import Caller, CheckPartition, Group
 from klamm.coordinator.groups.offsets import (
     LEGACY_OFFSET_COMMIT,
     OFFSET_COMMIT,
@@ -23,6 +27,7 @@ from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, decod
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -48,6 +53,7 @@ class GroupShard:
         self.offsets = Offsets()
         self.image = EMPTY_IMAGE
         self._new_id = new_id
+        self._consumers = ConsumerGroups(config, self.groups)
 
     # What changes hard state
 
@@ -60,6 +66,8 @@ class GroupShard:
                 self.groups[group_id] = ClassicGroup(group_id)
         elif kind == GROUP_METADATA:
             self._replay_group(record)
+        elif kind in CONSUMER_GROUP_RECORDS:
+            self._consumers.replay(record)
 
     def _replay_group(self, record: Record) -> None:
         group_id = decode_key(GroupMetadataKey, record.key).group
@@ -83,6 +91,7 @@ class GroupShard:
     def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
         """Members that were here must be heard of again; offsets that ran out meanwhile are looked for later."""
         self.image = image
+        self._consumers.update(image)
         turn = rebalance.Turn(self.config, now)
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
@@ -91,6 +100,7 @@ class GroupShard:
                 if len(group.members) > self.config.max_size:
                     rebalance.prepare_rebalance(turn, group, f"more members than group.max.size={self.config.max_size}")
         turn.out.timer((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms)
+        turn.out.timers |= dict(self._consumers.on_loaded(now).timers)
         return turn.out.decision()
 
     def on_timer(self, key: Hashable, now: Now) -> Decision:
@@ -101,6 +111,8 @@ class GroupShard:
             return self._expire(now)
         turn = rebalance.Turn(self.config, now)
         group = self.groups.get(key[1])
+        if isinstance(group, ConsumerGroup) and len(key) == 3:
+            return self._consumers.on_timer(group, word, key[2], now)
         if isinstance(group, ClassicGroup):
             if word == rebalance.SESSION:
                 leaving.on_session_timer(turn, group, key[2])
@@ -108,11 +120,14 @@ class GroupShard:
                 rebalance.on_join_timer(turn, group)
             elif word == rebalance.SYNC:
                 rebalance.on_sync_timer(turn, group)
+            elif word == DOWNGRADED and group.can_rebalance and not group.is_empty:
+                rebalance.prepare_rebalance(turn, group, "it was a consumer group")
         return turn.out.decision()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:  # noqa: ARG002 - the protocol's form
         """Offsets of deleted topics go with them."""
         self.image = image
+        self._consumers.update(image)
         deleted = {topic.name: bytes(topic_id) for topic_id, topic in delta.topics_deleted.items()}
         if not deleted:
             return Decision()
@@ -160,7 +175,14 @@ class GroupShard:
                 reply_to,
                 JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=request.member_id),
             )
+        new_member_id = f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
         group = self.groups.get(request.group_id)
+        obsolete: list[Record] = []
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                return self._consumers.classic_join(group, request, caller, new_member_id, now, reply_to)
+            obsolete = group.tombstones()
+            group = None
         created = group is None
         if group is None:
             if request.member_id:
@@ -171,16 +193,18 @@ class GroupShard:
         if not isinstance(group, ClassicGroup):
             return _answer(reply_to, JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         turn = rebalance.Turn(self.config, now)
-        new_member_id = f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
         joining.join(turn, group, request, caller, new_member_id, reply_to)
         if created and (group.members or group.pending_members):
             self.groups[request.group_id] = group
+            turn.out.records += obsolete
             turn.out.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
         return turn.out.decision()
 
     def sync(self, request: SyncGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """SyncGroup."""
         group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._consumers.classic_sync(group, request, now, reply_to)
         if not isinstance(group, ClassicGroup):
             return _answer(reply_to, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         turn = rebalance.Turn(self.config, now)
@@ -190,6 +214,8 @@ class GroupShard:
     def heartbeat(self, request: HeartbeatRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """Heartbeat."""
         group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._consumers.classic_heartbeat(group, request, now, reply_to)
         if not isinstance(group, ClassicGroup):
             return _answer(reply_to, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         turn = rebalance.Turn(self.config, now)
@@ -199,6 +225,8 @@ class GroupShard:
     def leave(self, request: LeaveGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """LeaveGroup, every version in the form of v3: a list of members."""
         group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._consumers.classic_leave(group, request, now, reply_to)
         if not isinstance(group, ClassicGroup):
             unknown = [
                 MemberResponse(
@@ -213,6 +241,14 @@ class GroupShard:
         turn.out.reply(reply_to, leaving.leave(turn, group, request))
         return turn.out.decision()
 
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now: Now, reply_to: ReplyTo
+    ) -> Decision:
+        """ConsumerGroupHeartbeat. KlammError when it is refused."""
+        if not request.member_id and caller.version == 0 and request.member_epoch == 0:
+            request.member_id = self._new_id()
+        return self._consumers.heartbeat(request, caller, now, reply_to)
+
     # Offsets
 
     def commit_offsets(self, request: OffsetCommitRequest, version: int, now: Now, reply_to: ReplyTo) -> Decision:
@@ -220,18 +256,19 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         timers: tuple[tuple[Hashable, int | None], ...] = ()
+        check: CheckPartition | None = None
         if group is None:
             if generation >= 0:
                 raise commits.unknown_group(generation, version)
         else:
-            group.check_offset_commit(
+            check = group.check_offset_commit(
                 request.member_id, request.group_instance_id, generation, transactional=False, version=version
             )
             if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
                 member = group.members[request.member_id]
                 key = (rebalance.SESSION, group.group_id, member.member_id)
                 timers = ((key, now.ms + member.session_timeout_ms),)
-        records, response = commits.commit(self.config, request, now.wall_ms)
+        records, response = commits.commit(self.config, request, now.wall_ms, check)
         return Decision(records=tuple(records), replies=((reply_to, response),), timers=timers)
 
     def commit_transactional_offsets(
@@ -239,9 +276,10 @@ class GroupShard:
     ) -> Decision:
         """TxnOffsetCommit: the offsets count when the producer's transaction is committed."""
         group = self.groups.get(request.group_id)
+        check: CheckPartition | None = None
         if group is not None:
             try:
-                group.check_offset_commit(
+                check = group.check_offset_commit(
                     request.member_id,
                     request.group_instance_id,
                     request.generation_id,
@@ -256,7 +294,7 @@ class GroupShard:
             raise KlammError(ErrorCode.ILLEGAL_GENERATION)
         names = self.image.topics.by_name
         topic_ids = {t.name: bytes(names[t.name].id) for t in request.topics if t.name in names}
-        records, response = commits.commit_in_transaction(self.config, request, topic_ids, now.wall_ms)
+        records, response = commits.commit_in_transaction(self.config, request, topic_ids, now.wall_ms, check)
         return Decision(
             records=tuple(records),
             replies=((reply_to, response),),
@@ -296,6 +334,10 @@ class GroupShard:
         """DescribeGroups: a list of DescribedGroup."""
         return _answer(reply_to, [listing.described(self.groups.get(each), each, version) for each in group_ids])
 
+    def describe_consumer_groups(self, group_ids: Sequence[str], reply_to: ReplyTo) -> Decision:
+        """ConsumerGroupDescribe: a list of DescribedGroup."""
+        return _answer(reply_to, self._consumers.describe(group_ids))
+
     def list_groups(self, states: Iterable[str], types: Iterable[str], reply_to: ReplyTo) -> Decision:
         """ListGroups: a list of ListedGroup."""
         return _answer(reply_to, listing.listed(self.groups.values(), states, types))
@@ -312,7 +354,7 @@ class GroupShard:
         self.offsets.check()
         for group_id, group in self.groups.items():
             assert group_id == group.group_id
-            if isinstance(group, ClassicGroup):
+            if isinstance(group, ClassicGroup | ConsumerGroup):
                 group.check()
         assert self.offsets.committed.keys() <= self.groups.keys(), "offsets without a group"
 

@@ -5,8 +5,8 @@ for years. Here it becomes a small program that is run for all ways at once; the
 so a character usually costs one look-up. Size and work are bounded: a pattern beyond them is refused as malformed.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from klamm.coordinator.groups.consumer.pattern_syntax import (
     WORD,
@@ -27,12 +27,22 @@ REMEMBERED_MAX: Final = 4000
 WORK_MAX: Final = 2_000_000
 """Steps one resolution may take; a fraction of a second."""
 
-__all__ = ["InvalidPattern", "Pattern"]
+__all__ = ["InvalidPattern", "Pattern", "Patterns", "Resolved"]
+
+_PATTERNS_MAX: Final = 1000
 
 _CHARS, _SPLIT, _EDGE, _MATCH = range(4)
 
 _Ways = tuple[frozenset[int], int]
 """Where the program stands before its next character, and what stood before it: 0 nothing, 1 a word, 2 another."""
+
+
+class Resolved(NamedTuple):
+    """The topics a pattern was found to match, from which image, and when."""
+
+    topics: frozenset[str]
+    version: int = -1
+    timestamp: int = -1
 
 
 class Pattern:
@@ -149,3 +159,25 @@ def _stands(edge: str, before: int, following: int) -> bool:
         return following == 0
     boundary = (before == 1) != (following == 1)
     return boundary if edge == "word" else not boundary
+
+
+class Patterns:
+    """The patterns in use, compiled once; a name is matched once, whatever else changes in the cluster."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Pattern, dict[str, bool]]] = {}
+
+    def resolve(self, regex: str, topics: Mapping[str, Any]) -> frozenset[str]:
+        """The names of `topics` that a pattern matches; InvalidPattern when it is none."""
+        known = self._known.get(regex)
+        if known is None:
+            if len(self._known) >= _PATTERNS_MAX:
+                self._known.clear()
+            known = self._known[regex] = (Pattern(regex), {})
+        pattern, answers = known
+        if len(answers) > 2 * len(topics) + _PATTERNS_MAX:
+            answers.clear()
+        new = topics.keys() - answers.keys()
+        found = pattern.select(new)
+        answers.update((name, name in found) for name in new)
+        return frozenset(name for name in topics if answers[name])

@@ -1,0 +1,200 @@
+"""Members of a consumer group that still speak the classic protocol: joins, syncs, heartbeats and leaves.
+
+A join is what a heartbeat is to the others: the member says what it wants and has, and takes one step. Nobody waits for
+anybody: the answer comes at once, the assignment with the sync. When there is more to do, the classic heartbeat says
+REBALANCE_IN_PROGRESS, and the member joins again.
+"""
+
+from dataclasses import replace
+
+from klamm.coordinator.groups.consumer.classic_protocol import by_id, read_subscription, write_assignment
+from klamm.coordinator.groups.consumer.config import MigrationPolicy
+from klamm.coordinator.groups.consumer.group import ConsumerGroup
+from klamm.coordinator.groups.consumer.leaving import remove
+from klamm.coordinator.groups.consumer.member import Member, MemberState
+from klamm.coordinator.groups.consumer.migration import downgrade, may_downgrade
+from klamm.coordinator.groups.consumer.progress import advance, replace_static
+from klamm.coordinator.groups.consumer.turn import Turn
+from klamm.coordinator.groups.group import Caller
+from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
+from klamm.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from klamm.protocol.messages.group_records import ClassicMemberMetadata, ClassicProtocol
+from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+MEMBER_ID_REQUIRED_SINCE = 4
+
+
+def join(
+    turn: Turn, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, new_member_id: str
+) -> JoinGroupResponse:
+    """A classic member joins or joins again. KlammError says why not."""
+    subscription = _check_join(turn, group, request)
+    instance_id = request.group_instance_id
+    if not request.member_id and instance_id is None and caller.version >= MEMBER_ID_REQUIRED_SINCE:
+        return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id)
+    member_id = request.member_id or new_member_id
+    holder: Member | None = None
+    if instance_id is None:
+        before = group.members.get(member_id, Member(member_id))
+    elif request.member_id:
+        before = group.identified(member_id, instance_id)
+    else:
+        holder = group.static_member(instance_id)
+        if holder is not None and may_downgrade(turn, group, {holder.member_id}, joining=1):
+            joining = replace(holder, member_id=member_id)
+            return _join_downgraded(turn, group, holder, _updated(joining, request, subscription, caller))
+        before = replace_static(turn, group, holder, member_id) if holder is not None else Member(member_id)
+    after = _updated(before, request, subscription, caller)
+    step = advance(
+        turn,
+        group,
+        before,
+        after,
+        by_id(subscription.owned_partitions, turn.topology),
+        replaced=holder.member_id if holder is not None else None,
+        at_once=True,
+    )
+    member = step.member
+    turn.expect_no_rejoin(group, member.member_id)
+    turn.expect(group, member)
+    turn.expect_sync(group, member)
+    return JoinGroupResponse(
+        member_id=member.member_id,
+        generation_id=member.member_epoch,
+        protocol_type=group.protocol_type_name,
+        protocol_name=member.classic_protocols[0][0],
+    )
+
+
+def _check_join(turn: Turn, group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
+    if turn.config.consumer.migration_policy is MigrationPolicy.DISABLED:
+        text = f"{group.group_id} is a consumer group, and group.consumer.migration.policy keeps classic members out"
+        raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
+    known = request.member_id in group.members or request.group_instance_id in group.static_members
+    if len(group.members) >= turn.config.consumer.max_size and not known:
+        raise KlammError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    names = [protocol.name for protocol in request.protocols]
+    if not names or not group.supports_classic(request.protocol_type, names):
+        raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{names} are not spoken by all of {group.group_id}")
+    try:
+        return read_subscription(bytes(request.protocols[0].metadata))
+    except RemoteProtocolError as error:
+        raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
+
+
+def _updated(
+    member: Member, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, caller: Caller
+) -> Member:
+    return replace(
+        member,
+        instance_id=request.group_instance_id if request.group_instance_id is not None else member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else request.session_timeout_ms
+        ),
+        subscribed_topic_names=frozenset(subscription.topics),
+        subscribed_topic_regex="",
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=request.session_timeout_ms,
+            supported_protocols=[
+                ClassicProtocol(name=protocol.name, metadata=bytes(protocol.metadata)) for protocol in request.protocols
+            ],
+        ),
+    )
+
+
+def _join_downgraded(turn: Turn, group: ConsumerGroup, holder: Member, joining: Member) -> JoinGroupResponse:
+    """A classic member takes the place of the last one of the new protocol: the group becomes classic."""
+    classic = downgrade(turn, group, {holder.member_id}, f"{joining.member_id} joins", joining)
+    member = classic.members[joining.member_id]
+    response = JoinGroupResponse(
+        member_id=member.member_id,
+        generation_id=classic.generation_id,
+        protocol_type=classic.protocol_type,
+        protocol_name=classic.protocol_name,
+        leader=classic.leader_id or "",
+    )
+    if classic.is_leader(member.member_id):
+        response.skip_assignment = True
+        response.members = [
+            JoinGroupResponseMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                metadata=each.metadata(classic.protocol_name) or b"",
+            )
+            for each in classic.members.values()
+        ]
+    return response
+
+
+def sync(turn: Turn, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+    """A classic member asks for what its last join has given it."""
+    member = _classic(group, request.member_id, request.group_instance_id)
+    _check_generation(member, request.generation_id)
+    protocol, metadata = member.classic_protocols[0]
+    if request.protocol_type not in (None, group.protocol_type_name) or request.protocol_name not in (None, protocol):
+        raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the protocol of {member.member_id} is {protocol}")
+    if group.target_epoch > member.member_epoch and member.state != MemberState.UNREVOKED_PARTITIONS:
+        turn.expect_rejoin(group, member)
+        return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    turn.expect_no_sync(group, member.member_id)
+    turn.expect(group, member)
+    return SyncGroupResponse(
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=write_assignment(member.assigned, turn.topology, metadata),
+    )
+
+
+def heartbeat(turn: Turn, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+    """A classic member is there; it is told to rejoin when there is a step it can take."""
+    member = _classic(group, request.member_id, request.group_instance_id)
+    _check_generation(member, request.generation_id)
+    turn.expect(group, member)
+    if (
+        member.member_epoch < group.group_epoch
+        or member.state == MemberState.UNREVOKED_PARTITIONS
+        or (member.state == MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
+    ):
+        turn.expect_rejoin(group, member)
+        return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    return HeartbeatResponse()
+
+
+def leave(turn: Turn, group: ConsumerGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Members leave, or are sent away by an administrator; static ones may be named by their instance alone."""
+    gone: dict[str, Member] = {}
+    answers = []
+    for each in request.members:
+        answer = MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id)
+        try:
+            if each.group_instance_id is not None and not each.member_id:
+                holder = group.static_member(each.group_instance_id)
+                member = group.identified(holder.member_id if holder is not None else "", each.group_instance_id)
+            else:
+                member = group.identified(each.member_id, each.group_instance_id)
+            gone[member.member_id] = member
+        except KlammError as error:
+            answer.error_code = error.code
+        answers.append(answer)
+    why = next((each.reason for each in request.members if each.reason), None)
+    names = ", ".join(gone)
+    remove(turn, group, list(gone.values()), f"{names} leaves" + (f": {why}" if why else ""))
+    return LeaveGroupResponse(members=answers)
+
+
+def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
+    member = group.identified(member_id, instance_id)
+    if not member.uses_classic_protocol:
+        raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} does not speak the classic protocol")
+    return member
+
+
+def _check_generation(member: Member, generation_id: int) -> None:
+    if generation_id != member.member_epoch:
+        raise KlammError(ErrorCode.ILLEGAL_GENERATION, f"the generation of {member.member_id} is {member.member_epoch}")

@@ -1,0 +1,326 @@
+"""A consumer group: its members, its epochs and its target assignment, as the records say.
+
+Empty        nobody is in it
+Assigning    the group has changed and no target has been computed for its epoch yet
+Reconciling  there is a target, and some members are on their way to it
+Stable       every member has what the target gives it
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from klamm.coordinator.groups.assignors import Assignment
+from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, Held, Member, MemberState
+from klamm.coordinator.groups.consumer.pattern import Resolved
+from klamm.coordinator.groups.consumer.records import group_tombstones
+from klamm.coordinator.groups.group import CheckPartition
+from klamm.coordinator.groups.offsets import CommittedOffset
+from klamm.coordinator.shard import Record, ReplyTo
+from klamm.metadata.image import MetadataImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages import group_records as kept
+
+_NO_PARTITIONS: Final[Assignment] = {}
+
+
+class ConsumerGroup:
+    """State of one group. `replay` is all that changes it, apart from the soft notes at the end of __init__."""
+
+    kind: Final = "consumer"
+    protocol_type_name: Final = "consumer"
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group_epoch = 0
+        self.metadata_hash = 0
+        """What the subscribed topics looked like at `group_epoch`."""
+        self.target_epoch = 0
+        self.assignment_timestamp = 0
+        """When the target was computed; 0 if never."""
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        """Instance id to member id."""
+        self.target: dict[str, Assignment] = {}
+        self.resolved: dict[str, Resolved] = {}
+        """By pattern."""
+        self.has_partition_metadata = False
+        """Whether an older broker kept the topics in a record of their own; it goes with the next change."""
+        self._owners: dict[bytes, dict[int, str]] = {}
+        """Who holds each partition: assigned, or not given back yet."""
+        # Soft: lost with the shard, and then found out again.
+        self.checked_image: MetadataImage | None = None
+        """The image with which the subscribed topics were last compared."""
+        self.revoking: dict[str, int] = {}
+        """Members with a deadline for giving partitions back, and the epoch they had when it was set."""
+        self.rejoining: set[str] = set()
+        """Classic members that were told to rejoin, and have a deadline for it."""
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroup({self.group_id!r}, {self.state_name}, epoch {self.group_epoch}, {self.members})"
+
+    # Questions
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.members
+
+    @property
+    def state_name(self) -> str:
+        """The state as Kafka shows it."""
+        if not self.members:
+            return "Empty"
+        if self.group_epoch > self.target_epoch:
+            return "Assigning"
+        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def member(self, member_id: str) -> Member:
+        """The member, or UNKNOWN_MEMBER_ID."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {self.group_id}")
+        return found
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """Who holds the place of an instance."""
+        member_id = self.static_members.get(instance_id) if instance_id is not None else None
+        return self.members.get(member_id) if member_id is not None else None
+
+    def identified(self, member_id: str, instance_id: str | None) -> Member:
+        """The member that calls itself so; KlammError when it is none, or when its instance has a new holder."""
+        if instance_id is None:
+            return self.member(member_id)
+        found = self.static_member(instance_id)
+        if found is None:
+            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody is {instance_id} in {self.group_id}")
+        if found.member_id != member_id:
+            raise KlammError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now {found.member_id}")
+        return found
+
+    def target_of(self, member_id: str) -> Assignment:
+        """What a member should end up with."""
+        return self.target.get(member_id, _NO_PARTITIONS)
+
+    def owner(self, topic_id: bytes, partition: int) -> str | None:
+        """Who holds a partition now, or has not given it back yet."""
+        partitions = self._owners.get(topic_id)
+        return partitions.get(partition) if partitions is not None else None
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """The names of the topics a member reads, by name and by pattern."""
+        resolved = self.resolved.get(member.subscribed_topic_regex) if member.subscribed_topic_regex else None
+        return (
+            member.subscribed_topic_names | resolved.topics if resolved is not None else member.subscribed_topic_names
+        )
+
+    def regex_members(self, regex: str) -> int:
+        """How many members subscribe with a pattern."""
+        return sum(member.subscribed_topic_regex == regex for member in self.members.values())
+
+    @property
+    def classic_members(self) -> int:
+        """How many members speak the classic protocol."""
+        return sum(member.uses_classic_protocol for member in self.members.values())
+
+    def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a classic member with these protocols could be one of this group."""
+        if protocol_type != self.protocol_type_name:
+            return False
+        counted: dict[str, int] = {}
+        everybody = 0
+        for member in self.members.values():
+            everybody += member.uses_classic_protocol
+            for name, _ in member.classic_protocols:
+                counted[name] = counted.get(name, 0) + 1
+        return any(counted.get(name, 0) == everybody for name in names)
+
+    def waits_for_others(self, member: Member) -> bool:
+        """Whether somebody else still holds a partition the member should get."""
+        return any(
+            number not in member.assigned.get(topic, ()) and self.owner(topic, number) not in (None, member.member_id)
+            for topic, numbers in self.target_of(member.member_id).items()
+            for number in numbers
+        )
+
+    # What other parts of a shard ask of any group
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, transactional: bool, version: int
+    ) -> CheckPartition | None:
+        """Members may commit what they have; anybody may to a group without members.
+
+        An epoch that is older than the member's is fine for partitions the member has had since: the returned function
+        says which (KIP-1251). None when all are fine.
+        """
+        if generation_or_epoch < 0 and not self.members:
+            return None
+        if transactional and generation_or_epoch == -1 and not member_id and instance_id is None:
+            return None
+        member = self.member(member_id)
+        if not transactional and not member.uses_classic_protocol and version < 9:
+            raise KlammError(ErrorCode.UNSUPPORTED_VERSION, "members of consumer groups commit with version 9 or above")
+        if generation_or_epoch == member.member_epoch:
+            return None
+        stale = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
+        if generation_or_epoch > member.member_epoch:
+            raise KlammError(stale, f"the epoch of {member_id} is {member.member_epoch}")
+
+        def check(topic_id: bytes, partition: int) -> ErrorCode:
+            since = member.assignment_epoch(topic_id, partition)
+            return stale if since is None or generation_or_epoch < since else ErrorCode.NONE
+
+        return check
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Whoever says who it is must be a member at its epoch; anybody else may look."""
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.member_epoch:
+            stale = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
+            raise KlammError(stale, f"the epoch of {member_id} is {member.member_epoch}")
+
+    def check_offset_delete(self) -> None:
+        """Offsets of topics nobody reads may always go."""
+
+    def check_delete(self) -> None:
+        """Only a group without members may go."""
+        if self.members:
+            raise KlammError(ErrorCode.NON_EMPTY_GROUP)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic."""
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def expiration_base(self) -> Callable[[CommittedOffset], int] | None:
+        """Offsets of topics nobody reads are kept for their retention after the last commit."""
+        return lambda committed: committed.commit_timestamp
+
+    def tombstones(self) -> list[Record]:
+        """The records that remove the group."""
+        return group_tombstones(self.group_id, self.members, self.resolved, self.has_partition_metadata)
+
+    def waiting(self) -> Iterable[ReplyTo]:
+        """Nobody waits here: every heartbeat is answered at once."""
+        return ()
+
+    # Replay
+
+    def replay(self, key: Any, value: Any) -> None:
+        """Let a record of this group count."""
+        if isinstance(key, kept.ConsumerGroupCurrentMemberAssignmentKey):
+            self._replay_current(key.member_id, value)
+        elif isinstance(key, kept.ConsumerGroupMemberMetadataKey):
+            if value is not None:
+                self._put(self.members.get(key.member_id, Member(key.member_id)).with_metadata(value))
+            else:
+                self._remove(key.member_id)
+        elif isinstance(key, kept.ConsumerGroupTargetAssignmentMemberKey):
+            if value is not None:
+                self.target[key.member_id] = {
+                    bytes(topic.topic_id): frozenset(topic.partitions) for topic in value.topic_partitions
+                }
+            else:
+                self.target.pop(key.member_id, None)
+        elif isinstance(key, kept.ConsumerGroupTargetAssignmentMetadataKey):
+            self.target_epoch = value.assignment_epoch if value is not None else -1
+            self.assignment_timestamp = value.assignment_timestamp if value is not None else 0
+        elif isinstance(key, kept.ConsumerGroupMetadataKey):
+            self.group_epoch = value.epoch
+            self.metadata_hash = value.metadata_hash
+        elif isinstance(key, kept.ConsumerGroupRegularExpressionKey):
+            if value is not None:
+                resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
+                self.resolved[key.regular_expression] = resolved
+            else:
+                self.resolved.pop(key.regular_expression, None)
+        elif isinstance(key, kept.ConsumerGroupPartitionMetadataKey):
+            self.has_partition_metadata = value is not None
+
+    def _replay_current(self, member_id: str, value: kept.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        if value is not None:
+            self._put(self.members.get(member_id, Member(member_id)).with_current(value))
+            return
+        member = self.members.get(member_id)
+        if member is not None:
+            self._put(
+                replace(
+                    member,
+                    member_epoch=LEAVE_EPOCH,
+                    previous_member_epoch=LEAVE_EPOCH,
+                    state=MemberState.STABLE,
+                    assigned={},
+                    pending_revocation={},
+                )
+            )
+
+    def _put(self, member: Member) -> None:
+        before = self.members.get(member.member_id)
+        if (
+            before is None
+            or before.assigned is not member.assigned
+            or before.pending_revocation is not member.pending_revocation
+        ):
+            self._release(before)
+            for topic, partition in partitions(member.assigned, member.pending_revocation):
+                self._owners.setdefault(topic, {})[partition] = member.member_id
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def _remove(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._release(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        self.revoking.pop(member_id, None)
+        self.rejoining.discard(member_id)
+
+    def _release(self, member: Member | None) -> None:
+        if member is None:
+            return
+        for topic, partition in partitions(member.assigned, member.pending_revocation):
+            owners = self._owners.get(topic)
+            if owners is not None and owners.get(partition) == member.member_id:
+                del owners[partition]
+                if not owners:
+                    del self._owners[topic]
+
+    def check(self) -> None:
+        """Raise AssertionError when the parts disagree."""
+        held: dict[tuple[bytes, int], str] = {}
+        for member in self.members.values():
+            for place in partitions(member.assigned, member.pending_revocation):
+                assert place not in held, f"{place} is held by {held[place]} and by {member.member_id}"
+                held[place] = member.member_id
+            assert member.member_epoch <= max(self.target_epoch, 0), f"{member} is ahead of {self}"
+            for since in (s for numbers in member.assigned.values() for s in numbers.values()):
+                assert since <= max(member.member_epoch, self.target_epoch), f"{member} has a partition from the future"
+            if member.state == MemberState.UNREVOKED_PARTITIONS:
+                assert member.pending_revocation, f"{member.member_id} has nothing to give back"
+            if member.state == MemberState.STABLE:
+                assert not member.pending_revocation, f"{member.member_id} has something to give back"
+            if member.is_reconciled_to(self.target_epoch) and self.group_epoch == self.target_epoch:
+                have = {topic: frozenset(numbers) for topic, numbers in member.assigned.items()}
+                assert have == self.target_of(member.member_id), f"{member} is called stable without its target"
+        owners = {(topic, p): owner for topic, numbers in self._owners.items() for p, owner in numbers.items()}
+        assert owners == held, "owners of partitions are miscounted"
+        statics = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}
+        assert statics == self.static_members, "static members are miscounted"
+        targets = [(topic, p) for mine in self.target.values() for topic, numbers in mine.items() for p in numbers]
+        assert len(targets) == len(set(targets)), "the target gives a partition to two members"
+        assert self.target_epoch <= self.group_epoch, "the target is ahead of its group"
+        assert self.target.keys() <= self.members.keys(), "somebody who left has a target"
+
+
+def partitions(*held: Held | Mapping[bytes, Iterable[int]]) -> Iterator[tuple[bytes, int]]:
+    """Every partition of these."""
+    for topics in held:
+        for topic, numbers in topics.items():
+            for number in numbers:
+                yield topic, number

@@ -1,0 +1,152 @@
+"""ConsumerGroupHeartbeat: the one request by which members join, stay, acknowledge and leave."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from klamm.coordinator.groups.consumer.group import ConsumerGroup
+from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Held, Member
+from klamm.coordinator.groups.consumer.progress import advance, replace_static
+from klamm.coordinator.groups.consumer.turn import Turn
+from klamm.coordinator.groups.group import Caller
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+JOIN_EPOCH = 0
+
+
+def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Iterable[str]) -> None:
+    """KlammError unless the fields fit together."""
+    epoch = request.member_epoch
+    if (version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
+        raise KlammError(ErrorCode.INVALID_REQUEST, "MemberId must not be empty")
+    for name in ("group_id", "instance_id", "rack_id"):
+        value = getattr(request, name)
+        if value is not None and not value.strip():
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"{name} must not be empty")
+    if epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            raise KlammError(ErrorCode.INVALID_REQUEST, "a member that joins says its rebalance timeout")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise KlammError(ErrorCode.INVALID_REQUEST, "a member that joins has no partitions, and says so")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise KlammError(ErrorCode.INVALID_REQUEST, "a member that joins subscribes by names or by a pattern")
+    elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
+        raise KlammError(ErrorCode.INVALID_REQUEST, "only a member with an instance id can leave for a while")
+    elif epoch < STATIC_LEAVE_EPOCH:
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"{epoch} is no member epoch")
+    wanted = request.server_assignor
+    if wanted is not None and wanted not in assignors:
+        raise KlammError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"there is no assignor {wanted}, but {', '.join(assignors)}")
+
+
+def heartbeat(
+    turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
+) -> ConsumerGroupHeartbeatResponse:
+    """A member joins or is still there. KlammError says why not."""
+    _check_room(turn, group, request.member_id, request.instance_id)
+    replaced: str | None = None
+    if request.instance_id is None:
+        before = _dynamic(group, request)
+    else:
+        before, replaced = _static(turn, group, request)
+    after = _updated(before, request, caller)
+    owned = None
+    if request.topic_partitions is not None:
+        owned = [(bytes(each.topic_id), each.partitions) for each in request.topic_partitions]
+    step = advance(turn, group, before, after, owned, replaced=replaced)
+    member = step.member
+    turn.expect(group, member)
+    interval_ms = turn.config.consumer.heartbeat_interval_of(turn.topology.group_configs(group.group_id))
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        # A target that is held back comes within the assignment interval: the member should not sleep through it.
+        heartbeat_interval_ms=interval_ms if step.wait_ms is None else min(interval_ms, step.wait_ms + 1),
+    )
+    says_all = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    in_full = request.member_epoch == JOIN_EPOCH or (says_all and request.topic_partitions is not None)
+    if in_full or _differ(before.assigned, member.assigned):
+        response.assignment = to_wire(member.assigned)
+    return response
+
+
+def _check_room(turn: Turn, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    limit = turn.config.consumer.max_size
+    known = member_id in group.members or instance_id in group.static_members
+    if len(group.members) >= limit and not known:
+        raise KlammError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{group.group_id} has its {limit} members")
+
+
+def _dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Member:
+    if request.member_epoch == JOIN_EPOCH:
+        return group.members.get(request.member_id, Member(request.member_id))
+    member = group.member(request.member_id)
+    _check_epoch(member, request)
+    return member
+
+
+def _static(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> tuple[Member, str | None]:
+    """The member as it is, and whose place it takes, if it takes one."""
+    instance_id = request.instance_id
+    if request.member_epoch != JOIN_EPOCH:
+        member = group.identified(request.member_id, instance_id)
+        _check_epoch(member, request)
+        return member, None
+    holder = group.static_member(instance_id)
+    if holder is None:
+        return group.members.get(request.member_id, Member(request.member_id)), None
+    if holder.member_id == request.member_id:
+        return replace(holder, member_epoch=0, previous_member_epoch=0), None
+    if not holder.uses_classic_protocol and holder.member_epoch != STATIC_LEAVE_EPOCH:
+        raise KlammError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{instance_id} is still {holder.member_id}")
+    return replace_static(turn, group, holder, request.member_id), holder.member_id
+
+
+def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
+    """The member's epoch, or the one before if the answer with the new one may have been lost."""
+    epoch = request.member_epoch
+    if epoch == member.member_epoch:
+        return
+    if epoch == member.previous_member_epoch < member.member_epoch and request.topic_partitions is not None:
+        claimed = ((bytes(t.topic_id), number) for t in request.topic_partitions for number in t.partitions)
+        if all(number in member.assigned.get(topic, ()) for topic, number in claimed):
+            return
+    raise KlammError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"the epoch of {member.member_id} is {member.member_epoch}, not {epoch}: it must give up everything and rejoin",
+    )
+
+
+def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    return replace(
+        member,
+        instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
+        rack_id=request.rack_id if request.rack_id is not None else member.rack_id,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else member.rebalance_timeout_ms
+        ),
+        server_assignor=request.server_assignor if request.server_assignor is not None else member.server_assignor,
+        subscribed_topic_names=frozenset(names) if names is not None else member.subscribed_topic_names,
+        subscribed_topic_regex=regex if regex is not None else member.subscribed_topic_regex,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        classic=None,
+    )
+
+
+def _differ(first: Held, second: Held) -> bool:
+    return first is not second and (
+        first.keys() != second.keys() or any(first[topic].keys() != second[topic].keys() for topic in first)
+    )
+
+
+def to_wire(assigned: Mapping[bytes, Iterable[int]]) -> Assignment:
+    """An assignment as heartbeats carry it."""
+    topics = [TopicPartitions(topic_id=topic, partitions=sorted(assigned[topic])) for topic in sorted(assigned)]
+    return Assignment(topic_partitions=topics)

@@ -1,0 +1,211 @@
+"""Groups change their protocol while in use: classic to consumer, and back (`group.consumer.migration.policy`).
+
+A classic group becomes a consumer group when the first member of the new protocol joins: its members, with what they
+were assigned, become members that still speak the classic protocol and are asked to rejoin one by one. It goes back
+when the last member of the new protocol has left. Both ways it is one batch of records, and committed offsets stay.
+"""
+
+from collections.abc import Collection, Mapping
+
+from klamm.coordinator.groups.classic import rebalance
+from klamm.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from klamm.coordinator.groups.classic.member import ClassicMember
+from klamm.coordinator.groups.classic.records import group_record
+from klamm.coordinator.groups.consumer.classic_protocol import read_assignment, read_subscription, write_assignment
+from klamm.coordinator.groups.consumer.group import ConsumerGroup, partitions
+from klamm.coordinator.groups.consumer.member import Held, Member
+from klamm.coordinator.groups.consumer.records import (
+    current_record,
+    decode,
+    epoch_record,
+    member_record,
+    target_epoch_record,
+    target_record,
+)
+from klamm.coordinator.groups.consumer.turn import Turn
+from klamm.coordinator.shard import Record
+from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
+from klamm.protocol.messages.group_records import ClassicMemberMetadata, ClassicProtocol
+from klamm.protocol.messages.join_group import JoinGroupResponse
+from klamm.protocol.messages.sync_group import SyncGroupResponse
+
+DOWNGRADED = "downgraded"
+"""The timer, due at once, that calls the members of a group together which has become classic: (DOWNGRADED, group)."""
+
+
+# Classic to consumer
+
+
+def upgrade(turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
+    """The consumer group a classic one becomes; KlammError when it may not. Its records are in the turn.
+
+    The classic group is left as it is, so that what follows may still be refused; `send_away` ends it.
+    """
+    _check_upgrade(turn, classic)
+    members = _as_consumer_members(turn, classic)
+    epoch = classic.generation_id
+    group_id = classic.group_id
+    records: list[Record] = [member_record(group_id, member) for member in members.values()]
+    records.append(epoch_record(group_id, epoch, 0))
+    for member in members.values():
+        target = {topic: frozenset(numbers) for topic, numbers in member.assigned.items()}
+        records.append(target_record(group_id, member.member_id, target))
+    records.append(target_epoch_record(group_id, epoch, 0))
+    records += [current_record(group_id, member) for member in members.values()]
+    turn.out.records += classic.tombstones()
+    turn.out.records += records
+    group = ConsumerGroup(group_id)
+    for record in records:
+        group.replay(*decode(record))
+    for member in members.values():
+        turn.expect(group, member)
+    turn.out.event("a classic group becomes a consumer group", group=group_id, members=len(members), epoch=epoch)
+    return group
+
+
+def _check_upgrade(turn: Turn, classic: ClassicGroup) -> None:
+    refusal = ""
+    if not turn.config.consumer.migration_policy.allows_upgrade:
+        refusal = "and group.consumer.migration.policy does not let it change"
+    elif classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        refusal = f"of {classic.protocol_type or 'no'} protocol"
+    elif len(classic.members) > turn.config.consumer.max_size:
+        refusal = "with more members than group.consumer.max.size"
+    if refusal:
+        raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, f"{classic.group_id} is a classic group {refusal}")
+
+
+def _as_consumer_members(turn: Turn, classic: ClassicGroup) -> dict[str, Member]:
+    members: dict[str, Member] = {}
+    taken: set[tuple[bytes, int]] = set()
+    for member in classic.members.values():
+        metadata = member.metadata(classic.protocol_name)
+        try:
+            subscription = read_subscription(member.protocols[0][1] if metadata is None else metadata)
+            assigned = read_assignment(member.assignment, turn.topology, classic.generation_id)
+        except RemoteProtocolError as error:
+            text = f"what {member.member_id} says in the classic group {classic.group_id} is not understood"
+            raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, text) from error
+        members[member.member_id] = Member(
+            member_id=member.member_id,
+            member_epoch=classic.generation_id,
+            previous_member_epoch=classic.generation_id,
+            instance_id=member.instance_id,
+            rack_id=subscription.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            subscribed_topic_names=frozenset(subscription.topics),
+            assigned=_without(assigned, taken),
+            classic=ClassicMemberMetadata(
+                session_timeout_ms=member.session_timeout_ms,
+                supported_protocols=[ClassicProtocol(name=name, metadata=said) for name, said in member.protocols],
+            ),
+        )
+        taken.update(partitions(assigned))
+    return members
+
+
+def _without(assigned: Held, taken: Collection[tuple[bytes, int]]) -> Held:
+    """What nobody else has; members that assign among themselves may have given a partition twice."""
+    kept = {
+        topic: {number: epoch for number, epoch in numbers.items() if (topic, number) not in taken}
+        for topic, numbers in assigned.items()
+    }
+    return {topic: numbers for topic, numbers in kept.items() if numbers}
+
+
+def send_away(turn: Turn, classic: ClassicGroup) -> None:
+    """Whoever waits for the classic group is told to join again, and finds the new one."""
+    for member in classic.members.values():
+        waiting = classic.take_join(member)
+        if waiting is not None:
+            answer = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
+            turn.out.reply(waiting, answer)
+        if member.awaiting_sync is not None:
+            turn.out.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            member.awaiting_sync = None
+    for member_id in classic.pending_members:
+        turn.out.timer((rebalance.SESSION, classic.group_id, member_id), None)
+    turn.out.timer((rebalance.JOIN, classic.group_id), None)
+    turn.out.timer((rebalance.SYNC, classic.group_id), None)
+
+
+# Consumer to classic
+
+
+def may_downgrade(turn: Turn, group: ConsumerGroup, without: Collection[str], joining: int = 0) -> bool:
+    """Whether only classic members would be left without these and with so many new ones, and the group may go back."""
+    left = [member for member_id, member in group.members.items() if member_id not in without]
+    return (
+        0 < len(left) + joining <= turn.config.max_size
+        and all(member.uses_classic_protocol for member in left)
+        and any(not group.members[member_id].uses_classic_protocol for member_id in without)
+        and turn.config.consumer.migration_policy.allows_downgrade
+    )
+
+
+def downgrade(
+    turn: Turn,
+    group: ConsumerGroup,
+    without: Collection[str],
+    reason: str,
+    joining: Member | None = None,
+) -> ClassicGroup:
+    """Let the group go on as a classic one, without some members; `joining` takes the place of the one in `without`.
+
+    Returns the group as the records make it. Unless everybody has what the target gives, the members are called
+    together once the records count.
+    """
+    members = {member_id: member for member_id, member in group.members.items() if member_id not in without}
+    targets = dict(group.target)
+    if joining is not None:
+        members[joining.member_id] = joining
+        targets[joining.member_id] = next(group.target_of(member_id) for member_id in without)
+    classic = _as_classic(group, members, turn.now.wall_ms)
+    assignments = {
+        member_id: write_assignment(targets.get(member_id, {}), turn.topology, said)
+        for member_id, said in (
+            (m.member_id, m.metadata(classic.protocol_name) or b"") for m in classic.members.values()
+        )
+    }
+    for member_id in group.members:
+        turn.forget(group, member_id)
+    for member in classic.members.values():
+        deadline_ms = turn.now.ms + member.session_timeout_ms
+        turn.out.timer((rebalance.SESSION, classic.group_id, member.member_id), deadline_ms)
+    turn.out.records += group.tombstones()
+    turn.out.records.append(group_record(classic, assignments, turn.now.wall_ms))
+    if joining is None or not _settled(group, members, joining):
+        turn.out.timer((DOWNGRADED, group.group_id), turn.now.ms)
+    turn.out.event(
+        "a consumer group becomes a classic group", group=group.group_id, reason=reason, members=len(members)
+    )
+    return classic
+
+
+def _settled(group: ConsumerGroup, members: Mapping[str, Member], joining: Member) -> bool:
+    return group.group_epoch == group.target_epoch and all(
+        member is joining or member.is_reconciled_to(group.target_epoch) for member in members.values()
+    )
+
+
+def _as_classic(group: ConsumerGroup, members: Mapping[str, Member], wall_ms: int) -> ClassicGroup:
+    classic = ClassicGroup(group.group_id, wall_ms)
+    for member in members.values():
+        assert member.classic is not None
+        classic.add(
+            ClassicMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.classic.session_timeout_ms,
+                protocols=member.classic_protocols,
+            ),
+            CONSUMER_PROTOCOL_TYPE,
+        )
+    classic.generation_id = group.group_epoch
+    classic.protocol_name = classic.select_protocol()
+    return classic

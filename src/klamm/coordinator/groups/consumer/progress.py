@@ -1,0 +1,208 @@
+"""A group moves on: a member says what it wants, the epoch grows, a target is computed, the member takes a step.
+
+Every heartbeat and every classic join goes through `advance`. It changes nothing; the records it adds do.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from klamm.coordinator.groups.assignors import ASSIGNORS, Assignment, MemberSpec
+from klamm.coordinator.groups.consumer.group import ConsumerGroup
+from klamm.coordinator.groups.consumer.member import Member
+from klamm.coordinator.groups.consumer.pattern import InvalidPattern, Resolved
+from klamm.coordinator.groups.consumer.reconcile import Owned, reconcile
+from klamm.coordinator.groups.consumer.records import (
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    partition_metadata_tombstone,
+    regex_record,
+    target_epoch_record,
+    target_record,
+)
+from klamm.coordinator.groups.consumer.turn import Turn
+from klamm.model.errors import ErrorCode, KlammError
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The group as it will be, while it is being worked out."""
+
+    members: dict[str, Member]
+    target: dict[str, Assignment]
+    resolved: dict[str, Resolved]
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        resolved = self.resolved.get(member.subscribed_topic_regex) if member.subscribed_topic_regex else None
+        return (
+            member.subscribed_topic_names | resolved.topics if resolved is not None else member.subscribed_topic_names
+        )
+
+    def topics(self) -> frozenset[str]:
+        sets = {self.topics_of(member) for member in self.members.values()}
+        return frozenset().union(*sets)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What became of the member, and how soon it should ask again because a target is being held back."""
+
+    member: Member
+    group_epoch: int
+    target_epoch: int
+    wait_ms: int | None = None
+
+
+def advance(
+    turn: Turn,
+    group: ConsumerGroup,
+    before: Member,
+    after: Member,
+    owned: Owned,
+    *,
+    replaced: str | None = None,
+    at_once: bool = False,
+) -> Step:
+    """Let a member be `after` what it was `before`, and take it as far as it gets.
+
+    `replaced` is the member id whose place it takes (a static member that came back). A target is computed at most once
+    per assignment interval, unless `at_once`.
+    """
+    plan = _Plan(dict(group.members), dict(group.target), dict(group.resolved))
+    if replaced is not None:
+        plan.members.pop(replaced, None)
+        plan.target[after.member_id] = plan.target.pop(replaced, {})
+    is_new = before.member_id not in plan.members and replaced is None
+    plan.members[after.member_id] = after
+    if is_new or after != before:
+        turn.out.records.append(member_record(group.group_id, after))
+    names_changed = after.subscribed_topic_names != before.subscribed_topic_names
+    regex_changed = after.subscribed_topic_regex != before.subscribed_topic_regex
+    patterns_changed = _resolve(turn, group, plan, before, after)
+    reason = _reason(after, is_new=is_new, changed=names_changed or regex_changed)
+
+    group_epoch = group.group_epoch
+    image_changed = group.checked_image is not turn.topology.image
+    if reason or patterns_changed or image_changed:
+        metadata_hash = turn.topology.metadata_hash(plan.topics())
+        if not reason and (patterns_changed or metadata_hash != group.metadata_hash):
+            reason = "the topics it reads have changed"
+        if reason:
+            group_epoch += 1
+            _bump(turn, group, group_epoch, metadata_hash, reason, len(plan.members))
+
+    target_epoch, wait_ms = _retarget(turn, group, plan, group_epoch, at_once=at_once)
+    gone: frozenset[bytes] = frozenset()
+    if names_changed or regex_changed:
+        gone = frozenset(after.assigned) - turn.topology.ids(plan.topics_of(after))
+    ours = (None, after.member_id, replaced)
+    reached = reconcile(
+        after,
+        target_epoch,
+        plan.target.get(after.member_id, {}),
+        lambda topic, partition: group.owner(topic, partition) in ours,
+        owned,
+        no_longer_wanted=gone,
+    )
+    if reached != after:
+        turn.out.records.append(current_record(group.group_id, reached))
+        turn.expect_revocation(group, reached)
+    group.checked_image = turn.topology.image
+    return Step(reached, group_epoch, target_epoch, wait_ms)
+
+
+def _reason(member: Member, *, is_new: bool, changed: bool) -> str:
+    if is_new:
+        return f"{member.member_id} joins"
+    return f"{member.member_id} subscribes to other topics" if changed else ""
+
+
+def _resolve(turn: Turn, group: ConsumerGroup, plan: _Plan, before: Member, after: Member) -> bool:
+    """Bring the patterns up to date; whether one matches other topics than before."""
+    left, entered = before.subscribed_topic_regex, after.subscribed_topic_regex
+    used = {member.subscribed_topic_regex for member in plan.members.values()} - {""}
+    if left and left not in used and left in plan.resolved:
+        del plan.resolved[left]
+        turn.out.records.append(regex_record(group.group_id, left, None))
+    look_at = used if group.checked_image is not turn.topology.image else {entered} - plan.resolved.keys() - {""}
+    changed = False
+    for regex in sorted(look_at):
+        known = plan.resolved.get(regex)
+        try:
+            topics = turn.patterns.resolve(regex, turn.topology.topics)
+        except InvalidPattern as error:
+            if regex == entered and entered != left:
+                raise KlammError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is no pattern: {error}") from error
+            continue  # it was accepted once; what it matched then still counts
+        if known is None or known.topics != topics:
+            changed = True
+            version = turn.topology.image.provenance.offset
+            plan.resolved[regex] = Resolved(topics, version, turn.now.wall_ms)
+            turn.out.records.append(regex_record(group.group_id, regex, plan.resolved[regex]))
+    return changed
+
+
+def _bump(turn: Turn, group: ConsumerGroup, epoch: int, metadata_hash: int, reason: str, members: int) -> None:
+    if group.has_partition_metadata:
+        turn.out.records.append(partition_metadata_tombstone(group.group_id))
+    turn.out.records.append(epoch_record(group.group_id, epoch, metadata_hash))
+    turn.out.event("rebalance", group=group.group_id, reason=reason, epoch=epoch, members=members)
+
+
+def _retarget(
+    turn: Turn, group: ConsumerGroup, plan: _Plan, group_epoch: int, *, at_once: bool
+) -> tuple[int, int | None]:
+    """Compute a target if the group has moved on and it is time; the target's epoch, and how long to wait if not."""
+    if group_epoch <= group.target_epoch:
+        return group.target_epoch, None
+    interval_ms = turn.config.consumer.assignment_interval_of(turn.topology.group_configs(group.group_id))
+    since_ms = turn.now.wall_ms - group.assignment_timestamp
+    if not at_once and group.assignment_timestamp and 0 <= since_ms < interval_ms:
+        return group.target_epoch, interval_ms - since_ms
+    known = plan.target
+    plan.target = compute_target(turn, plan.members, known, plan.topics_of)
+    for member_id, assignment in plan.target.items():
+        if member_id not in known or known[member_id] != assignment:
+            turn.out.records.append(target_record(group.group_id, member_id, assignment))
+    turn.out.records.append(target_epoch_record(group.group_id, group_epoch, turn.now.wall_ms))
+    return group_epoch, None
+
+
+def compute_target(
+    turn: Turn,
+    members: Mapping[str, Member],
+    known: Mapping[str, Assignment],
+    topics_of: Callable[[Member], frozenset[str]],
+) -> dict[str, Assignment]:
+    """What every member should have, by the assignor most of them ask for."""
+    shared: dict[frozenset[str], frozenset[bytes]] = {}
+    specs: dict[str, MemberSpec] = {}
+    for member_id, member in members.items():
+        names = topics_of(member)
+        ids = shared.get(names)
+        if ids is None:
+            ids = shared[names] = turn.topology.ids(names)
+        specs[member_id] = MemberSpec(ids, known.get(member_id, {}), member.instance_id, member.rack_id)
+    assign = ASSIGNORS[preferred_assignor(turn.config.consumer.assignors, members.values())]
+    return assign(specs, turn.topology.specs(frozenset().union(*shared)))
+
+
+def preferred_assignor(configured: Iterable[str], members: Iterable[Member]) -> str:
+    """The assignor most members ask for; of equals, and when nobody asks, the first one configured."""
+    votes = dict.fromkeys(configured, 0)
+    for member in members:
+        if member.server_assignor in votes:
+            votes[member.server_assignor] += 1
+    return max(votes, key=votes.__getitem__)
+
+
+def replace_static(turn: Turn, group: ConsumerGroup, old: Member, new_id: str) -> Member:
+    """Give a static member's place to a new member id, with everything that belongs to it."""
+    new = replace(old, member_id=new_id, member_epoch=0, previous_member_epoch=0)
+    turn.out.records += member_tombstones(group.group_id, old.member_id)
+    turn.out.records.append(member_record(group.group_id, new))
+    turn.out.records.append(target_record(group.group_id, new_id, group.target_of(old.member_id)))
+    turn.out.records.append(current_record(group.group_id, new))
+    turn.forget(group, old.member_id)
+    return new

@@ -1,0 +1,109 @@
+"""A member's next step towards its target: give back, wait, take.
+
+    STABLE                 the target has moved on                       compare again
+    UNREVOKED_PARTITIONS   the member no longer names what it must give  compare again
+    UNRELEASED_PARTITIONS  every heartbeat                               compare again
+    any                    it still has what the target does not give it -> UNREVOKED_PARTITIONS, keeps its epoch
+                           what it should get is held by somebody else   -> UNRELEASED_PARTITIONS at the target's epoch
+                           nothing is missing                            -> STABLE at the target's epoch
+
+A partition is assigned only when nobody holds it, and it is held until its member says that it has let go: so no two
+members ever have it at once, however late their heartbeats come.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from klamm.coordinator.groups.assignors import Assignment
+from klamm.coordinator.groups.consumer.member import Held, Member, MemberState, merge
+from klamm.model.errors import ErrorCode, KlammError
+
+Owned = Iterable[tuple[bytes, Iterable[int]]] | None
+"""What a member says it reads now, (topic id, partitions); None when it says nothing, which means no change."""
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+def reconcile(
+    member: Member,
+    target_epoch: int,
+    target: Assignment,
+    is_free: Callable[[bytes, int], bool],
+    owned: Owned,
+    *,
+    no_longer_wanted: Collection[bytes] = (),
+) -> Member:
+    """The member after its next step; the same object when it cannot take one.
+
+    `is_free` says whether nobody holds a partition. `no_longer_wanted` are topics it has just unsubscribed from: it
+    gives them back at once, even while the next target is not computed yet.
+    """
+    given_up = None if owned is None else {(topic, number) for topic, numbers in owned for number in numbers}
+    if member.state == MemberState.STABLE and member.member_epoch == target_epoch:
+        return _drop(member, no_longer_wanted, given_up)
+    if member.state == MemberState.UNREVOKED_PARTITIONS and _still_reads(given_up, member.pending_revocation):
+        return _drop(member, no_longer_wanted, given_up)
+    if member.state == MemberState.UNKNOWN:
+        if given_up is None or given_up:
+            raise KlammError(ErrorCode.FENCED_MEMBER_EPOCH, "the state of the member is unknown here: it must rejoin")
+        return _compare(member, target_epoch, target_epoch, target, is_free, given_up)
+    return _compare(member, member.member_epoch, target_epoch, target, is_free, given_up)
+
+
+def _still_reads(reads: set[tuple[bytes, int]] | None, revoked: Held) -> bool:
+    if reads is None:
+        return True
+    return any((topic, number) in reads for topic, numbers in revoked.items() for number in numbers)
+
+
+def _drop(member: Member, topics: Collection[bytes], reads: set[tuple[bytes, int]] | None) -> Member:
+    dropped = {topic: member.assigned[topic] for topic in topics if topic in member.assigned}
+    if not dropped:
+        return member
+    kept = {topic: numbers for topic, numbers in member.assigned.items() if topic not in dropped}
+    revoked = merge(member.pending_revocation, dropped)
+    if _still_reads(reads, revoked):
+        return member.at_epoch(
+            member.member_epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked
+        )
+    return replace(member, assigned=kept)
+
+
+def _compare(
+    member: Member,
+    member_epoch: int,
+    target_epoch: int,
+    target: Assignment,
+    is_free: Callable[[bytes, int], bool],
+    reads: set[tuple[bytes, int]] | None,
+) -> Member:
+    kept: dict[bytes, Mapping[int, int]] = {}
+    revoked: dict[bytes, Mapping[int, int]] = {}
+    for topic, numbers in member.assigned.items():
+        wanted = target.get(topic, _NOTHING)
+        stay = {number: epoch for number, epoch in numbers.items() if number in wanted}
+        if stay:
+            kept[topic] = numbers if len(stay) == len(numbers) else stay
+        if len(stay) != len(numbers):
+            revoked[topic] = {number: epoch for number, epoch in numbers.items() if number not in wanted}
+    if revoked and _still_reads(reads, revoked):
+        return member.at_epoch(
+            member_epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked
+        )
+    waits = False
+    taken: dict[bytes, dict[int, int]] = {}
+    for topic, wanted in target.items():
+        have = kept.get(topic, {})
+        for number in sorted(wanted):
+            if number in have:
+                continue
+            if is_free(topic, number):
+                taken.setdefault(topic, {})[number] = target_epoch
+            else:
+                waits = True
+    return member.at_epoch(
+        target_epoch,
+        state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+        assigned=merge(kept, taken),
+        pending_revocation={},
+    )

@@ -1,0 +1,119 @@
+"""The records of consumer groups, made from what they keep."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from klamm.coordinator.groups.assignors import Assignment
+from klamm.coordinator.groups.consumer.member import Member
+from klamm.coordinator.groups.consumer.pattern import Resolved
+from klamm.coordinator.shard import Record, decode_key, decode_value, make_record, record_type
+from klamm.protocol.messages.group_records import (
+    KEY_TYPES,
+    VALUE_TYPES,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TargetTopicPartitions,
+)
+
+KINDS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
+"""The record types that speak of consumer groups."""
+GROUP_METADATA: Final = 3
+"""The record type whose tombstone ends a group."""
+
+
+def decode(record: Record) -> tuple[Any, Any]:
+    """The typed key and value of a record; None for a tombstone's value."""
+    kind = record_type(record.key)
+    key = decode_key(KEY_TYPES[kind], record.key)
+    return key, None if record.value is None else decode_value(VALUE_TYPES[kind], record.value)
+
+
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
+    """The group has reached an epoch."""
+    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return make_record(ConsumerGroupMetadataKey(group_id=group_id), value)
+
+
+def member_record(group_id: str, member: Member) -> Record:
+    """Who a member is and what it wants."""
+    key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
+    return make_record(key, member.metadata_value())
+
+
+def current_record(group_id: str, member: Member) -> Record:
+    """What a member has."""
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
+    return make_record(key, member.current_value())
+
+
+def target_record(group_id: str, member_id: str, target: Assignment) -> Record:
+    """What a member should have."""
+    topics = [
+        TargetTopicPartitions(topic_id=topic, partitions=sorted(partitions))
+        for topic, partitions in sorted(target.items())
+    ]
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return make_record(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
+
+
+def target_epoch_record(group_id: str, epoch: int, timestamp: int) -> Record:
+    """The target belongs to an epoch; written after all its parts."""
+    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp)
+    return make_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+
+
+def regex_record(group_id: str, regex: str, resolved: Resolved | None) -> Record:
+    """What a pattern matches; without it the pattern is forgotten."""
+    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    if resolved is None:
+        return make_record(key, None)
+    value = ConsumerGroupRegularExpressionValue(
+        topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp
+    )
+    return make_record(key, value)
+
+
+def partition_metadata_tombstone(group_id: str) -> Record:
+    """The record in which older brokers kept the topics of a group is not needed any more."""
+    return make_record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[Record]:
+    """A member is gone."""
+    return [
+        make_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        make_record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        make_record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def group_tombstones(
+    group_id: str, members: Iterable[str], regexes: Iterable[str], has_partition_metadata: bool
+) -> list[Record]:
+    """The group is gone, with these members and patterns."""
+    ids = list(members)
+    records = [
+        make_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member), None)
+        for member in ids
+    ]
+    records += [
+        make_record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member), None) for member in ids
+    ]
+    records.append(make_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
+    records += [
+        make_record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member), None) for member in ids
+    ]
+    records += [regex_record(group_id, regex, None) for regex in regexes]
+    if has_partition_metadata:
+        records.append(partition_metadata_tombstone(group_id))
+    records.append(make_record(ConsumerGroupMetadataKey(group_id=group_id), None))
+    return records

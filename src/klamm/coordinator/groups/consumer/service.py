@@ -1,0 +1,163 @@
+"""The consumer groups of a shard: every request, record and deadline that concerns them comes in here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from klamm.coordinator.groups.classic.group import ClassicGroup
+from klamm.coordinator.groups.config import GroupConfig
+from klamm.coordinator.groups.consumer import classic_members, leaving
+from klamm.coordinator.groups.consumer.describe import describe
+from klamm.coordinator.groups.consumer.group import ConsumerGroup
+from klamm.coordinator.groups.consumer.heartbeat import JOIN_EPOCH, check_request, heartbeat
+from klamm.coordinator.groups.consumer.migration import send_away, upgrade
+from klamm.coordinator.groups.consumer.pattern import Patterns
+from klamm.coordinator.groups.consumer.records import GROUP_METADATA, decode
+from klamm.coordinator.groups.consumer.topology import Topology
+from klamm.coordinator.groups.consumer.turn import Turn
+from klamm.coordinator.groups.group import Caller, Group
+from klamm.coordinator.shard import Decision, Now, Record, ReplyTo, record_type
+from klamm.metadata.image import MetadataImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.consumer_group_describe import DescribedGroup
+from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from klamm.protocol.messages.leave_group import LeaveGroupRequest
+from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class ConsumerGroups:
+    """Works on the shard's groups; keeps the cluster's topics and the compiled patterns."""
+
+    def __init__(self, config: GroupConfig, groups: dict[str, Group]) -> None:
+        self._config = config
+        self._groups = groups
+        self._topology = Topology()
+        self._patterns = Patterns()
+
+    def update(self, image: MetadataImage) -> None:
+        """The cluster has changed; groups find out with their members' next heartbeats."""
+        self._topology.update(image)
+
+    def _turn(self, now: Now) -> Turn:
+        return Turn(self._config, self._topology, self._patterns, now)
+
+    def replay(self, record: Record) -> None:
+        """Let a record of a consumer group count."""
+        key, value = decode(record)
+        group = self._groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return
+            # A classic group here is one that only has offsets, or one whose tombstone was compacted away.
+            group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
+        if value is None and record_type(record.key) == GROUP_METADATA:
+            del self._groups[key.group_id]
+        else:
+            group.replay(key, value)
+
+    # Life of the shard
+
+    def on_loaded(self, now: Now) -> Decision:
+        """Members that were here must be heard of again."""
+        turn = self._turn(now)
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                leaving.on_loaded(turn, group)
+        return turn.out.decision()
+
+    def on_timer(self, group: ConsumerGroup, word: str, member_id: str, now: Now) -> Decision:
+        """A member has let a deadline pass."""
+        turn = self._turn(now)
+        leaving.on_timer(turn, group, word, member_id)
+        return turn.out.decision()
+
+    # The new protocol
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now: Now, reply_to: ReplyTo
+    ) -> Decision:
+        """ConsumerGroupHeartbeat. KlammError when it is refused; nothing has changed then."""
+        check_request(request, caller.version, self._config.consumer.assignors)
+        turn = self._turn(now)
+        group = self._groups.get(request.group_id)
+        if request.member_epoch < JOIN_EPOCH:
+            turn.out.reply(reply_to, leaving.leave(turn, self._existing(request.group_id), request))
+        elif request.member_epoch > JOIN_EPOCH or isinstance(group, ConsumerGroup):
+            turn.out.reply(reply_to, heartbeat(turn, self._existing(request.group_id), request, caller))
+        elif isinstance(group, ClassicGroup) and not group.is_empty:
+            answer = heartbeat(turn, upgrade(turn, group), request, caller)
+            send_away(turn, group)
+            turn.out.reply(reply_to, answer)
+        else:
+            if group is not None:
+                turn.out.records += group.tombstones()
+            turn.out.reply(reply_to, heartbeat(turn, ConsumerGroup(request.group_id), request, caller))
+        return turn.out.decision()
+
+    def _existing(self, group_id: str) -> ConsumerGroup:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            what = "not found" if group is None else "not a consumer group"
+            raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {what}.")
+        return group
+
+    def describe(self, group_ids: Sequence[str]) -> list[DescribedGroup]:
+        """ConsumerGroupDescribe, for the groups of this shard."""
+        answers = []
+        for group_id in group_ids:
+            try:
+                answers.append(describe(self._existing(group_id), self._topology, self._config.consumer.assignors))
+            except KlammError as error:
+                answers.append(DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error)))
+        return answers
+
+    # Members that still speak the classic protocol
+
+    def classic_join(
+        self,
+        group: ConsumerGroup,
+        request: JoinGroupRequest,
+        caller: Caller,
+        new_member_id: str,
+        now: Now,
+        reply_to: ReplyTo,
+    ) -> Decision:
+        """JoinGroup in a consumer group that has members."""
+        turn = self._turn(now)
+        try:
+            answer = classic_members.join(turn, group, request, caller, new_member_id)
+        except KlammError as error:
+            return _answer(reply_to, JoinGroupResponse(error_code=error.code, member_id=request.member_id))
+        turn.out.reply(reply_to, answer)
+        return turn.out.decision()
+
+    def classic_sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
+        """SyncGroup in a consumer group."""
+        turn = self._turn(now)
+        try:
+            turn.out.reply(reply_to, classic_members.sync(turn, group, request))
+        except KlammError as error:
+            return _answer(reply_to, SyncGroupResponse(error_code=error.code))
+        return turn.out.decision()
+
+    def classic_heartbeat(
+        self, group: ConsumerGroup, request: HeartbeatRequest, now: Now, reply_to: ReplyTo
+    ) -> Decision:
+        """Heartbeat in a consumer group."""
+        turn = self._turn(now)
+        try:
+            turn.out.reply(reply_to, classic_members.heartbeat(turn, group, request))
+        except KlammError as error:
+            return _answer(reply_to, HeartbeatResponse(error_code=error.code))
+        return turn.out.decision()
+
+    def classic_leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
+        """LeaveGroup in a consumer group."""
+        turn = self._turn(now)
+        turn.out.reply(reply_to, classic_members.leave(turn, group, request))
+        return turn.out.decision()
+
+
+def _answer(reply_to: ReplyTo, response: Any) -> Decision:
+    return Decision(replies=((reply_to, response),))
