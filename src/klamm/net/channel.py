@@ -23,6 +23,9 @@ _SIZE = struct.Struct(">i")
 BUFFER_BYTES = 32 * 1024
 """A new connection's receive buffer; it grows with the bytes that arrive, never by a length the peer declares."""
 
+BUFFER_BUSY_BYTES = 256 * 1024
+"""A buffer that a single read filled doubles up to this size: more frames per read, fewer moved in pieces."""
+
 BUFFER_IDLE_BYTES_MAX = 128 * 1024
 """A larger buffer than this is given back when the connection has been quiet for a while."""
 
@@ -95,6 +98,7 @@ class Channel:
         "_buffer",
         "_end",
         "_fd",
+        "_leaving",
         "_low_water",
         "_out",
         "_pos",
@@ -129,6 +133,7 @@ class Channel:
         self._slots: deque[Slot] = deque()
         self._reading = False
         self._awaiting_write = False
+        self._leaving = False
         self._low_water = 0
         self.dirty = False
         self.closed = False
@@ -198,6 +203,9 @@ class Channel:
         """
         present = self._end - pos
         if not present:
+            if self._end == len(self._buffer) < BUFFER_BUSY_BYTES:
+                self._buffer = bytearray(2 * self._end)
+                self._view = memoryview(self._buffer)
             self._pos = self._end = 0
             self._read_stop = len(self._buffer)
             if self._low_water:
@@ -219,9 +227,8 @@ class Channel:
 
     def _swap_buffers(self, pos: int, present: int, needed: int) -> None:
         """Move the bytes present to the front of the other buffer, larger where it must be: at most twice what came."""
-        capacity = len(self._buffer)
-        size = capacity
-        if size < needed and present * 2 > size:
+        size = len(self._buffer)
+        if (size < needed and present * 2 > size) or self._end == size < BUFFER_BUSY_BYTES:
             size *= 2
         other = self._spare if self._spare is not None and len(self._spare) >= size else bytearray(size)
         other[:present] = self._view[pos : self._end]
@@ -243,6 +250,9 @@ class Channel:
             self._server.loop.remove_reader(self._fd)
 
     def _resume_reading(self) -> None:
+        if self._leaving:
+            self._say_goodbye()
+            return
         if self._reading or self.closed or self._out or len(self._slots) > IN_FLIGHT_MAX // 2:
             return
         self.start()
@@ -389,6 +399,38 @@ class Channel:
         return sent
 
     # The end
+
+    def leave(self) -> None:
+        """Take no more requests, send the replies that are ready, then say goodbye and wait for the peer's.
+
+        A socket that is closed with requests unread resets the connection, and replies that were sent are lost to a
+        peer that has not read them yet.
+        """
+        if self.closed or self._leaving:
+            return
+        self.pause_reading()
+        self._leaving = True
+        self.flush()
+
+    def _say_goodbye(self) -> None:
+        if self.closed or self._out or self._reading:
+            return
+        self._reading = True
+        self._server.loop.add_reader(self._fd, self._on_farewell)
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.close("the peer had left")
+
+    def _on_farewell(self) -> None:
+        try:
+            received = self._sock.recv_into(self._view)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            received = 0
+        if not received:
+            self.close("both sides have said goodbye")
 
     def close(self, reason: str) -> None:
         """Drop the connection and what it still owes."""
