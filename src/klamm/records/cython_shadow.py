@@ -4,6 +4,7 @@ Types appear in the kernels only as annotations, which are never evaluated; what
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 F = TypeVar("F")
@@ -24,3 +25,16 @@ def inline(function: F) -> F:
 def exceptval(*_: Any, **__: Any) -> Callable[[F], F]:
     """How a C function reports exceptions; Python's way needs no telling."""
     return cfunc
+
+
+class _Nogil(AbstractContextManager[None]):
+    """`@nogil` over a C function and `with nogil` around C code; here nothing changes."""
+
+    def __call__(self, function: F) -> F:
+        return function
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+nogil = _Nogil()

@@ -14,7 +14,11 @@ Varints are zig-zag; length -1 is null.
 
 from __future__ import annotations
 
+import sys
+from hashlib import blake2b
+
 from klamm.model.errors import CorruptBatch
+from klamm.records.crc import crc32c
 
 try:
     import cython
@@ -43,6 +47,7 @@ COMPILED: bool = bool(cython.compiled)
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _varint(
     p: cython.p_uchar,
@@ -74,6 +79,7 @@ def _varint(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _span(
     p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, out: cython.p_longlong, slot: cython.Py_ssize_t
@@ -90,6 +96,7 @@ def _span(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _header(
     p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, out: cython.p_longlong
@@ -102,6 +109,7 @@ def _header(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def _record(
     p: cython.p_uchar,
@@ -988,3 +996,662 @@ def encode_columns(
         if header_count:
             pos = _put_headers(q, pos, pairs)
     return _resized(out, pos), largest
+
+
+# Compaction. Two passes over the bytes of a log, many batches per call and without the interpreter's lock, so that the
+# loop's thread goes on meanwhile. The first notes the newest offset of every key in a table of 24-byte slots (two words
+# of the key's hash, offset + 1; 0 is free), the second copies what is still newest. What both share is in an array `w`
+# of 64-bit integers that the caller carries from call to call:
+#   0 input position · 1 output bytes · 2 slots in use · 3 offset after the last batch · 4 records read
+#   5 records kept · 6 next of the offsets to keep · 7 file position of the output · 8 bytes since an index entry
+#   9 largest timestamp · 10 its offset · 11 index entries made
+# Both stop at a batch that is not plain (compressed, transactional, control), which is the caller's.
+
+END: int = 0
+"""The bytes are used up; what is left is less than a batch."""
+SPECIAL: int = 1
+"""The next batch is not plain, or needs what a copy cannot give it."""
+FULL: int = 2
+"""The table has no room for the next batch's keys."""
+DAMAGED: int = 3
+"""The next batch's checksum or form does not hold."""
+
+
+def _checksum_tables() -> bytes:
+    """What CRC-32C of eight bytes at a time looks up: 8 tables of 256 words."""
+    tables = [[0] * 256 for _ in range(8)]
+    for i in range(256):
+        word = i
+        for _ in range(8):
+            word = word >> 1 ^ (0x82F63B78 if word & 1 else 0)
+        tables[0][i] = word
+    for i in range(256):
+        for k in range(1, 8):
+            before = tables[k - 1][i]
+            tables[k][i] = before >> 8 ^ tables[0][before & 0xFF]
+    return b"".join(word.to_bytes(4, sys.byteorder) for table in tables for word in table)
+
+
+_CRC_TABLES: bytes = _checksum_tables()
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _int32(p: cython.p_uchar, pos: cython.Py_ssize_t) -> cython.int:
+    if cython.compiled:
+        return (p[pos] << 24) | (p[pos + 1] << 16) | (p[pos + 2] << 8) | p[pos + 3]
+    else:  # noqa: RET505
+        return int.from_bytes(p[pos : pos + 4], "big", signed=True)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _int64(p: cython.p_uchar, pos: cython.Py_ssize_t) -> cython.longlong:
+    word: cython.ulonglong = 0
+    i: cython.Py_ssize_t = 0
+    if cython.compiled:
+        for i in range(8):
+            word = (word << 8) | p[pos + i]
+        return cython.cast(cython.longlong, word)
+    else:  # noqa: RET505
+        return int.from_bytes(p[pos : pos + 8], "big", signed=True)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_int(q: cython.p_uchar, pos: cython.Py_ssize_t, value: cython.longlong, size: cython.Py_ssize_t) -> cython.int:
+    """Write the low `size` bytes of a number, the highest first."""
+    while size > 0:
+        size -= 1
+        q[pos + size] = value & 0xFF
+        value >>= 8
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy(
+    q: cython.p_uchar, at: cython.Py_ssize_t, p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.int:
+    if cython.compiled:
+        memcpy(q + at, p + pos, size)
+    else:
+        q[at : at + size] = p[pos : pos + size]
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _checksum(p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, t: cython.p_uint) -> cython.uint:
+    """CRC-32C in C; the library's function would need the interpreter's lock."""
+    c: cython.uint = 0
+    if cython.compiled:
+        c = ~c
+        while end - pos >= 8:
+            c ^= p[pos] | (p[pos + 1] << 8) | (p[pos + 2] << 16) | (cython.cast(cython.uint, p[pos + 3]) << 24)
+            c = (
+                t[1792 + (c & 255)]
+                ^ t[1536 + ((c >> 8) & 255)]
+                ^ t[1280 + ((c >> 16) & 255)]
+                ^ t[1024 + (c >> 24)]
+                ^ t[768 + p[pos + 4]]
+                ^ t[512 + p[pos + 5]]
+                ^ t[256 + p[pos + 6]]
+                ^ t[p[pos + 7]]
+            )
+            pos += 8
+        while pos < end:
+            c = t[(c ^ p[pos]) & 255] ^ (c >> 8)
+            pos += 1
+        return ~c
+    else:  # noqa: RET505
+        return crc32c(p[pos:end])
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _rotated(x: cython.ulonglong, by: cython.int) -> cython.ulonglong:
+    return (x << by) | (x >> (64 - by))
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _sip_round(v: cython.p_ulonglong) -> cython.int:
+    v[0] += v[1]
+    v[1] = _rotated(v[1], 13) ^ v[0]
+    v[0] = _rotated(v[0], 32)
+    v[2] += v[3]
+    v[3] = _rotated(v[3], 16) ^ v[2]
+    v[0] += v[3]
+    v[3] = _rotated(v[3], 21) ^ v[0]
+    v[2] += v[1]
+    v[1] = _rotated(v[1], 17) ^ v[2]
+    v[2] = _rotated(v[2], 32)
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _hash_key(
+    p: cython.p_uchar,
+    pos: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    seed: cython.p_ulonglong,
+    out: cython.p_ulonglong,
+) -> cython.int:
+    """128 bits of a key: SipHash-2-4, whose secret keeps anybody from making keys collide. Plain Python uses BLAKE2."""
+    v: cython.ulonglong[4]
+    m: cython.ulonglong = 0
+    i: cython.Py_ssize_t = 0
+    left: cython.Py_ssize_t = size
+    if cython.compiled:
+        for i in range(4):
+            v[i] = seed[i]
+        while left >= 8:
+            m = 0
+            for i in range(8):
+                m |= cython.cast(cython.ulonglong, p[pos + i]) << (8 * i)
+            v[3] ^= m
+            _sip_round(v)
+            _sip_round(v)
+            v[0] ^= m
+            pos += 8
+            left -= 8
+        m = cython.cast(cython.ulonglong, size & 255) << 56
+        for i in range(left):
+            m |= cython.cast(cython.ulonglong, p[pos + i]) << (8 * i)
+        v[3] ^= m
+        _sip_round(v)
+        _sip_round(v)
+        v[0] ^= m
+        v[2] ^= 0xEE
+        for i in range(4):  # noqa: B007
+            _sip_round(v)
+        out[0] = v[0] ^ v[1] ^ v[2] ^ v[3]
+        v[1] ^= 0xDD
+        for i in range(4):  # noqa: B007
+            _sip_round(v)
+        out[1] = v[0] ^ v[1] ^ v[2] ^ v[3]
+    else:
+        digest = blake2b(p[pos : pos + size], digest_size=16, key=bytes(seed)).digest()
+        out[0], out[1] = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _slot(t: cython.p_ulonglong, slots: cython.ulonglong, key: cython.p_ulonglong) -> cython.Py_ssize_t:
+    """Where a key's slot begins in the table: its own, or the free one that would be. There always is a free one."""
+    slot: cython.ulonglong = key[0] % slots
+    while t[3 * slot + 2] != 0 and (t[3 * slot] != key[0] or t[3 * slot + 1] != key[1]):
+        slot += 1
+        if slot == slots:
+            slot = 0
+    return 3 * slot
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _note_keys(
+    p: cython.p_uchar,
+    pos: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+    base_offset: cython.longlong,
+    first_offset: cython.longlong,
+    t: cython.p_ulonglong,
+    slots: cython.ulonglong,
+    limit: cython.longlong,
+    seed: cython.p_ulonglong,
+    w: cython.p_longlong,
+    f: cython.p_longlong,
+    h: cython.p_longlong,
+    key: cython.p_ulonglong,
+) -> cython.int:
+    """Note the keys of one batch's records; END, FULL or DAMAGED."""
+    i: cython.longlong = 0
+    at: cython.Py_ssize_t = 0
+    for i in range(count):  # noqa: B007
+        pos = _record(p, pos, end, f, h)
+        if pos < 0:
+            return 3
+        if f[3] >= 0 and base_offset + f[1] >= first_offset:
+            _hash_key(p, f[2], f[3], seed, key)
+            at = _slot(t, slots, key)
+            if t[at + 2] == 0:
+                if w[2] >= limit:
+                    return 2
+                t[at] = key[0]
+                t[at + 1] = key[1]
+                w[2] += 1
+            t[at + 2] = base_offset + f[1] + 1
+        w[4] += 1
+    return 0 if pos == end else 3
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _batch_fits(p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, crc: cython.p_uint) -> cython.int:
+    """END when no whole batch lies at `pos`, DAMAGED when what lies there is none, SPECIAL when it is sound."""
+    size: cython.longlong = 0
+    if end - pos < 61:
+        return 0
+    size = _int32(p, pos + 8)
+    if size < 49 or p[pos + 16] != 2:
+        return 3
+    size += 12
+    if size > end - pos:
+        return 0
+    if cython.compiled:
+        return 1 if cython.cast(cython.uint, _int32(p, pos + 17)) == _checksum(p, pos + 21, pos + size, crc) else 3
+    else:  # noqa: RET505
+        return 1 if _int32(p, pos + 17) & 0xFFFFFFFF == _checksum(p, pos + 21, pos + size, crc) else 3
+
+
+@cython.cfunc
+def _table(buffer: object) -> cython.p_ulonglong:
+    if cython.compiled:
+        return cython.cast(cython.p_ulonglong, _writable(buffer, 24))
+    else:  # noqa: RET505
+        return _writable(buffer, 24).cast("Q")
+
+
+@cython.cfunc
+def _seed(buffer: object) -> cython.p_ulonglong:
+    if cython.compiled:
+        return cython.cast(cython.p_ulonglong, _readable(buffer, 32))
+    else:  # noqa: RET505
+        return _readable(buffer, 32)
+
+
+@cython.cfunc
+def _crc_tables() -> cython.p_uint:
+    if cython.compiled:
+        return cython.cast(cython.p_uint, _readable(_CRC_TABLES, 8192))
+    else:  # noqa: RET505
+        return None
+
+
+def map_keys(
+    data: bytes | bytearray | memoryview,
+    first_offset: int,
+    table: bytearray,
+    limit: int,
+    seed: bytes,
+    w: bytearray,
+) -> int:
+    """Note the newest offset, from `first_offset` on, of every key in the plain batches from position w[0] on.
+
+    At most `limit` keys go into the table. Returns why it stopped; w[0] is where.
+    """
+    p: cython.p_uchar = _readable(data, 0)
+    end: cython.Py_ssize_t = len(data)
+    pos: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = 0
+    t: cython.p_ulonglong = _table(table)
+    slots: cython.ulonglong = len(table) // 24
+    s: cython.p_ulonglong = _seed(seed)
+    v: cython.p_longlong = _writable_longs(w, 12)
+    crc: cython.p_uint = _crc_tables()
+    first: cython.longlong = first_offset
+    most: cython.longlong = limit
+    reason: cython.int = 0
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    key: cython.ulonglong[2]
+    if not cython.compiled:
+        f, h, key = [0] * 8, [0] * 4, [0] * 2
+    if most >= len(table) // 24:
+        raise ValueError("the table needs a free slot")
+    pos = v[0]
+    with cython.nogil:
+        while True:
+            reason = _batch_fits(p, pos, end, crc)
+            if reason != 1 or p[pos + 22] & 0x37:
+                break
+            size = _int32(p, pos + 8) + 12
+            reason = _note_keys(
+                p, pos + 61, pos + size, _int32(p, pos + 57), _int64(p, pos), first, t, slots, most, s, v, f, h, key
+            )
+            if reason != 0:
+                break
+            v[3] = _int64(p, pos) + _int32(p, pos + 23) + 1
+            pos += size
+    v[0] = pos
+    return reason
+
+
+def map_section(
+    data: bytes | bytearray | memoryview,
+    count: int,
+    base_offset: int,
+    first_offset: int,
+    table: bytearray,
+    limit: int,
+    seed: bytes,
+    w: bytearray,
+) -> int:
+    """As `map_keys` for the unpacked records of one batch; END when all are noted."""
+    p: cython.p_uchar = _readable(data, 0)
+    end: cython.Py_ssize_t = len(data)
+    t: cython.p_ulonglong = _table(table)
+    slots: cython.ulonglong = len(table) // 24
+    s: cython.p_ulonglong = _seed(seed)
+    v: cython.p_longlong = _writable_longs(w, 12)
+    first: cython.longlong = first_offset
+    base: cython.longlong = base_offset
+    n: cython.longlong = count
+    most: cython.longlong = limit
+    reason: cython.int = 0
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    key: cython.ulonglong[2]
+    if not cython.compiled:
+        f, h, key = [0] * 8, [0] * 4, [0] * 2
+    if most >= len(table) // 24:
+        raise ValueError("the table needs a free slot")
+    with cython.nogil:
+        reason = _note_keys(p, 0, end, n, base, first, t, slots, most, s, v, f, h, key)
+    return reason  # noqa: RET504 - made without the lock, returned with it
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _keep_records(
+    p: cython.p_uchar,
+    pos: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+    base_offset: cython.longlong,
+    map_end: cython.longlong,
+    drop_tombstones: cython.bint,
+    t: cython.p_ulonglong,
+    slots: cython.ulonglong,
+    seed: cython.p_ulonglong,
+    q: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    f: cython.p_longlong,
+    h: cython.p_longlong,
+    key: cython.p_ulonglong,
+    r: cython.p_longlong,
+) -> cython.int:
+    """Copy the records of one batch that stay, as they are. r: 0 kept · 1 tombstones among them · 2 largest timestamp
+    delta · 3 output position. END or DAMAGED.
+    """
+    i: cython.longlong = 0
+    start: cython.Py_ssize_t = 0
+    offset: cython.longlong = 0
+    newest: cython.longlong = 0
+    r[0] = r[1] = r[2] = 0
+    for i in range(count):  # noqa: B007
+        start = pos
+        pos = _record(p, pos, end, f, h)
+        if pos < 0:
+            return 3
+        offset = base_offset + f[1]
+        if offset < map_end:
+            if f[3] < 0 or (f[5] < 0 and drop_tombstones):
+                continue
+            _hash_key(p, f[2], f[3], seed, key)
+            newest = t[_slot(t, slots, key) + 2]
+            if newest > offset + 1:
+                continue
+        _copy(q, at, p, start, pos - start)
+        at += pos - start
+        if r[0] == 0 or f[0] > r[2]:
+            r[2] = f[0]
+        r[0] += 1
+        if f[5] < 0:
+            r[1] += 1
+    r[3] = at
+    return 0 if pos == end else 3
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _note_output(
+    w: cython.p_longlong,
+    marks: cython.p_longlong,
+    interval: cython.longlong,
+    last_offset: cython.longlong,
+    size: cython.longlong,
+    max_timestamp: cython.longlong,
+) -> cython.int:
+    """A batch was put out: the indexes follow as they do when it is appended."""
+    if max_timestamp > w[9]:
+        w[9] = max_timestamp
+        w[10] = last_offset
+    if w[8] > interval:
+        marks[4 * w[11]] = last_offset
+        marks[4 * w[11] + 1] = w[7]
+        marks[4 * w[11] + 2] = w[9]
+        marks[4 * w[11] + 3] = w[10]
+        w[11] += 1
+        w[8] = 0
+    w[8] += size
+    w[7] += size
+    return 0
+
+
+def filter_batches(
+    data: bytes | bytearray | memoryview,
+    out: bytearray,
+    table: bytearray,
+    seed: bytes,
+    map_end: int,
+    now_ms: int,
+    keep: bytes,
+    interval: int,
+    marks: bytearray,
+    w: bytearray,
+) -> int:
+    """Copy into `out` from w[1] on what stays of the plain batches from position w[0] on.
+
+    A record below `map_end` stays when it has a key, the table knows no newer offset for it, and it is no tombstone
+    past its batch's delete horizon. A batch that loses all its records goes, unless its last offset is in `keep`
+    (native 64-bit integers, ascending): then its header stays. A batch with tombstones that has no delete horizon yet
+    is the caller's. `marks` takes an index entry (last offset, position, largest timestamp, its offset) per `interval`
+    bytes. Returns why it stopped; w[0] is where.
+    """
+    p: cython.p_uchar = _readable(data, 0)
+    end: cython.Py_ssize_t = len(data)
+    q: cython.p_uchar = _writable(out, end)
+    v: cython.p_longlong = _writable_longs(w, 12)
+    every: cython.longlong = interval
+    m: cython.p_longlong = _writable_longs(marks, 4 * (end // max(min(interval, 1 << 30), 61) + 2))
+    t: cython.p_ulonglong = _table(table)
+    slots: cython.ulonglong = len(table) // 24
+    s: cython.p_ulonglong = _seed(seed)
+    kept_offsets: cython.longlong = len(keep) // 8
+    k: cython.p_longlong
+    crc: cython.p_uint = _crc_tables()
+    known: cython.longlong = map_end
+    now: cython.longlong = now_ms
+    pos: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = 0
+    count: cython.longlong = 0
+    base_offset: cython.longlong = 0
+    last_offset: cython.longlong = 0
+    base_timestamp: cython.longlong = 0
+    max_timestamp: cython.longlong = 0
+    attributes: cython.int = 0
+    reason: cython.int = 0
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    r: cython.longlong[4]
+    key: cython.ulonglong[2]
+    if cython.compiled:
+        k = cython.cast(cython.p_longlong, _readable(keep, 0))
+    else:
+        k = _readable(keep, 0).cast("q")
+        f, h, r, key = [0] * 8, [0] * 4, [0] * 4, [0] * 2
+    pos = v[0]
+    at = v[1]
+    if at + end - pos > len(out):
+        raise ValueError("the output must have room for the input")
+    with cython.nogil:
+        while True:
+            reason = _batch_fits(p, pos, end, crc)
+            attributes = p[pos + 22] if reason == 1 else 0
+            if reason != 1 or attributes & 0x37:
+                break
+            size = _int32(p, pos + 8) + 12
+            count = _int32(p, pos + 57)
+            base_offset = _int64(p, pos)
+            last_offset = base_offset + _int32(p, pos + 23)
+            base_timestamp = _int64(p, pos + 27)
+            max_timestamp = _int64(p, pos + 35)
+            reason = _keep_records(
+                p,
+                pos + 61,
+                pos + size,
+                count,
+                base_offset,
+                known,
+                attributes & 0x40 and base_timestamp <= now,
+                t,
+                slots,
+                s,
+                q,
+                at + 61,
+                f,
+                h,
+                key,
+                r,
+            )
+            if reason != 0:
+                break
+            if r[1] > 0 and not attributes & 0x40 and base_offset < known:
+                reason = 1
+                break
+            while v[6] < kept_offsets and k[v[6]] < last_offset:
+                v[6] += 1
+            if r[0] > 0 or (v[6] < kept_offsets and k[v[6]] == last_offset):
+                _copy(q, at, p, pos, 61)
+                if r[0] < count:
+                    if r[0] == 0:
+                        attributes &= 8
+                        _put_int(q, at + 21, attributes, 2)
+                        _put_int(q, at + 27, -1, 8)
+                    elif not attributes & 8:
+                        max_timestamp = base_timestamp + r[2]
+                        _put_int(q, at + 35, max_timestamp, 8)
+                    _put_int(q, at + 8, r[3] - at - 12, 4)
+                    _put_int(q, at + 57, r[0], 4)
+                    _put_int(q, at + 17, _checksum(q, at + 21, r[3], crc), 4)
+                _note_output(v, m, every, last_offset, r[3] - at, max_timestamp)
+                at = r[3]
+            v[3] = last_offset + 1
+            v[4] += count
+            v[5] += r[0]
+            pos += size
+    v[0] = pos
+    v[1] = at
+    return reason
+
+
+def filter_section(
+    data: bytes | bytearray | memoryview,
+    count: int,
+    base_offset: int,
+    table: bytearray,
+    seed: bytes,
+    map_end: int,
+    drop_tombstones: bool,
+    prefix: int,
+) -> tuple:
+    """As `filter_batches` for the unpacked records of one batch, after `prefix` bytes left for the caller's header.
+
+    Returns (buffer, records kept, tombstones among them, largest timestamp delta).
+    """
+    p: cython.p_uchar = _readable(data, 0)
+    end: cython.Py_ssize_t = len(data)
+    out = bytearray(prefix + end)
+    q: cython.p_uchar = _writable(out, 0)
+    at: cython.Py_ssize_t = prefix
+    n: cython.longlong = count
+    base: cython.longlong = base_offset
+    known: cython.longlong = map_end
+    drop: cython.bint = drop_tombstones
+    t: cython.p_ulonglong = _table(table)
+    slots: cython.ulonglong = len(table) // 24
+    s: cython.p_ulonglong = _seed(seed)
+    reason: cython.int = 0
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    r: cython.longlong[4]
+    key: cython.ulonglong[2]
+    if not cython.compiled:
+        f, h, r, key = [0] * 8, [0] * 4, [0] * 4, [0] * 2
+    with cython.nogil:
+        reason = _keep_records(p, 0, end, n, base, known, drop, t, slots, s, q, at, f, h, key, r)
+    if reason != 0:
+        raise CorruptBatch(f"the {count} records at offset {base_offset} do not fit their bytes")
+    if not cython.compiled:
+        q.release()
+    del out[r[3] :]
+    return out, r[0], r[1], r[2]
+
+
+def shift_timestamps(data: bytes | bytearray | memoryview, count: int, shift: int, prefix: int) -> bytearray:
+    """The same records counted from another base timestamp, after `prefix` bytes: `shift` is added to every delta."""
+    p: cython.p_uchar = _readable(data, 0)
+    end: cython.Py_ssize_t = len(data)
+    n: cython.longlong = count
+    i: cython.longlong = 0
+    by: cython.longlong = shift
+    pos: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t = 0
+    rest: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = prefix
+    size: cython.longlong = 0
+    g: cython.longlong[1]
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    if not cython.compiled:
+        f, h, g = [0] * 8, [0] * 4, [0]
+    # A delta takes at most ten bytes, and the size before it may grow by one byte.
+    out = bytearray(prefix + end + 11 * count)
+    q: cython.p_uchar = _writable(out, 0)
+    for i in range(n):
+        start = pos
+        pos = _record(p, pos, end, f, h)
+        if pos < 0:
+            raise _corrupt(i, n)
+        if not _apart(f[0], -by):
+            raise _beyond(i)
+        rest = _varint(p, start, pos, g, 0, 28) + 1
+        rest = _varint(p, rest, pos, g, 0, 63)
+        size = 1 + _varint_size(f[0] + by) + pos - rest
+        at = _put_varint(q, at, size)
+        q[at] = 0
+        at = _put_varint(q, at + 1, f[0] + by)
+        _copy(q, at, p, rest, pos - rest)
+        at += pos - rest
+    if pos != end:
+        raise _trailing(n, end - pos)
+    if not cython.compiled:
+        q.release()
+    del out[at:]
+    return out
