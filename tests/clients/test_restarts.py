@@ -1,5 +1,6 @@
 """The node dies or stops while a client writes: what was acknowledged is there afterwards, at its offset."""
 
+import contextlib
 import os
 import random
 import threading
@@ -8,6 +9,7 @@ import pytest
 
 from harness import KlammProcess, Wire, batch, rows, unique
 from harness.clients import ALL
+from harness.wire import produce_fields
 
 # kafka-python leaves the sockets of failed connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -164,6 +166,41 @@ def test_topics_settings_and_ids_survive(own, clean):
         assert wire.produce(topic, batch(b"after")).base_offset == 2
         part = wire.fetch(topic, 1)
         assert [row.offset for row in rows(part.records)] == [1, 2]
+
+
+def test_a_clean_stop_loses_no_reply(own):
+    """What is in the log was answered, so a producer with five requests in flight has nothing to ask twice."""
+    with Wire(own.port) as wire:
+        topic = wire.create_topic()
+        producer_id = wire.call("init_producer_id", 4).producer_id
+
+        def send(wire, sequence):
+            records = batch(b"%d" % sequence, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+            return wire.send("produce", 9, **produce_fields(topic, records))
+
+        stopping = threading.Thread(target=own.stop)
+        sequence, acknowledged, open_requests = 0, 0, []
+        try:
+            while True:
+                while len(open_requests) < 5:
+                    open_requests.append(send(wire, sequence))
+                    sequence += 1
+                answer = wire.receive("produce", 9, open_requests.pop(0)).responses[0].partition_responses[0]
+                assert (answer.error_code, answer.base_offset) == (0, acknowledged)
+                acknowledged += 1
+                if acknowledged == 100:
+                    stopping.start()
+        except OSError:
+            with contextlib.suppress(OSError):
+                while True:
+                    wire.receive_frame()
+                    acknowledged += 1
+    stopping.join()
+    own.start()
+    with Wire(own.port) as wire:
+        assert wire.end_offset(topic) == acknowledged
+        wire.receive("produce", 9, send(wire, acknowledged))
+        assert wire.values(topic) == [b"%d" % number for number in range(acknowledged + 1)]
 
 
 def test_a_clean_stop_needs_no_recovery(own):

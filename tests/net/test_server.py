@@ -108,3 +108,33 @@ async def test_a_stop_closes_everything(serve):
     for peer in peers:
         assert await peer.is_closed()
     assert len(net.handler.closed_channels) == 3
+
+
+async def test_who_leaves_loses_no_reply(serve):
+    """Requests that are still unread when a server goes must not reset away the replies that were sent."""
+    net = serve(send_buffer_bytes=16_384)
+    large = (200_000).to_bytes(4, "big") + bytes(200_000)
+    net.handler.answer = lambda channel, frame: channel.reply(large)
+    talker, quiet = await net.connect(receive_buffer=16_384), await net.connect()
+    await talker.send(b"\0\0\0\x08greeting")
+    await net.until(lambda: net.handler.frames)
+    leaving = asyncio.create_task(net.server.leave(10))
+    await asyncio.sleep(0)
+    await talker.send(b"\0\0\0\x08greeting" * 100)
+    assert await talker.receive_frame() == large[4:]
+    assert await talker.is_closed()
+    talker.close()
+    assert await quiet.is_closed()
+    quiet.close()
+    await leaving
+    assert len(net.handler.frames) == 1
+    assert net.server.connection_count == 0
+
+
+async def test_a_peer_that_does_not_say_goodbye_is_not_waited_for_long(serve):
+    net = serve()
+    await greet(await net.connect())
+    await net.server.leave(0.02)
+    assert net.server.connection_count == 1
+    net.server.stop()
+    assert net.server.connection_count == 0

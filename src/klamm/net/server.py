@@ -22,6 +22,9 @@ IDLE_CHECKS = 4
 """How often within connections.max.idle.ms quiet connections are looked for."""
 
 
+LEAVE_CHECK_S = 0.005
+
+
 @dataclass(frozen=True, slots=True)
 class NetConfig:
     """What the sockets are allowed: Kafka's socket.* and max.connections* settings."""
@@ -154,6 +157,14 @@ class NetServer:
             self.loop.remove_reader(sock.fileno())
             sock.close()
         self._listeners.clear()
+
+    async def leave(self, patience_s: float) -> None:
+        """Take no more requests, and give peers a moment to read the replies they were sent."""
+        for channel in list(self._channels):
+            channel.leave()
+        deadline = self.loop.time() + patience_s
+        while self._channels and self.loop.time() < deadline:  # noqa: ASYNC110 - once in a node's life
+            await asyncio.sleep(LEAVE_CHECK_S)
 
     def stop(self) -> None:
         """Close every listener and connection."""

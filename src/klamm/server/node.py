@@ -39,6 +39,8 @@ from klamm.telemetry.log import get_logger
 log = get_logger("node")
 
 HOUSEKEEPING_SECONDS = 1.0
+FAREWELL_SECONDS = 0.5
+"""How long a stopping node lets its clients read the replies they were sent."""
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 TOLERATED_FEATURES = {
     "group.version": FeatureRange(0, 1),
@@ -252,6 +254,7 @@ class Node:
         await self.services.controller.stop()
         await self._publisher.stop()
         self.services.replicas.commit()
+        await self._net.leave(FAREWELL_SECONDS)
         self._net.stop()
         await self._raft.stop()
         clean = self.failure is None
