@@ -1,4 +1,4 @@
-"""InitProducerId and FindCoordinator, as far as a node without coordinators answers them."""
+"""InitProducerId without a transactional id, and kinds of coordinator nobody knows."""
 
 import pytest
 
@@ -24,20 +24,6 @@ def test_a_known_producer_gets_a_new_identity(wire, version):
 )
 def test_half_an_identity_is_refused(wire, fields):
     assert wire.call("init_producer_id", 3, **fields).error_code == 42
-
-
-@pytest.mark.parametrize("version", [0, 5])
-def test_transactional_ids_need_a_coordinator(wire, version):
-    reply = wire.call("init_producer_id", version, transactional_id="mine", transaction_timeout=1000)
-    assert (reply.error_code, reply.producer_id) == (15, -1)
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_no_coordinator_is_named_while_there_is_none(wire, version):
-    reply = wire.call("find_coordinator", version, key="g", coordinator_keys=["g", "h"], key_type=0)
-    answers = reply.coordinators if version >= 4 else [reply]
-    assert [int(answer.error_code) for answer in answers] == ([15, 15] if version >= 4 else [15])
-    assert {answer.node_id for answer in answers} == {-1}
 
 
 def test_kinds_of_coordinator_that_do_not_exist(wire):

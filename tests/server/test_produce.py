@@ -213,12 +213,10 @@ def test_an_unknown_topic_is_told_apart_by_name_and_by_id(wire):
     assert reply.responses[0].topic_id.bytes == b"\x09" * 16
 
 
-def test_transactions_are_refused_while_there_is_no_coordinator(wire):
+def test_a_transactional_batch_needs_a_transactional_id(wire):
     topic = wire.create_topic()
     records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    assert wire.produce(topic, records).error_code == 48
-    fields = {**produce_fields(topic, records), "transactional_id": "mine"}
-    assert wire.call("produce", 9, **fields).responses[0].partition_responses[0].error_code == 48
+    assert wire.produce(topic, records).error_code == 53
     assert wire.end_offset(topic) == 0
 
 

@@ -16,8 +16,10 @@ from klamm.metadata.image import BrokerImage, MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.server.config import NodeConfig
+from klamm.server.group_settings import consumer_group_config_of
 from klamm.server.replica_log import ReplicaLog
 from klamm.server.services import Services
+from klamm.server.transactions import TRANSACTION, TRANSACTION_STATE_TOPIC, Transactions, transaction_topic
 from klamm.telemetry.log import get_logger
 
 log = get_logger("coordinator")
@@ -42,8 +44,15 @@ class Coordinators:
             clock=services.clock,
             write_timeout_ms=config.integer("offsets.commit.timeout.ms"),
         )
-        self._topics: dict[str, CreatableTopic] = {GROUP_METADATA_TOPIC: _group_topic(config)}
-        self._runtimes: dict[int, CoordinatorRuntime[Any]] = {GROUP: self.groups}
+        self.transactions = Transactions(services, lambda partition: self._open_log(TRANSACTION_STATE_TOPIC, partition))
+        self._topics: dict[str, CreatableTopic] = {
+            GROUP_METADATA_TOPIC: _group_topic(config),
+            TRANSACTION_STATE_TOPIC: transaction_topic(config),
+        }
+        self._runtimes: dict[int, CoordinatorRuntime[Any]] = {
+            GROUP: self.groups,
+            TRANSACTION: self.transactions.runtime,
+        }
         self._creating: dict[str, asyncio.Task[None]] = {}
 
     def runtime_of(self, key_type: int) -> CoordinatorRuntime[Any] | None:
@@ -118,6 +127,7 @@ def group_config_of(config: NodeConfig) -> GroupConfig:
         max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
         initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
         max_size=config.integer("group.max.size"),
+        consumer=consumer_group_config_of(config),
     )
 
 

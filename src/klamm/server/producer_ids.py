@@ -20,10 +20,20 @@ class ProducerIds:
 
     async def allocate(self) -> int:
         """An id no producer has had before."""
+        await self.ensure()
+        return self.take()
+
+    async def ensure(self) -> None:
+        """Have at least one id at hand."""
         if self._next >= self._end:
             async with self._lock:
                 if self._next >= self._end:
                     await self._fetch_block()
+
+    def take(self) -> int:
+        """An id no producer has had before, if one is at hand."""
+        if self._next >= self._end:
+            raise KlammError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
         allocated = self._next
         self._next += 1
         return allocated

@@ -31,6 +31,11 @@ SERVED = (
     "DeleteRecords",
     "InitProducerId",
     "OffsetForLeaderEpoch",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "WriteTxnMarkers",
+    "TxnOffsetCommit",
     "DescribeConfigs",
     "AlterConfigs",
     "DescribeLogDirs",
@@ -41,6 +46,11 @@ SERVED = (
     "DescribeQuorum",
     "UpdateFeatures",
     "DescribeCluster",
+    "DescribeProducers",
+    "DescribeTransactions",
+    "ListTransactions",
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
     "DescribeTopicPartitions",
 )
 

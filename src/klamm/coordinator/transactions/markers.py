@@ -91,6 +91,11 @@ class MarkerLedger:
         """What is still owed."""
         return self._owed.get(transactional_id)
 
+    def knows(self, markers: OwedMarkers) -> bool:
+        """Whether this very debt is written down."""
+        current = self._owed.get(markers.transactional_id)
+        return current is not None and _same(current, markers)
+
     def by_leader(
         self, markers: OwedMarkers, leader_of: Callable[[TopicPartition], int | None]
     ) -> dict[int, OwedMarkers]:
@@ -121,13 +126,11 @@ class MarkerLedger:
 
     def paid(self, markers: OwedMarkers) -> bool:
         """Whether nothing is owed any more: the transaction may be completed."""
-        current = self._owed.get(markers.transactional_id)
-        return current is not None and _same(current, markers) and not current.partitions
+        return self.knows(markers) and not self._owed[markers.transactional_id].partitions
 
     def forget(self, markers: OwedMarkers) -> None:
         """The debt is paid and noted, or no longer ours."""
-        current = self._owed.get(markers.transactional_id)
-        if current is not None and _same(current, markers):
+        if self.knows(markers):
             del self._owed[markers.transactional_id]
 
 

@@ -13,6 +13,7 @@ TRANSACTIONS: Final = (
         "Replicas of the transaction log that must be in sync to write it.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "transaction.state.log.load.buffer.size",
@@ -29,6 +30,7 @@ TRANSACTIONS: Final = (
         "Replicas of the transaction log.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "transaction.state.log.num.partitions",
@@ -37,6 +39,7 @@ TRANSACTIONS: Final = (
         "Partitions of the transaction log; fixed once it exists.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "transaction.state.log.segment.bytes",
@@ -45,6 +48,7 @@ TRANSACTIONS: Final = (
         "Segment size of the transaction log.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "transaction.partition.verification.enable",
@@ -53,6 +57,7 @@ TRANSACTIONS: Final = (
         "Check with the coordinator that a partition belongs to a transaction before writing to it.",
         importance=Importance.LOW,
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "producer.id.expiration.ms",
@@ -80,6 +85,7 @@ TRANSACTIONS: Final = (
         "Idle time after which a transactional id is forgotten.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "transaction.max.timeout.ms",
@@ -88,6 +94,7 @@ TRANSACTIONS: Final = (
         "Longest transaction a producer may ask for.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -96,6 +103,7 @@ TRANSACTIONS: Final = (
         "Pause between two looks for transactions that ran out of time.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -104,6 +112,7 @@ TRANSACTIONS: Final = (
         "Pause between two looks for transactional ids to forget.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "transaction.two.phase.commit.enable",
@@ -119,6 +128,7 @@ TRANSACTIONS: Final = (
         "How long a broker goes on retrying the check of a transaction.",
         rule=at_least(0),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "add.partitions.to.txn.retry.backoff.ms",
@@ -127,5 +137,6 @@ TRANSACTIONS: Final = (
         "Pause between two tries of that check.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
 )

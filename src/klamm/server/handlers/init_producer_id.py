@@ -1,26 +1,42 @@
 """InitProducerId, v0-5: an id under which a producer's batches are recognised, so that a retry is no duplicate.
 
-Without a transactional id the answer is always a new id at epoch 0. Transactional ids belong to a transaction
-coordinator, which this broker does not have: COORDINATOR_NOT_AVAILABLE.
-v2 flexible · v3 current id and epoch (KIP-360) · v4 PRODUCER_FENCED
+Without a transactional id the answer is always a new id at epoch 0. With one, the producer takes the id over: older
+producers are fenced, and what the last one left open is aborted first (CONCURRENT_TRANSACTIONS until that is done).
+v2 flexible · v3 current id and epoch (KIP-360) · v4 PRODUCER_FENCED · v5 abortable errors (KIP-890)
 """
 
+from klamm.coordinator.transactions.decisions import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
 
+FENCED_SINCE = 4
 
-async def handle(
-    services: Services, _context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
-    """Allocate an id; a half-given current identity is refused."""
+
+async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """Allocate an id or take one over; a half-given current identity is refused."""
     if request.transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
     try:
-        producer_id = await services.producer_ids.allocate()
-    except KlammError:
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        if request.transactional_id is None:
+            producer = Producer(await services.producer_ids.allocate(), 0)
+        else:
+            producer = await _take_over(services, request.transactional_id, request)
+    except KlammError as error:
+        code = error.code
+        if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer.id, producer_epoch=producer.epoch)
+
+
+async def _take_over(services: Services, transactional_id: str, request: InitProducerIdRequest) -> Producer:
+    expected = Producer(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
+    producer: Producer = await services.coordinators.transactions.ask_with_ids(
+        transactional_id,
+        lambda shard, now, reply_to: shard.init_producer_id(
+            transactional_id, request.transaction_timeout_ms, expected, now, reply_to
+        ),
+    )
+    return producer

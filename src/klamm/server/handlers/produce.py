@@ -3,14 +3,17 @@
 acks=0 gets no reply, and on an error the connection is closed, since there is no other way to tell. acks=1 is answered
 when the write is done, acks=all when every in-sync replica has it. A batch of an idempotent producer that is already
 there is answered with the offset it got first.
-v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v13 topic ids in place of names
+v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v11 abortable errors, v12 partitions join a transaction by
+themselves (KIP-890) · v13 topic ids in place of names
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, RecordRefused
 from klamm.model.ids import ZERO_UUID
+from klamm.net import Slot
 from klamm.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -25,7 +28,7 @@ from klamm.records.compression import Codec
 from klamm.replication import AckWaiter, Replica
 from klamm.replication.waiters import PendingAppend
 from klamm.server.context import ANSWERED, RequestContext
-from klamm.server.handlers import produce_quick
+from klamm.server.handlers import produce_quick, produce_transactional
 from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
@@ -47,6 +50,25 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     if request.acks not in (-1, 0, 1):
         return None if not request.acks else _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     slot = context.channel.defer() if request.acks else None
+    if request.transactional_id is not None:
+        question = produce_transactional.question(services, context.version, request)
+        if question is not None:
+            produce_transactional.later(
+                services, request, question, lambda refused: _stage(services, context, request, slot, refused)
+            )
+            return ANSWERED
+    _stage(services, context, request, slot, {})
+    return ANSWERED
+
+
+def _stage(
+    services: Services,
+    context: RequestContext,
+    request: ProduceRequest,
+    slot: Slot | None,
+    refused: Mapping[int, KlammError],
+) -> None:
+    """Stage what is not refused (by the id of its part of the request) and answer when all of it is settled."""
     outcomes: list[tuple[Any, list[Outcome]]] = []
 
     def complete() -> None:
@@ -59,7 +81,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
 
     waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL)
     for topic in request.topic_data:
-        settled = [_append(services, context, request, topic, p, waiter) for p in topic.partition_data]
+        settled = [_append(services, context, request, topic, p, waiter, refused) for p in topic.partition_data]
         outcomes.append((topic, settled))
     _remember(context, request, outcomes)
     pendings = [o.pending for _, parts in outcomes for o in parts if o.pending is not None]
@@ -69,15 +91,22 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     waiter.start(services.loop, request.timeout_ms)
     for pending in pendings:
         services.replicas.track(pending)
-    return ANSWERED
 
 
 def _append(
-    services: Services, context: RequestContext, request: ProduceRequest, topic: Any, partition: Any, waiter: AckWaiter
+    services: Services,
+    context: RequestContext,
+    request: ProduceRequest,
+    topic: Any,
+    partition: Any,
+    waiter: AckWaiter,
+    refused: Mapping[int, KlammError],
 ) -> Outcome:
     response = PartitionProduceResponse(index=partition.index, base_offset=-1)
     outcome = Outcome(response)
     try:
+        if refused and id(partition) in refused:
+            raise refused[id(partition)]
         replica = _leading_replica(services, topic, partition.index)
         records = partition.records
         _check(context.version, request, replica, records)
@@ -128,8 +157,8 @@ def _check(version: int, request: ProduceRequest, replica: Replica, records: Any
     attributes = records[CRC_START + 1] if len(records) > CRC_START + 2 else 0
     if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
         raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
-    if attributes & TRANSACTIONAL:
-        raise KlammError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker")
+    if attributes & TRANSACTIONAL and request.transactional_id is None:
+        raise KlammError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch is transactional, the request not")
 
 
 def _remember(context: RequestContext, request: ProduceRequest, outcomes: list[Any]) -> None:

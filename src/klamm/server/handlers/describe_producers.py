@@ -1,0 +1,49 @@
+"""DescribeProducers, v0: the producers that write to partitions, and the transactions they have open there."""
+
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from klamm.server.context import RequestContext
+from klamm.server.services import Services
+
+
+def handle(
+    services: Services, _context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """Tell what the logs of the named partitions remember."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_describe(services, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
+    if services.image.topics.partition(topic, index) is None:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    replica = services.replicas.find(topic, index)
+    if replica is None or not replica.leads:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.txn_first_offset,
+            )
+            for entry in replica.log.producers.entries.values()
+        ],
+    )

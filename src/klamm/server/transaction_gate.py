@@ -1,0 +1,201 @@
+"""Lets transactional batches into a partition only while its transaction is open, and keeps them in order.
+
+The first batch of a transaction in a partition asks the coordinator: has this partition been added (older clients), or
+please add it (KIP-890, Produce v12 on). Once the transaction is open in the log nobody is asked any more. A marker that
+is written between question and batch makes the answer worthless: the guard it was asked under is gone, and the batch is
+refused instead of opening a transaction nobody will ever end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from klamm.coordinator import CoordinatorRuntime
+from klamm.coordinator.shard import Decision, Now, ReplyTo
+from klamm.coordinator.transactions import TransactionShard
+from klamm.coordinator.transactions.decisions import Producer
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.replication import Replica
+
+if TYPE_CHECKING:
+    from klamm.server.services import Services
+
+GUARDS_MAX = 10_000
+"""Producers that asked and never wrote are forgotten beyond this, oldest first."""
+
+_UNVERIFIED = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """A question under way, or whose batch was not written; later sequences must wait for the lowest one."""
+
+    epoch: int
+    lowest_sequence: int
+
+
+class Asked(NamedTuple):
+    """A batch the coordinator is asked about."""
+
+    replica: Replica
+    producer: Producer
+    sequence: int
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Where it goes."""
+        return TopicPartition(self.replica.topic, self.replica.index)
+
+
+class Abilities(NamedTuple):
+    """What the version of a request says of its client."""
+
+    adds: bool
+    """The broker adds the partition to the transaction by itself."""
+    knows_abortable: bool
+    """The client understands TRANSACTION_ABORTABLE."""
+
+
+class TransactionGate:
+    """The guards of all partitions led here."""
+
+    def __init__(self, services: "Services", runtime: CoordinatorRuntime[TransactionShard]) -> None:
+        self._services = services
+        self._runtime = runtime
+        self._guards: dict[tuple[bytes, int, int], Guard] = {}
+        self._tails: dict[int, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._verifies = services.config.flag("transaction.partition.verification.enable")
+        self._retry_ms = services.config.integer("add.partitions.to.txn.retry.backoff.ms")
+        self._retry_max_ms = services.config.integer("add.partitions.to.txn.retry.backoff.max.ms")
+
+    def is_busy(self, producer_id: int) -> bool:
+        """Whether an earlier request of the producer still waits; the next one has to wait behind it."""
+        return producer_id in self._tails
+
+    def must_ask(self, replica: Replica, producer: Producer, abilities: Abilities) -> bool:
+        """Whether the coordinator must be asked before the producer may write to the partition."""
+        entry = replica.log.producers.entries.get(producer.id)
+        if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer.epoch:
+            return False
+        return self._verifies or abilities.adds
+
+    def spawn(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
+        """Begin `in_turn` now and let it go on by itself."""
+        task = self._services.loop.create_task(self.in_turn(producer_id, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def in_turn(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work` after everything that the same producer began to ask before."""
+        before = self._tails.get(producer_id)
+        done = self._tails[producer_id] = self._services.loop.create_future()
+        try:
+            if before is not None:
+                await before
+            await work()
+        finally:
+            if self._tails.get(producer_id) is done:
+                del self._tails[producer_id]
+            done.set_result(None)
+
+    async def admit(
+        self, transactional_id: str, batches: list[Asked], abilities: Abilities
+    ) -> dict[TopicPartition, KlammError]:
+        """Ask about batches of one producer; returns those that must not be written, with the reason."""
+        if not batches:
+            return {}
+        refused: dict[TopicPartition, KlammError] = {}
+        guards = {batch.partition: self._guard(batch) for batch in batches}
+        producer = batches[0].producer
+        answers = await self._ask(transactional_id, producer, frozenset(guards), abilities)
+        for batch in batches:
+            error = answers.get(batch.partition, ErrorCode.NONE)
+            refusal = _translated(error, abilities) if error else self._look_again(batch, guards, abilities)
+            if refusal is not None:
+                refused[batch.partition] = refusal
+        return refused
+
+    def _guard(self, batch: Asked) -> Guard:
+        key = (batch.replica.topic_id, batch.replica.index, batch.producer.id)
+        guard = self._guards.get(key)
+        if guard is None or guard.epoch < batch.producer.epoch:
+            guard = self._guards[key] = Guard(batch.producer.epoch, batch.sequence)
+            if len(self._guards) > GUARDS_MAX:
+                del self._guards[next(iter(self._guards))]
+        elif guard.epoch == batch.producer.epoch:
+            guard.lowest_sequence = min(guard.lowest_sequence, batch.sequence)
+        return guard
+
+    def _look_again(
+        self, batch: Asked, guards: Mapping[TopicPartition, Guard], abilities: Abilities
+    ) -> KlammError | None:
+        """The coordinator said yes; is it still true here?"""
+        guard = guards[batch.partition]
+        if self._guards.get((batch.replica.topic_id, batch.replica.index, batch.producer.id)) is not guard:
+            return KlammError(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction")
+        entry = batch.replica.log.producers.entries.get(batch.producer.id)
+        unknown = abilities.adds and entry is None and batch.sequence > 0
+        if unknown or batch.sequence > guard.lowest_sequence:
+            return KlammError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {batch.sequence} of producer {batch.producer.id} came before its first",
+            )
+        return None
+
+    async def _ask(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """The coordinator's answer for every partition that is not in order."""
+
+        def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
+            if abilities.adds:
+                return shard.add_partitions(transactional_id, producer, partitions, 2, now, reply_to)
+            return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
+
+        waited_ms = 0
+        while True:
+            try:
+                answer: Any = await self._runtime.ask(self._runtime.partition_for(transactional_id), decide)
+            except KlammError as error:
+                if (
+                    error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+                    and abilities.adds
+                    and waited_ms < self._retry_max_ms
+                ):
+                    waited_ms += self._retry_ms
+                    await asyncio.sleep(self._retry_ms / 1000)
+                    continue
+                return dict.fromkeys(partitions, error.code)
+            return answer or {}
+
+    def on_written(self, replica: Replica, producer_id: int) -> None:
+        """The transaction is open in the log: nobody needs to ask any more."""
+        self._guards.pop((replica.topic_id, replica.index, producer_id), None)
+
+    def on_marker(self, replica: Replica, producer_id: int) -> None:
+        """A transaction ends here: questions that are under way were about the one before."""
+        self._guards.pop((replica.topic_id, replica.index, producer_id), None)
+
+
+def _translated(error: ErrorCode, abilities: Abilities) -> KlammError:
+    """What a producer is told, in codes it knows from Produce."""
+    if error == ErrorCode.PRODUCER_FENCED:
+        return KlammError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has the transactional id")
+    if error == ErrorCode.TRANSACTION_ABORTABLE and not abilities.knows_abortable:
+        error = ErrorCode.INVALID_TXN_STATE
+    if error == ErrorCode.INVALID_TXN_STATE:
+        return KlammError(error, "the partition was not added to the transaction")
+    if error in _UNVERIFIED or (error == ErrorCode.CONCURRENT_TRANSACTIONS and not abilities.adds):
+        # A code that every producer retries, and that makes none of them look for another leader.
+        return KlammError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {error.name}")
+    return KlammError(error)

@@ -1,0 +1,77 @@
+"""The transaction coordinator of this node: its shards, who writes their markers, who guards the partitions."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from klamm.coordinator import CoordinatorRuntime
+from klamm.coordinator.runtime import PartitionLog
+from klamm.coordinator.shard import Decision, Now, ReplyTo
+from klamm.coordinator.transactions import TransactionConfig, TransactionShard
+from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from klamm.server.config import NodeConfig
+from klamm.server.transaction_gate import TransactionGate
+from klamm.server.transaction_markers import MarkerWriter
+
+if TYPE_CHECKING:
+    from klamm.server.services import Services
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+TRANSACTION = 1
+"""What FindCoordinator calls the coordinator of a transactional id."""
+
+Decide = Callable[[TransactionShard, Now, ReplyTo], Decision]
+
+
+class Transactions:
+    """Everything about transactions on this node."""
+
+    def __init__(self, services: "Services", open_log: Callable[[int], PartitionLog | None]) -> None:
+        config = _transaction_config(services.config)
+
+        def make_shard(partition: int, epoch: int) -> TransactionShard:
+            send_markers = functools.partial(self.markers.receive, partition)
+            return TransactionShard(epoch, config, services.producer_ids.take, send_markers)
+
+        self._services = services
+        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
+            TRANSACTION_STATE_TOPIC, make_shard, open_log, loop=services.loop, clock=services.clock
+        )
+        self.gate = TransactionGate(services, self.runtime)
+        self.markers = MarkerWriter(services, self.runtime)
+
+    async def ask(self, transactional_id: str, decide: Decide) -> Any:
+        """Let the shard of a transactional id decide; KlammError is its refusal, or that it is not served here."""
+        partition = self.runtime.partition_for(transactional_id)
+        return await self.runtime.ask(partition, decide)
+
+    async def ask_with_ids(self, transactional_id: str, decide: Decide) -> Any:
+        """`ask` for decisions that may need a new producer id: one is at hand before they are made."""
+        await self._services.producer_ids.ensure()
+        return await self.ask(transactional_id, decide)
+
+
+def transaction_topic(config: NodeConfig) -> CreatableTopic:
+    """The topic that keeps transactions: compacted, never compressed, never led by a replica that lags."""
+    settings = {
+        "unclean.leader.election.enable": "false",
+        "compression.type": "uncompressed",
+        "cleanup.policy": "compact",
+        "min.insync.replicas": str(config.integer("transaction.state.log.min.isr")),
+        "segment.bytes": str(config.integer("transaction.state.log.segment.bytes")),
+    }
+    return CreatableTopic(
+        name=TRANSACTION_STATE_TOPIC,
+        num_partitions=config.integer("transaction.state.log.num.partitions"),
+        replication_factor=config.integer("transaction.state.log.replication.factor"),
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in settings.items()],
+    )
+
+
+def _transaction_config(config: NodeConfig) -> TransactionConfig:
+    return TransactionConfig(
+        transaction_max_timeout_ms=config.integer("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=config.integer("transactional.id.expiration.ms"),
+        abort_timed_out_interval_ms=config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+        remove_expired_interval_ms=config.integer("transaction.remove.expired.transaction.cleanup.interval.ms"),
+    )
