@@ -24,6 +24,7 @@ def test_an_empty_log_starts_with_the_feature_levels(cluster):
     assert one.log == [
         r.FeatureLevelRecord(name="metadata.version", feature_level=30),
         r.FeatureLevelRecord(name=ELR, feature_level=1),
+        r.FeatureLevelRecord(name="group.version", feature_level=1),
         r.ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1"),
     ]
     assert one.controller.take_over(one.image, one.now_ms).records == ()
@@ -79,9 +80,9 @@ def test_levels_refused(cluster, name, level, kind):
 
 
 def test_a_level_some_broker_cannot_run_is_refused(cluster):
-    spans = {"metadata.version": FeatureRange(30, 30), "group.version": FeatureRange(0, 1)}
+    spans = {"metadata.version": FeatureRange(30, 30), "share.version": FeatureRange(0, 1)}
     one = cluster(1, supported_features=spans)
-    answer = update(one, "group.version", 1)
+    answer = update(one, "share.version", 1)
     assert "Broker 1" in answer.error_message
 
 

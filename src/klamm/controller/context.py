@@ -13,6 +13,7 @@ R = TypeVar("R")
 
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
+GROUP_VERSION = "group.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,16 @@ class ControllerConfig:
     delete_topic_enable: bool = True
     broker_session_timeout_ms: int = 9_000
     max_partitions_per_request: int = 10_000
-    finalized_features: Mapping[str, int] = field(default_factory=lambda: {METADATA_VERSION: 30, ELR_VERSION: 1})
+    finalized_features: Mapping[str, int] = field(
+        default_factory=lambda: {METADATA_VERSION: 30, ELR_VERSION: 1, GROUP_VERSION: 1}
+    )
     """The levels a fresh cluster starts with: only what this build serves whole."""
     supported_features: Mapping[str, FeatureRange] = field(
-        default_factory=lambda: {METADATA_VERSION: FeatureRange(30, 30), ELR_VERSION: FeatureRange(0, 1)}
+        default_factory=lambda: {
+            METADATA_VERSION: FeatureRange(30, 30),
+            ELR_VERSION: FeatureRange(0, 1),
+            GROUP_VERSION: FeatureRange(0, 1),
+        }
     )
 
 
