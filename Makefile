@@ -62,6 +62,8 @@ bench: setup
 sim: setup
 	@echo "== simulation"
 	@KLAMM_SIM_SEEDS=$(or $(SEEDS),1000) $(BIN)/python -m pytest -q tests/raft/test_simulation.py
+	@echo "== crashes"
+	@KLAMM_SIM_CUTS=$(or $(CUTS),6000) $(BIN)/python -m pytest -q -n 2 tests/storage/test_campaign.py
 
 docs: setup
 	@echo "== reference pages"

@@ -113,7 +113,7 @@ class House:
             self.manager.tick()
             self.manager._background.threads.submit(int).result()
             self.manager._background.threads.submit(int).result()
-            for job, _, _ in list(self.manager._background._syncs):
+            for job, *_ in list(self.manager._background._syncs):
                 job.result()
         self.manager.tick()
         for job in self.manager._background._removing:

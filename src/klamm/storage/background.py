@@ -32,7 +32,8 @@ class Background:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self.threads: Executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="klamm-storage")
-        self._syncs: list[tuple[Future[None], Log, int]] = []
+        self._syncs: list[tuple[Future[None], Log, int, int]] = []
+        """(job, log, up to which offset, how often it was truncated by then)"""
         self._removals: list[_Removal] = []
         self._removing: list[Future[None]] = []
         self._checkpoint: Future[None] | None = None
@@ -56,21 +57,24 @@ class Background:
 
     def sync(self, log: Log, up_to: int) -> None:
         """Make a log durable up to an offset; its recovery point follows with a later tick."""
-        if up_to > log.recovery_point and not any(log is other and up_to <= end for _, other, end in self._syncs):
-            self._syncs.append((self.threads.submit(log.sync_job(up_to)), log, up_to))
+        if up_to > log.recovery_point and not any(
+            log is other and up_to <= end and cuts == log.truncations for _, other, end, cuts in self._syncs
+        ):
+            self._syncs.append((self.threads.submit(log.sync_job(up_to)), log, up_to, log.truncations))
 
     def _collect_syncs(self) -> None:
         waiting = []
         blocked: set[int] = set()
-        for job, log, up_to in self._syncs:
+        for job, log, up_to, cuts in self._syncs:
             if not job.done() or id(log) in blocked:
                 # Recovery points move in order: an earlier segment may still be on its way.
                 blocked.add(id(log))
-                waiting.append((job, log, up_to))
+                waiting.append((job, log, up_to, cuts))
                 continue
             error = job.exception()
             if error is None:
-                log.recovery_point = max(log.recovery_point, min(up_to, log.log_end_offset))
+                if cuts == log.truncations:
+                    log.recovery_point = max(log.recovery_point, up_to)
             elif not log.retired:
                 failure = StorageFailure(f"cannot sync {log.name}: {error}")
                 logger.error("a sync failed", partition=log.name, reason=error)

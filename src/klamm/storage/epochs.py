@@ -20,8 +20,10 @@ class LeaderEpochs:
         self.path = os.path.join(folder, LEADER_EPOCH)
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self.unsynced = False
-        """Whether the checkpoint was written since somebody last made it durable; they set it back."""
+        self.written = 0
+        """How often the checkpoint was written."""
+        self.synced = 0
+        """Which of these is durable; whoever syncs the file sets it."""
         self.damaged = False
         """The checkpoint could not be read: a power loss came before it reached the disk. Recovery asks the log."""
         try:
@@ -68,6 +70,11 @@ class LeaderEpochs:
         found = bisect_right(self._starts, offset)
         return self._epochs[found - 1] if found else -1
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether the checkpoint was written since somebody last made it durable."""
+        return self.synced < self.written
+
     def reaches(self, offset: int) -> bool:
         """Whether it is known who wrote `offset`."""
         return bool(self._starts) and self._starts[0] <= offset
@@ -111,7 +118,7 @@ class LeaderEpochs:
 
     def flush(self) -> None:
         """Write the checkpoint; whoever moves the recovery point past a new epoch syncs it (see `path`)."""
-        self.unsynced = True
+        self.written += 1
         write_lines(self._disk, self.path, self.entries(), sync=False)
 
     def _remember(self, epoch: int, start_offset: int) -> bool:

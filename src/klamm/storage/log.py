@@ -12,7 +12,7 @@ from klamm.storage.checkpoints import write_topic_id
 from klamm.storage.disk import FileSlice
 from klamm.storage.lookups import TimestampOffset, find_max_timestamp, find_timestamp
 from klamm.storage.retention import SegmentFacts, segments_to_delete
-from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment
+from klamm.storage.segment import LOG_SUFFIX, SUFFIXES, Segment
 from klamm.storage.txn_index import AbortedTxn
 from klamm.storage.writer import LogWriter
 
@@ -50,8 +50,8 @@ class Log(LogWriter):
         Files, and whatever a restart needs to find and trust them: their names, indexes, producer snapshots, epochs.
         When it returns, the caller moves `recovery_point` to `up_to`.
         """
-        disk, folder = self._disk, self.path
-        point = self.recovery_point
+        disk, folder, epochs = self._disk, self.path, self.leader_epochs
+        point, written = self.recovery_point, epochs.written
         segments = [s for s in self.segments.from_offset(point) if s.base_offset < up_to]
         files = [segment.open_file() for segment in segments]
         closed = [s for s in segments if s is not self._active]
@@ -61,9 +61,8 @@ class Log(LogWriter):
             for s in self.segments.from_offset(point)
             if point < s.base_offset <= up_to
         ]
-        if self.leader_epochs.unsynced:
-            paths.append(self.leader_epochs.path)
-            self.leader_epochs.unsynced = False
+        if epochs.unsynced:
+            paths.append(epochs.path)
         # Names change when a segment begins, so before the first sync in one, the folder is synced too.
         folders = [folder] if closed or paths or point <= self._active.base_offset else []
         if point <= self.segments[0].base_offset:
@@ -76,6 +75,7 @@ class Log(LogWriter):
                 disk.sync_file(path)
             for name in folders:
                 disk.sync_dir(name)
+            epochs.synced = max(epochs.synced, written)
 
         return sync
 
@@ -90,15 +90,26 @@ class Log(LogWriter):
             self._active.time_index.maybe_append(*self._active.max_timestamp)  # type: ignore[union-attr]
             self._active.write_indexes()
             self._disk.ftruncate(self._active.file.fd, self._active.size)  # type: ignore[union-attr]
-            if self.recovery_point < self.log_end_offset:
-                self.flush()
-                self._disk.sync_file(self._active.path(INDEX_SUFFIX))
-                self._disk.sync_file(self._active.path(TIME_INDEX_SUFFIX))
-            self.snapshots.take(self.log_end_offset, self.producers.entries.values(), sync=True)
+            self.snapshots.take(self.log_end_offset, self.producers.entries.values())
+            if self.seal() != self.sealed or self.leader_epochs.unsynced:
+                self._sync_for_good()
         self.segments.forget_hints()
         for segment in self.segments:
             segment.forget_open()
         self._active.file = None
+
+    def seal(self) -> tuple[int, int, int]:
+        """What tells whether anything was written since."""
+        return self.log_end_offset, self._active.base_offset, self._active.size
+
+    def _sync_for_good(self) -> None:
+        """Make everything durable that opening trusts after a clean stop."""
+        self.flush()
+        paths = [self._active.path(suffix) for suffix in SUFFIXES]
+        for path in (*paths, self.snapshots.path(self.log_end_offset), self.leader_epochs.path):
+            self._disk.sync_file(path)
+        self._disk.sync_dir(self.path)
+        self.leader_epochs.synced = self.leader_epochs.written
 
     @property
     def size_bytes(self) -> int:

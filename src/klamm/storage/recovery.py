@@ -122,10 +122,13 @@ def open_log(
         leader_epochs=epochs,
         log_start_offset=start_offset,
         log_end_offset=end_offset,
-        recovery_point=end_offset if clean else min(recovery_point, end_offset),
+        # Files of checked segments were written anew, so syncing begins with them.
+        recovery_point=end_offset if clean else min([recovery_point, end_offset, *(s.base_offset for s in suspects)]),
         now_ms=now_ms,
     )
     log.note_first_timestamp()
+    if clean and found:
+        log.sealed = log.seal()
     return log
 
 
@@ -169,9 +172,15 @@ class _Checker:
             if segment.base_offset != at:
                 self._load_producers(producers, kept, segment)
             last = segment is kept[-1]
-            at, whole = self._check(segment, producers, last=last)
+            at, whole = self._check(segment, producers, end=_end(kept, segment), last=last)
             if progress is not None:
                 progress(str(self._partition), i + 1, len(suspects))
+            if whole and not last and at < _end(kept, segment) and not self._config.compacted:
+                # Unsynced bytes may be lost at a batch's end too; only compaction makes such holes on purpose.
+                logger.warning(
+                    "a hole in a log", path=segment.path(LOG_SUFFIX), offset=at, next_segment=_end(kept, segment)
+                )
+                whole = False
             if not whole:
                 later = [s for s in kept if s.base_offset > segment.base_offset]
                 for other in later:
@@ -195,8 +204,10 @@ class _Checker:
             found = self._snapshots.latest(base, base)
             producers.load(found[1] if found else [])
 
-    def _check(self, segment: Segment, producers: ProducerStates, *, last: bool) -> tuple[int, bool]:
-        """Check one segment; the offset after its last good batch, and whether all its bytes were good."""
+    def _check(self, segment: Segment, producers: ProducerStates, *, end: int, last: bool) -> tuple[int, bool]:
+        """Check one segment, which must end before `end`; the offset after its last good batch, and whether all its
+        bytes were good.
+        """
         segment.activate(self._config, self._now_ms, rebuild=True)
         assert segment.file is not None
         assert segment.index is not None
@@ -208,7 +219,7 @@ class _Checker:
         for at, data in segment.batches():
             try:
                 batch = BatchView(data)
-                _check_batch(batch, next_offset, segment.base_offset)
+                _check_batch(batch, next_offset, segment.base_offset, end)
                 txn = producers.append(batch, Origin.REPLICATION)
             except CorruptBatch as error:
                 why = str(error)
@@ -247,10 +258,12 @@ class _Checker:
         return next_offset, whole
 
 
-def _check_batch(batch: BatchView, next_offset: int, segment_base: int) -> None:
+def _check_batch(batch: BatchView, next_offset: int, segment_base: int, end: int) -> None:
     batch.check_crc()
     if batch.base_offset < next_offset or not 0 <= batch.last_offset - segment_base < 2**31:
         raise CorruptBatch(f"offset {batch.base_offset} does not follow {next_offset - 1}")
+    if batch.last_offset >= end:
+        raise CorruptBatch(f"offset {batch.last_offset} belongs to the segment that begins with {end}")
 
 
 def _look_around(disk: Disk, path: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from klamm.storage.config import MAX_LONG
 from klamm.storage.replay import rebuild_producers
 from klamm.storage.segment import Segment
 
@@ -13,24 +14,35 @@ def truncate_to(log: "LogWriter", offset: int) -> bool:
     """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut."""
     if offset >= log.log_end_offset:
         return False
-    if offset <= log.segments[0].base_offset:
+    if offset < log.segments[0].base_offset:
         truncate_fully(log, offset)
         return True
     try:
-        # Newest first: a crash half way leaves a shorter log, not one with a hole.
-        log.segments.remove([s for s in reversed(log.segments[:]) if s.base_offset >= offset])
+        # Newest first, and durable before the next is cut: a crash half way leaves a shorter log, not one with a hole.
+        gone = [s for s in reversed(log.segments[1:]) if s.base_offset >= offset]
+        log.segments.remove(gone)
+        if gone and log.recovery_point > offset:
+            log._disk.sync_dir(log.path)
         end = _cut_segment(log, log.segments.active, offset)
     except OSError as error:
         raise log._failure(f"cannot cut {log.name} to {offset}", error) from error
-    _set_end(log, end)
+    _set_end(log, end, promised=max(log.recovery_point, log.log_start_offset))
     return True
 
 
 def truncate_fully(log: "LogWriter", offset: int) -> None:
     """Throw everything away and begin anew at `offset`."""
+    old = log.segments[::-1]
     try:
-        log.segments.remove(log.segments[::-1])
-        log._active = log.segments.add(offset, log.config, log._now_ms)
+        if offset == log._active.base_offset and not log._active.size:
+            log.segments.remove(old[1:])
+        elif offset >= log.log_end_offset:
+            # The new segment first: a crash half way never finds an empty folder, which would begin with offset 0.
+            log._active = log.segments.add(offset, log.config, log._now_ms)
+            log.segments.remove(old)
+        else:
+            log.segments.remove(old)
+            log._active = log.segments.add(offset, log.config, log._now_ms)
     except OSError as error:
         raise log._failure(f"cannot empty {log.name}", error) from error
     log.leader_epochs.clear()
@@ -38,7 +50,7 @@ def truncate_fully(log: "LogWriter", offset: int) -> None:
     log.recovery_point = max(log.recovery_point, offset)
     for snapshot in log.snapshots.offsets():
         log.snapshots.remove(snapshot)
-    _set_end(log, offset)
+    _set_end(log, offset, promised=MAX_LONG)
 
 
 def _cut_segment(log: "LogWriter", segment: Segment, offset: int) -> int:
@@ -64,16 +76,30 @@ def _cut_segment(log: "LogWriter", segment: Segment, offset: int) -> int:
     return end
 
 
-def _set_end(log: "LogWriter", offset: int) -> None:
+def _set_end(log: "LogWriter", offset: int, promised: int) -> None:
+    """Let everything know that the log ends at `offset`. `promised` is the furthest offset a checkpoint may name."""
     log.segments.forget_hints()
-    synced = log.recovery_point > offset
+    log.truncations += 1
     log.log_end_offset = log.next_offset = offset
-    log.recovery_point = min(log.recovery_point, offset)
+    # The active segment's index was written anew: syncing begins with it.
+    log.recovery_point = min(log.recovery_point, offset, log._active.base_offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.log_start_offset = min(log.log_start_offset, offset)
     log.leader_epochs.truncate_from_end(offset)
     log._latest_epoch = log.leader_epochs.latest
     log.snapshots.remove_outside(0, offset)
     rebuild_producers(log.producers, log.snapshots, log.segments, offset)
-    if synced and log.on_truncate is not None:
-        log.on_truncate(log)
+    if promised > offset:
+        _sync(log)
+        if log.on_truncate is not None:
+            log.on_truncate(log)
+
+
+def _sync(log: "LogWriter") -> None:
+    """Make the cut durable: what was synced before it must not come back beside what follows."""
+    try:
+        assert log._active.file is not None
+        log._disk.fsync(log._active.file.fd)
+        log._disk.sync_dir(log.path)
+    except OSError as error:
+        raise log._failure(f"cannot sync {log.name}", error) from error

@@ -19,7 +19,7 @@ from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates, Undo
-from klamm.storage.segment import Segment
+from klamm.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
@@ -68,6 +68,10 @@ class LogWriter:
         self.log_end_offset = self.next_offset = log_end_offset
         self.high_watermark = log_start_offset
         self.recovery_point = recovery_point
+        self.sealed: tuple[int, int, int] | None = None
+        """Where a log that was closed cleanly stood when it was opened; None for any other."""
+        self.truncations = 0
+        """How often the end went back: whoever is syncing meanwhile has synced something else."""
         self.on_roll: Callable[[LogWriter, Segment], None] | None = None
         """Called with the segment just closed: the owner flushes it elsewhere."""
         self.on_truncate: Callable[[LogWriter], None] | None = None
@@ -489,6 +493,10 @@ class LogWriter:
             return
         # Whatever the disk refuses here leaves the old segment the active one.
         old.finish()
+        if self.recovery_point >= self.log_end_offset:
+            # All records are durable already, so no restart would look at this segment again: its indexes must be too.
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                self._disk.sync_file(old.path(suffix))
         self.snapshots.take(self.log_end_offset, self.producers.entries.values())
         self._active = self.segments.add(self.log_end_offset, self._config, now_ms)
         old.release()

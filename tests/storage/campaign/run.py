@@ -1,0 +1,79 @@
+"""One seed: a workload, its cuts, and what reopening finds."""
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from .crash import FileSystem, boundaries
+from .trace import Op
+from .verify import Expectation, findings
+from .workload import Workload
+
+STEPS = 120
+WAYS = ("kill", "torn", "power", "journal")
+"""killed · killed inside a write · power lost, names in any order · power lost, names in order"""
+
+
+def campaign(seed: int, cuts: int, folder: str, *, steps: int = STEPS, stop_after: int = 1) -> tuple[int, list[str]]:
+    """Run a workload and crash it `cuts` times; how many crashes were looked at, and what is wrong with them."""
+    home = os.path.join(folder, f"seed-{seed}")
+    os.makedirs(home)
+    workload = Workload(seed, home)
+    workload.run(steps)
+    workload.later.shutdown(wait=False)
+    workload.manager.close(clean=False)
+    problems: list[str] = []
+    done = 0
+    for name, found in _crashes(workload, seed, cuts, folder):
+        done += 1
+        problems += [f"seed {seed}, {name}: {what}" for what in found]
+        if len(problems) >= stop_after:
+            break
+    shutil.rmtree(home)
+    return done, problems
+
+
+def _crashes(workload: Workload, seed: int, cuts: int, folder: str) -> Iterator[tuple[str, list[str]]]:
+    chance = random.Random(f"cuts of {seed}")
+    ops = workload.disk.ops
+    places = [cut for cut in boundaries(ops) if cut > workload.steps[0][0]]
+    chosen = (
+        sorted(chance.choices(places, k=cuts)) if cuts < 4 * len(places) else sorted(places * (cuts // len(places)))
+    )
+    system = FileSystem()
+    applied = workload.steps[0][0]
+    for op in ops[:applied]:
+        system.apply(op)
+    system.root.sync()  # the data folder itself is the operator's
+    for number, cut in enumerate(chosen):
+        way = chance.choice(WAYS)
+        torn = _write_after(ops, cut) if way == "torn" else None
+        reached = max(cut if torn is None else torn, applied)
+        for op in ops[applied:reached]:
+            system.apply(op)
+        applied = reached
+        scratch = tempfile.mkdtemp(prefix="crash-", dir=folder)
+        if torn is not None:
+            system.killed(scratch, ops[applied], chance.randint(0, len(ops[applied].data)))
+        elif way in ("kill", "torn"):
+            system.killed(scratch)
+        else:
+            system.powered_off(scratch, chance, ordered=way == "journal")
+        i = max(i for i, (end, _, _) in enumerate(workload.steps) if end <= applied)
+        end, step, before = workload.steps[i]
+        after = before
+        if (end < applied or torn is not None) and i + 1 < len(workload.steps):
+            _, step, after = workload.steps[i + 1]
+        expected = Expectation(before, after, power=way in ("power", "journal"), ordered=way == "journal")
+        where = f"{way} #{number} after op {applied} ({step}, {ops[applied - 1].kind})"
+        yield where, findings(scratch, expected, chance)
+        shutil.rmtree(scratch)
+
+
+def _write_after(ops: list[Op], cut: int) -> int | None:
+    """The write that comes next, if nothing else comes before it."""
+    while cut < len(ops) and ops[cut].kind == "open":
+        cut += 1
+    return cut if cut < len(ops) and ops[cut].kind == "write" else None

@@ -1,0 +1,250 @@
+"""What reopened logs must hold, and what they may: every sentence of the promise, one check each."""
+
+import random
+from dataclasses import dataclass
+
+from klamm.model.clock import ManualClock
+from klamm.model.ids import ZERO_UUID, TopicPartition
+from klamm.records import build_batch, iter_batches
+from klamm.storage import Log, LogManager, StorageConfig
+
+from .model import Batch, Partition, Replay, State, replay
+from .trace import QuickDisk
+from .workload import CLUSTER, LOG, NODE, START_MS
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The states around a cut. `power`: what was not synced may be lost. `ordered`: names change in order."""
+
+    before: State
+    after: State
+    power: bool = False
+    ordered: bool = True
+
+
+def reopen(folder: str) -> LogManager:
+    """Open the folder as a broker would."""
+    config = StorageConfig(log_dirs=(folder + "/data",), recovery_threads_per_dir=1)
+    manager = LogManager(config, clock=ManualClock(START_MS + 100_000), disk=QuickDisk())
+    manager.start(CLUSTER, NODE, format_empty=True, config_for=lambda _topic: LOG)
+    return manager
+
+
+def findings(folder: str, expected: Expectation, chance: random.Random) -> list[str]:
+    """Reopen a folder and list what is not as promised."""
+    try:
+        manager = reopen(folder)
+    except Exception as error:  # noqa: BLE001 - whatever a start raises is a finding
+        return [f"the start failed: {type(error).__name__}: {error}"]
+    problems = []
+    for partition in expected.before.keys() | expected.after.keys():
+        try:
+            problems += [f"{partition}: {what}" for what in _check_partition(manager, partition, expected, chance)]
+        except Exception as error:  # noqa: BLE001
+            problems.append(f"{partition}: looking at it failed: {type(error).__name__}: {error}")
+    known = expected.before.keys() | expected.after.keys()
+    problems += [f"{log.name} came back" for log in manager.logs() if log.topic_partition not in known]
+    before = {log.topic_partition: _summary(log) for log in manager.logs()}
+    try:
+        manager.close()
+        manager = reopen(folder)
+    except Exception as error:  # noqa: BLE001
+        return [*problems, f"the second start failed: {type(error).__name__}: {error}"]
+    for log in manager.logs():
+        if _summary(log) != before.get(log.topic_partition):
+            problems.append(f"{log.name} differs after a clean stop: {_summary(log)} was {before[log.topic_partition]}")
+    manager.close(clean=False)
+    return problems
+
+
+def _check_partition(manager: LogManager, partition: TopicPartition, expected: Expectation, chance) -> list[str]:
+    log = manager.get(*partition)
+    before, after = expected.before.get(partition), expected.after.get(partition)
+    if log is None:
+        if before is None or after is None:
+            return []
+        if expected.power and not min(before.recovery_point, after.recovery_point):
+            return []  # its folder was new and nothing in it was synced
+        return [f"is missing; synced up to {before.recovery_point}"]
+    known = [each for each in (before, after) if each is not None]
+    ids = {each.topic_id for each in known} | ({ZERO_UUID} if expected.power else set())
+    if log.topic_id not in ids and (expected.power or before is not None):
+        return [f"has the topic id {log.topic_id!r}"]
+    batches = _batches(log)
+    histories = [each.batches for each in known]
+    if expected.power:
+        histories += [branch for each in known for branch in each.branches]
+    history = next((each for each in histories if not batches or _is_piece(batches, each)), None)
+    if history is None:
+        return [f"holds {_shown(batches)}, which is no piece of {_shown(known[-1].batches)}"]
+    story = replay(tuple(batch for batch in history if batch.base < log.log_end_offset))
+    return [
+        *_check_end(log, batches, known, expected),
+        *_check_start(log, known, expected),
+        *_check_lookups(log, batches, story, chance),
+        *(_check_producers(log, story, expected) if batches else ()),
+        *_check_writable(log),
+    ]
+
+
+def _batches(log: Log) -> tuple[Batch, ...]:
+    """Everything in the files, segment by segment."""
+    found = []
+    for segment in log.segments:
+        end = 0
+        for position, data in segment.batches():
+            found.append(Batch.of(data))
+            end = position + len(data)
+        assert end == segment.size, f"segment {segment.base_offset} has {segment.size - end} bytes after its last batch"
+    return tuple(found)
+
+
+def _check_end(log: Log, batches, known: list[Partition], expected: Expectation) -> list[str]:
+    """The log reaches at least as far as was promised, with what was last written there."""
+    first = log.segments[0].base_offset
+    end = batches[-1].last + 1 if batches else first
+    if log.log_end_offset != max(end, log.log_start_offset):
+        return [f"ends at {end} and says {log.log_end_offset}"]
+    if len({each.begin for each in known}) > 1:
+        return []  # it was just being emptied
+    needed = min(each.recovery_point for each in known) if expected.power else _agreed(known)
+    if log.log_end_offset < needed:
+        return [f"ends at {log.log_end_offset}; {needed} was promised"]
+    lasting = [b for b in known[-1].batches if b.last < needed and b.base >= first]
+    if list(batches[: len(lasting)]) != lasting:
+        return [f"holds {_shown(batches)} instead of {_shown(lasting)}"]
+    return []
+
+
+def _agreed(known: list[Partition]) -> int:
+    """How far the states before and after a step agree: a crash inside the step may leave either."""
+    end = known[0].begin
+    for one, other in zip(known[0].batches, known[-1].batches, strict=False):
+        if one != other:
+            break
+        end = one.last + 1
+    return end
+
+
+def _is_piece(batches: tuple[Batch, ...], history: tuple[Batch, ...]) -> bool:
+    at = next((i for i, batch in enumerate(history) if batch.base == batches[0].base), None)
+    return at is not None and history[at : at + len(batches)] == batches
+
+
+def _check_start(log: Log, known: list[Partition], expected: Expectation) -> list[str]:
+    lowest = min(each.saved_start for each in known)
+    if log.log_start_offset > max(each.start for each in known):
+        return [f"starts at {log.log_start_offset}, beyond {max(each.start for each in known)}"]
+    if log.log_start_offset < lowest and not (expected.power and not expected.ordered):
+        return [f"starts at {log.log_start_offset}, though {lowest} was saved"]
+    if not expected.power and log.segments[0].base_offset < min(each.first for each in known):
+        return [f"has a segment {log.segments[0].base_offset} that was removed"]
+    mark = min(min(each.saved_mark, each.end) for each in known)
+    if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
+        return [f"has the high watermark {log.high_watermark} outside of its offsets"]
+    if log.high_watermark < min(mark, log.log_end_offset):
+        return [f"has the high watermark {log.high_watermark}, though {mark} was saved"]
+    return []
+
+
+def _check_lookups(log: Log, batches: tuple[Batch, ...], story: Replay, chance: random.Random) -> list[str]:
+    """Indexes, lookups and epochs agree with the batches."""
+    problems = []
+    at = {}
+    for segment in log.segments:
+        places = {position: Batch.of(data) for position, data in segment.batches()}
+        index, times = segment.offset_index(), segment.times()
+        for i in range(len(index)):
+            offset, position = index.entry(i)
+            if position not in places or places[position].last != offset:
+                problems.append(f"index entry {i} of {segment.base_offset} leads to {position}, no batch of {offset}")
+        for i in range(len(times)):
+            timestamp, offset = times.entry(i)
+            if max((b.timestamp for b in places.values() if b.last <= offset), default=-2) != timestamp:
+                problems.append(f"time index entry {i} of {segment.base_offset} is wrong: {timestamp} at {offset}")
+        at.update({batch.base: segment for batch in places.values()})
+    visible = [batch for batch in batches if batch.last >= log.log_start_offset]
+    for batch in chance.sample(visible, min(len(visible), 8)):
+        offset = max(batch.base, log.log_start_offset)
+        piece = log.read(offset, 1, log.log_end_offset)
+        if piece is None or piece.read() != batch.data:
+            problems.append(f"reading {offset} does not give its batch")
+        if log.leader_epochs.epoch_for_offset(offset) != batch.epoch:
+            problems.append(f"offset {offset} belongs to epoch {batch.epoch}, not {log.leader_epochs.entries()}")
+        wanted = batch.timestamp
+        expected = next(((o, t) for o, t in _records(visible) if t >= wanted and o >= log.log_start_offset), None)
+        found = log.offset_for_timestamp(wanted)
+        if (found and (found.offset, found.timestamp)) != expected:
+            problems.append(f"time {wanted} is at {expected}, not {found}")
+    first = log.segments[0].base_offset
+    ended = [txn for txn in story.aborted if txn[2] >= first]
+    told = {(t.producer_id, t.first_offset, t.last_offset) for t in log.aborted_transactions(0, log.log_end_offset)}
+    if missing := [txn for txn in ended if txn not in told]:
+        problems.append(f"aborted transactions {missing} are unknown")
+    markers = {batch.base for batch in batches if batch.marker and not batch.marker.committed}
+    if wrong := [txn for txn in told if txn[2] not in markers]:
+        problems.append(f"aborted transactions {wrong} never were")
+    return problems
+
+
+def _records(batches: list[Batch]):
+    for batch in batches:
+        for view in iter_batches(batch.data):
+            yield from ((row[0], row[1]) for row in view.decode_rows())
+
+
+def _check_producers(log: Log, story: Replay, expected: Expectation) -> list[str]:
+    """What the log knows of its producers is what its records say."""
+    first = log.segments[0].base_offset
+    wanted = story.producers
+    problems = []
+    for producer_id, producer in wanted.items():
+        found = log.producers.entries.get(producer_id)
+        recent = max((met[3] for met in producer.batches), default=-1)
+        if found is None:
+            if recent >= first or not expected.power:
+                problems.append(f"producer {producer_id} is unknown")
+            continue
+        facts = (found.epoch, found.coordinator_epoch, found.txn_first_offset)
+        if facts != (producer.epoch, producer.coordinator_epoch, producer.txn_first_offset):
+            problems.append(f"producer {producer_id} is {facts}, not {producer}")
+        # A snapshot keeps the time of the producer's last batch or marker, whichever came later.
+        kept, met = ([each[:4] for each in batches] for batches in (found.batches, producer.batches))
+        if met[len(met) - len(kept) :] != kept or bool(kept) != bool(met):
+            problems.append(f"producer {producer_id} has the batches {kept}, not {met}")
+    problems += [f"producer {each} never wrote here" for each in log.producers.entries if each not in wanted]
+    return problems
+
+
+def _check_writable(log: Log) -> list[str]:
+    end = log.log_end_offset
+    batch = memoryview(build_batch([(START_MS, b"k", b"after", ())]))
+    if log.append_as_leader(batch, log.leader_epochs.latest + 1, START_MS) != end:
+        return [f"gives the next record another offset than {end}"]
+    return []
+
+
+def _summary(log: Log) -> tuple:
+    producers = {
+        each.producer_id: (
+            each.epoch,
+            each.coordinator_epoch,
+            each.txn_first_offset,
+            [met[:4] for met in each.batches[-1:]],
+        )
+        for each in log.producers.entries.values()
+    }
+    return (
+        log.log_start_offset,
+        log.log_end_offset,
+        log.high_watermark,
+        log.leader_epochs.entries(),
+        tuple((segment.base_offset, segment.size) for segment in log.segments),
+        producers,
+        log.aborted_transactions(0, log.log_end_offset),
+    )
+
+
+def _shown(batches) -> str:
+    return ",".join(f"{b.base}-{b.last}@{b.epoch}" for b in list(batches)[-12:])

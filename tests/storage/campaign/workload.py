@@ -1,0 +1,310 @@
+"""A seeded random life of a LogManager: everything that happens to logs, in any order, with a model beside it."""
+
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from klamm.model.clock import ManualClock
+from klamm.model.ids import TopicPartition
+from klamm.records import build_batch
+from klamm.records.control import build_end_txn_marker
+from klamm.storage import Log, LogConfig, LogManager, StorageConfig
+
+from .model import Batch, Partition, State, replay
+from .trace import TracingDisk
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+NODE = 1
+START_MS = 1_700_000_000_000
+LOG = LogConfig(segment_bytes=2600, index_interval_bytes=250, file_delete_delay_ms=1000)
+
+PLAIN, TXN, COPY = (TopicPartition(name, 0) for name in ("plain", "txn", "copy"))
+
+
+class Later:
+    """Threads whose work is done when the workload says so, or never: a crash may come first."""
+
+    def __init__(self) -> None:
+        self._jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        job: Future[Any] = Future()
+        self._jobs.append((job, lambda: call(*args, **kwargs)))
+        return job
+
+    def run(self, count: int) -> None:
+        jobs, self._jobs = self._jobs[:count], self._jobs[count:]
+        for job, call in jobs:
+            try:
+                job.set_result(call())
+            except OSError as error:
+                job.set_exception(error)
+
+    def shutdown(self, wait: bool = True, **_: Any) -> None:
+        self.run(len(self._jobs) if wait else 0)
+
+
+class Workload:
+    """Runs steps and notes after each where the trace stands and what the logs hold."""
+
+    def __init__(self, seed: int, folder: str) -> None:
+        self.chance = random.Random(seed)
+        self.clock = ManualClock(START_MS)
+        self.disk = TracingDisk(folder)
+        self.folder = folder
+        self.state: State = {}
+        self.steps: list[tuple[int, str, State]] = []
+        """(ops so far, name of the step, state after it)"""
+        self._epochs: dict[TopicPartition, int] = {}
+        self._topics = 0
+        self._value = 0
+        self.manager = self._start()
+        self._note("start")
+
+    # --- the frame ---------------------------------------------------------------------------------------------------
+
+    def run(self, steps: int) -> None:
+        for partition in (PLAIN, TXN, COPY):
+            self._create(partition)
+            self._note("create")
+        choices: list[tuple[Callable[[], None], int]] = [
+            (self.produce, 10),
+            (self.produce_idempotent, 10),
+            (self.retry, 3),
+            (self.transact, 12),
+            (self.end_transaction, 6),
+            (self.replicate, 10),
+            (self.truncate, 3),
+            (self.empty, 1),
+            (self.elect, 2),
+            (self.delete_records, 3),
+            (self.remove_segments, 3),
+            (self.roll, 2),
+            (self.flush, 3),
+            (self.write_indexes, 1),
+            (self.checkpoint, 4),
+            (self.work, 8),
+            (self.create_topic, 1),
+            (self.delete_topic, 1),
+            (self.restart_killed, 1),
+            (self.restart_clean, 1),
+        ]
+        for _ in range(steps):
+            (step,) = self.chance.choices([c for c, _ in choices], [w for _, w in choices])
+            self.clock.advance(self.chance.randint(0, 200))
+            step()
+            self._note(step.__name__)
+
+    def _start(self) -> LogManager:
+        config = StorageConfig(log_dirs=(self.folder + "/data",), recovery_threads_per_dir=1)
+        manager = LogManager(config, clock=self.clock, disk=self.disk)
+        manager._threads.shutdown()
+        self.later = manager._threads = Later()
+        manager.start(CLUSTER, NODE, format_empty=True, config_for=lambda _topic: LOG)
+        return manager
+
+    def _note(self, step: str) -> None:
+        for partition, known in self.state.items():
+            log = self.log(partition)
+            assert log.log_end_offset == known.end, (step, partition, log.log_end_offset, known.end)
+            self.state[partition] = replace(
+                known,
+                start=log.log_start_offset,
+                first=log.segments[0].base_offset,
+                recovery_point=log.recovery_point,
+            )
+        self.steps.append((len(self.disk.ops), step, dict(self.state)))
+
+    def log(self, partition: TopicPartition) -> Log:
+        log = self.manager.get(*partition)
+        assert log is not None, partition
+        return log
+
+    def _pick(self) -> TopicPartition:
+        return self.chance.choice([p for p in self.state if p != COPY])
+
+    def _rows(self, count: int | None = None) -> list[tuple[int, bytes, bytes, tuple[()]]]:
+        rows = []
+        for _ in range(count or self.chance.randint(1, 4)):
+            self._value += 1
+            padding = b"." * self.chance.choice((0, 0, 40, 300))
+            time = self.clock.now_ms() + self.chance.randint(-500, 500)
+            rows.append((time, b"key-%d" % self.chance.randint(0, 9), b"%d " % self._value + padding, ()))
+        return rows
+
+    def _append(self, partition: TopicPartition, batches: list[bytearray]) -> None:
+        """Stage and commit as a leader does, and let the model have the bytes with the offsets it expects."""
+        log, known = self.log(partition), self.state[partition]
+        epoch = self._epochs.get(partition, 0)
+        for batch in batches:
+            expected = Batch.of(batch)
+            assert log.stage(memoryview(batch), epoch, self.clock.now_ms()) == known.end
+            known = known.appended(_placed(expected.data, known.end, epoch))
+        log.commit()
+        self.state[partition] = known
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def produce(self) -> None:
+        codecs = (0, 0, 1, 3, 4)
+        batches = [
+            build_batch(self._rows(), codec=self.chance.choice(codecs)) for _ in range(self.chance.randint(1, 4))
+        ]
+        self._append(self._pick(), batches)
+
+    def produce_idempotent(self) -> None:
+        partition = self._pick()
+        self._append(partition, [self._next_of(partition, self.chance.randint(1, 3))])
+
+    def retry(self) -> None:
+        partition = self._pick()
+        known = replay(self.state[partition].batches).producers
+        wanted = [met[2] for producer in known.values() if producer.txn_first_offset < 0 for met in producer.batches]
+        found = [batch for batch in self.state[partition].batches if batch.base in wanted[-1:]]
+        for batch in found:
+            again = memoryview(bytearray(_placed(batch.data, 0, -1)))
+            assert self.log(partition).append_as_leader(again, 0, self.clock.now_ms()) == batch.base, "a duplicate"
+
+    def transact(self) -> None:
+        count = self.chance.randint(1, 2)
+        self._append(TXN, [self._next_of(TXN, self.chance.randint(11, 13), transactional=True) for _ in range(1)])
+        if count == 2:
+            self._append(TXN, [self._next_of(TXN, self.chance.randint(11, 13), transactional=True)])
+
+    def end_transaction(self) -> None:
+        known = self.state[TXN]
+        producers = replay(known.batches).producers
+        open_ones = [producer_id for producer_id, each in producers.items() if each.txn_first_offset >= 0]
+        if not open_ones:
+            return
+        producer_id = self.chance.choice(open_ones)
+        epoch, leader_epoch = producers[producer_id].epoch, self._epochs.get(TXN, 0)
+        committed, now = self.chance.random() < 0.5, self.clock.now_ms()
+        self.log(TXN).append_end_txn_marker(
+            producer_id, epoch, committed=committed, coordinator_epoch=2, leader_epoch=leader_epoch, now_ms=now
+        )
+        marker = build_end_txn_marker(
+            committed=committed, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=2, timestamp=now
+        )
+        self.state[TXN] = known.appended(_placed(bytes(marker), known.end, leader_epoch))
+
+    def replicate(self) -> None:
+        known = self.state[COPY]
+        epoch = max(self._epochs.get(COPY, 0), 0)
+        data = b""
+        after = known
+        for _ in range(self.chance.randint(1, 4)):
+            if self.chance.random() < 0.1:
+                epoch += 1
+            batch = build_batch(self._rows(), base_offset=after.end, leader_epoch=epoch)
+            data += batch
+            after = after.appended(bytes(batch))
+        self._epochs[COPY] = epoch
+        self.log(COPY).append_as_follower(memoryview(bytearray(data)))
+        self.state[COPY] = after
+
+    def truncate(self) -> None:
+        known = self.state[COPY]
+        if known.end <= known.start:
+            return
+        offset = self.chance.randint(max(known.start, known.end - 30), known.end)
+        self.log(COPY).truncate_to(offset)
+        self.manager.checkpoint()
+        self.state[COPY] = _saved(known.truncated(offset), self.log(COPY))
+        self._saved_all()
+        # Whoever truncates hears a new leader.
+        self._epochs[COPY] = self._epochs.get(COPY, 0) + 1
+
+    def empty(self) -> None:
+        known = self.state[COPY]
+        offset = known.end + self.chance.randint(0, 20)
+        self.log(COPY).truncate_fully_and_start_at(offset)
+        self.manager.checkpoint()
+        self.state[COPY] = _saved(known.emptied(offset), self.log(COPY))
+        self._saved_all()
+        self._epochs[COPY] = self._epochs.get(COPY, 0) + 1
+
+    def elect(self) -> None:
+        partition = self._pick()
+        self._epochs[partition] = self._epochs.get(partition, 0) + 1
+
+    def delete_records(self) -> None:
+        partition = self.chance.choice(list(self.state))
+        log = self.log(partition)
+        log.advance_high_watermark(self.chance.randint(log.high_watermark, log.log_end_offset))
+        log.delete_records(self.chance.randint(log.log_start_offset, log.high_watermark))
+
+    def remove_segments(self) -> None:
+        for partition in self.state:
+            self.log(partition).remove_segments_below_start()
+
+    def roll(self) -> None:
+        self.log(self.chance.choice(list(self.state))).roll(self.clock.now_ms())
+
+    def flush(self) -> None:
+        self.log(self.chance.choice(list(self.state))).flush()
+
+    def write_indexes(self) -> None:
+        self.log(self.chance.choice(list(self.state))).write_indexes()
+
+    def checkpoint(self) -> None:
+        self.manager.checkpoint()
+        self._saved_all()
+
+    def work(self) -> None:
+        self.later.run(self.chance.randint(1, 3))
+        self.manager.tick()
+
+    def create_topic(self) -> None:
+        self._topics += 1
+        self._create(TopicPartition(f"topic-{self._topics}", self.chance.randint(0, 11)))
+
+    def delete_topic(self) -> None:
+        extra = [partition for partition in self.state if partition not in (PLAIN, TXN, COPY)]
+        if extra:
+            partition = self.chance.choice(extra)
+            self.manager.delete(*partition)
+            del self.state[partition]
+
+    def restart_killed(self) -> None:
+        self.later = self.manager._threads = Later()
+        self.manager.close(clean=False)
+        self.manager = self._start()
+
+    def restart_clean(self) -> None:
+        self.manager.close()
+        self._saved_all(closed=True)
+        self.manager = self._start()
+
+    def _create(self, partition: TopicPartition) -> None:
+        topic_id = self.chance.randbytes(16)
+        self.manager.create(*partition, topic_id, LOG)
+        self.state[partition] = Partition(topic_id)
+
+    def _saved_all(self, *, closed: bool = False) -> None:
+        for partition, known in self.state.items():
+            self.state[partition] = known if closed else _saved(known, self.log(partition))
+
+    def _next_of(self, partition: TopicPartition, producer_id: int, **fields: Any) -> bytearray:
+        """The producer's next batch: sequence goes on, now and then with a new epoch."""
+        known = replay(self.state[partition].batches).producers.get(producer_id)
+        if known is None:
+            epoch, sequence = 0, 0
+        else:
+            epoch = known.epoch
+            sequence = known.batches[-1][1] + 1 if known.batches else 0
+            if known.txn_first_offset < 0 and self.chance.random() < 0.05:
+                epoch, sequence = epoch + 1, 0
+        return build_batch(
+            self._rows(), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields
+        )
+
+
+def _placed(data: bytes, offset: int, epoch: int) -> bytes:
+    return offset.to_bytes(8, "big") + data[8:12] + epoch.to_bytes(4, "big", signed=True) + data[16:]
+
+
+def _saved(known: Partition, log: Log) -> Partition:
+    return replace(known, saved_start=log.log_start_offset, saved_mark=log.high_watermark)

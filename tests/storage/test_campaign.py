@@ -1,0 +1,140 @@
+"""Crashes at every boundary of random workloads, and planted bugs that must not survive them.
+
+KLAMM_SIM_CUTS sets how many crashes (240; `make sim` asks for thousands), KLAMM_SIM_SEED the first seed.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from klamm.model.errors import KlammError
+from klamm.storage import Disk, Log, checkpoints, log_dir, recovery
+from klamm.telemetry.log import _SINK, Level
+
+from .campaign.run import campaign
+
+CUTS = int(os.environ.get("KLAMM_SIM_CUTS", "240"))
+SEED = int(os.environ.get("KLAMM_SIM_SEED", "0"))
+CUTS_PER_SEED = 60
+SEEDS_PER_TEST = 4
+PLANTED_CUTS_MAX = 1500
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch):
+    """Recovery has a lot to say about crashed logs."""
+    monkeypatch.setattr(_SINK, "level", Level.OFF)
+
+
+@pytest.mark.parametrize("first", range(SEED, SEED + -(-CUTS // CUTS_PER_SEED), SEEDS_PER_TEST))
+def test_every_crash_leaves_what_was_promised(tmp_path: Path, first: int):
+    for seed in range(first, first + SEEDS_PER_TEST):
+        print(f"seed {seed}")
+        done, problems = campaign(seed, CUTS_PER_SEED, str(tmp_path))
+        assert not problems, "\n".join(problems)
+        assert done == CUTS_PER_SEED
+
+
+# --- planted bugs ----------------------------------------------------------------------------------------------------
+
+
+def nothing_is_checked(plant: pytest.MonkeyPatch):
+    plant.setattr(recovery._Checker, "check_all", lambda self, found, suspects, progress: found)
+
+
+def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
+    plant.setattr(recovery, "_check_batch", lambda *_: None)
+
+
+def holes_are_passed_over(plant: pytest.MonkeyPatch):
+    real = recovery._Checker._check
+
+    def check(self, segment, producers, *, end, last):
+        at, whole = real(self, segment, producers, end=end, last=last)
+        return (end if whole and not last else at), whole
+
+    plant.setattr(recovery._Checker, "_check", check)
+
+
+def files_are_renamed_before_they_are_synced(plant: pytest.MonkeyPatch):
+    def replace_file(self, path, data, *, sync=True):
+        self.write_file(path + ".tmp", data)
+        self.rename(path + ".tmp", path)
+        self.sync_dir(os.path.dirname(path))
+
+    plant.setattr(Disk, "replace_file", replace_file)
+
+
+def folders_are_never_synced(plant: pytest.MonkeyPatch):
+    plant.setattr(Disk, "sync_dir", lambda self, path: None)
+
+
+def log_starts_are_not_saved(plant: pytest.MonkeyPatch):
+    def write_offsets(disk, path, offsets):
+        checkpoints.write_offsets(disk, path, {} if path.endswith(checkpoints.LOG_START_OFFSET) else offsets)
+
+    plant.setattr(log_dir, "write_offsets", write_offsets)
+
+
+def producers_are_taken_from_the_snapshot_alone(plant: pytest.MonkeyPatch):
+    def rebuild(producers, snapshots, segments, end_offset):
+        found = snapshots.latest(segments[0].base_offset, end_offset)
+        producers.load(found[1] if found else [])
+
+    plant.setattr(recovery, "rebuild_producers", rebuild)
+
+
+def the_recovery_point_moves_without_a_sync(plant: pytest.MonkeyPatch):
+    plant.setattr(Log, "sync_job", lambda self, up_to: lambda: None)
+
+
+def a_clean_stop_syncs_nothing(plant: pytest.MonkeyPatch):
+    plant.setattr(Log, "_sync_for_good", Log.flush)
+
+
+def aborted_transactions_are_not_rebuilt(plant: pytest.MonkeyPatch):
+    real = recovery._Checker._check
+
+    def check(self, segment, producers, **kwargs):
+        plant.setattr(type(segment.txn_index), "reset", lambda self, entries=None: None)
+        return real(self, segment, producers, **kwargs)
+
+    plant.setattr(recovery._Checker, "_check", check)
+
+
+def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
+    plant.setattr("klamm.storage.epochs.UnreadableCheckpoint", KeyError)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        nothing_is_checked,
+        checksums_are_not_looked_at,
+        holes_are_passed_over,
+        files_are_renamed_before_they_are_synced,
+        folders_are_never_synced,
+        log_starts_are_not_saved,
+        producers_are_taken_from_the_snapshot_alone,
+        the_recovery_point_moves_without_a_sync,
+        a_clean_stop_syncs_nothing,
+        aborted_transactions_are_not_rebuilt,
+        unreadable_epochs_stop_the_start,
+    ],
+)
+def test_a_planted_bug_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug):
+    bug(monkeypatch)
+    looked = 0
+    for seed in range(100):
+        try:
+            done, problems = campaign(seed, CUTS_PER_SEED, str(tmp_path))
+        except (AssertionError, KlammError) as error:
+            problems, done = [f"the workload itself noticed: {error}"], 0
+        if problems:
+            print(f"after {looked + done} crashes: {problems[0]}")
+            return
+        looked += done
+        if looked > PLANTED_CUTS_MAX:
+            break
+    pytest.fail(f"{looked} crashes did not find it")
