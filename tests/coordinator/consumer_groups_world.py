@@ -24,7 +24,13 @@ from klamm.metadata.image import (
 )
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import Uuid
+from klamm.protocol.codec import decode, encode
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from klamm.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=0, consumer=ConsumerGroupConfig(assignment_interval_ms=0))
 
@@ -205,3 +211,149 @@ class Consumer:
     @property
     def me(self) -> Member:
         return self.world.member_of(self.member_id, self.group_id)
+
+
+@dataclass
+class ClassicConsumer:
+    """A client of the classic protocol: joins, syncs, and sends heartbeats that may tell it to join again.
+
+    An eager one gives up everything before it joins; a cooperative one says what it has and gives back afterwards.
+    """
+
+    world: ConsumerWorld
+    topics: tuple[str, ...] = ("t",)
+    cooperative: bool = True
+    instance_id: str | None = None
+    group_id: str = "g"
+    rebalance_ms: int = 60_000
+    session_ms: int = 10_000
+    member_id: str = ""
+    generation: int = -1
+    owned: set[tuple[str, int]] = field(default_factory=set)
+    waiting: Answer | None = None
+
+    @property
+    def protocol(self) -> str:
+        return "cooperative-sticky" if self.cooperative else "range"
+
+    def _metadata(self) -> bytes:
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(self.owned):
+            topics.setdefault(topic, []).append(number)
+        subscription = ConsumerProtocolSubscription(
+            topics=sorted(self.topics),
+            owned_partitions=[TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()],
+            generation_id=self.generation,
+        )
+        return b"\x00\x02" + encode(subscription, 2)
+
+    def ask(self) -> Answer:
+        """Send a join; the answer may take long in a classic group."""
+        if not self.cooperative:
+            self.owned = set()
+        answer = self.world.join(
+            self.member_id,
+            group_id=self.group_id,
+            instance_id=self.instance_id,
+            protocols=((self.protocol, self._metadata()),),
+            session_ms=self.session_ms,
+            rebalance_ms=self.rebalance_ms,
+        )
+        if not answer.pending and answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+            return self.ask()
+        self.waiting = answer
+        return answer
+
+    def hear(self) -> ErrorCode:
+        """Take the answer to the join and fetch the assignment; a leader shares out in turn."""
+        answer, self.waiting = self.waiting, None
+        assert answer is not None
+        if answer.error:
+            self._forget(answer.error)
+            return answer.error
+        self.member_id = answer.member_id
+        self.generation = answer.generation_id
+        synced = self.world.sync(
+            self.member_id,
+            self.generation,
+            self._share_out(answer) if answer.leader == self.member_id else None,
+            group_id=self.group_id,
+            instance_id=self.instance_id,
+        )
+        if synced.pending:
+            self.waiting = synced
+            return ErrorCode.NONE
+        return self.take(synced)
+
+    def take(self, synced: Answer) -> ErrorCode:
+        if synced.error:
+            self._forget(synced.error)
+            return synced.error
+        assignment = decode(ConsumerProtocolAssignment, 2, synced.assignment, 2)[0]
+        self.owned = {(each.topic, number) for each in assignment.assigned_partitions for number in each.partitions}
+        return ErrorCode.NONE
+
+    def _forget(self, error: ErrorCode) -> None:
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.member_id = ""
+            self.owned = set()
+            self.generation = -1
+
+    def _share_out(self, answer: Answer) -> dict[str, bytes]:
+        everybody = sorted(member.member_id for member in answer.members)
+        places = sorted(
+            (name, number)
+            for name in self.topics
+            if name in self.world.image.topics.by_name
+            for number in self.world.image.topics.by_name[name].partitions
+        )
+        shares: dict[str, dict[str, list[int]]] = {member: {} for member in everybody}
+        for index, (name, number) in enumerate(places):
+            shares[everybody[index % len(everybody)]].setdefault(name, []).append(number)
+        return {
+            member: b"\x00\x02"
+            + encode(
+                ConsumerProtocolAssignment(
+                    assigned_partitions=[TopicPartition(topic=name, partitions=mine) for name, mine in share.items()]
+                ),
+                2,
+            )
+            for member, share in shares.items()
+        }
+
+    def beat(self) -> ErrorCode:
+        """One round of a client's life: wait, or say hello, or join again."""
+        if self.waiting is not None:
+            if self.waiting.pending:
+                return ErrorCode.NONE
+            if hasattr(self.waiting.value, "generation_id"):
+                return self.hear()
+            synced, self.waiting = self.waiting, None
+            return self.take(synced)
+        if self.generation >= 0:
+            error = self.world.heartbeat(
+                self.member_id, self.generation, group_id=self.group_id, instance_id=self.instance_id
+            )
+            if not error:
+                return error
+            self._forget(error)
+        self.ask()
+        return self.beat() if self.waiting is not None and not self.waiting.pending else ErrorCode.NONE
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(number for _, number in self.owned)
+
+
+def settle(world: ConsumerWorld, *clients: "Consumer | ClassicConsumer", rounds: int = 15) -> None:
+    """Let everybody act until the dust has settled; then every partition has one reader."""
+    for _ in range(rounds):
+        for client in clients:
+            client.beat()
+        world.pass_time(1)
+    by_name = [
+        (world.image.topics.by_id[topic].name, n) for c in clients if isinstance(c, Consumer) for topic, n in c.owned
+    ]
+    by_name += [place for c in clients if isinstance(c, ClassicConsumer) for place in c.owned]
+    assert len(by_name) == len(set(by_name)), f"a partition is read twice: {sorted(by_name)}"
