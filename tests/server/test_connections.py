@@ -5,8 +5,11 @@ import struct
 import pytest
 
 from harness.wire import Wire, batch, parse_reply, produce_fields, request_bytes
+from klamm.protocol.apis import APIS
+from klamm.server.routes import SERVED
 
-UNSERVED = {"join_group": 11, "vote": 52, "no such API": 999, "negative": -5}
+UNSERVED = {api.name: api.key for api in APIS.values() if api.name not in SERVED}
+UNSERVED |= {"no such API": 999, "negative": -5}
 
 
 def header(api_key: int, version: int) -> bytes:

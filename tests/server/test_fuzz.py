@@ -76,7 +76,6 @@ def changed(source, request):
                 data[at] ^= 1 << source.randrange(8)
             case 2:
                 del data[at:]
-                data += bytes(max(0, 8 - len(data)))
             case 3:
                 data[at:at] = source.randbytes(source.randint(1, 9))
             case 4:
@@ -84,6 +83,7 @@ def changed(source, request):
                 data[at : at + size] = source.choice((b"\xff", b"\x7f", b"\x80", b"\0")) * size
             case 5:
                 del data[at : at + source.randint(1, 4)]
+        data += bytes(max(0, 8 - len(data)))
     return bytes(data)
 
 

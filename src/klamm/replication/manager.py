@@ -48,9 +48,9 @@ class ReplicaManager:
 
     # Appending
 
-    def stage(self, replica: Replica, batches: memoryview) -> int:
+    def stage(self, replica: Replica, batches: memoryview, now_ms: int = 0) -> int:
         """Stage a producer's batches on a replica that leads; what `Log.stage` raises is the refusal."""
-        base_offset = replica.log.stage(batches, replica.leader_epoch, self._clock.now_ms())
+        base_offset = replica.log.stage(batches, replica.leader_epoch, now_ms or self._clock.now_ms())
         if not replica.dirty:
             replica.dirty = True
             self._dirty.append(replica)

@@ -110,7 +110,8 @@ def _append(
         replica = _leading_replica(services, topic, partition.index)
         records = partition.records
         _check(context.version, request, replica, records)
-        base_offset = services.replicas.stage(replica, records)
+        now_ms = services.clock.now_ms()
+        base_offset = services.replicas.stage(replica, records, now_ms)
     except KlammError as error:
         response.error_code = error.code
         response.error_message = error.message
@@ -123,7 +124,7 @@ def _append(
     response.base_offset = base_offset
     response.log_start_offset = replica.log.log_start_offset
     if replica.log.config.message_timestamp_type == "LogAppendTime":
-        response.log_append_time_ms = services.clock.now_ms()
+        response.log_append_time_ms = now_ms
     outcome.pending = PendingAppend(replica, waiter, replica.log.next_offset, base_offset)
     return outcome
 
