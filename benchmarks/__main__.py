@@ -43,7 +43,9 @@ def main() -> int:
     except toolchain.ToolMissing as problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 1
-    held = report.publish(rows, grown, quick=options.quick, only=options.only, repeats=repeats or 3)
+    whole = not (options.quick or options.only or options.broker)
+    name = "growth" if options.growth else "latest" if whole else "partial"
+    held = report.publish(name, rows, grown, quick=options.quick, only=options.only, repeats=repeats or 3)
     return 0 if held else 1
 
 

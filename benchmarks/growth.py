@@ -15,7 +15,8 @@ from benchmarks.machine import PageCache
 LIMIT_S = 300.0
 REACH = 1.25
 REPEATS = 3
-RECORDS_PER_MB_BATCH = 990
+RECORDS_PER_BATCH = 16
+BATCH_BYTES = 16_300
 
 
 def growth(kind: str, *, gigabytes: float, scale: float) -> list[dict[str, Any]]:
@@ -27,20 +28,18 @@ def growth(kind: str, *, gigabytes: float, scale: float) -> list[dict[str, Any]]
             cache.fill()
             broker.start()
             bench = Bench(KINDS[kind], broker, Path(folder), cache, scale)
-            topic = bench.fresh_topic("growing", 1)
-            _write(bench, topic, 1)
-            works: dict[str, Callable[[], float]] = {
-                "produce 16 KB": lambda: _produce_cost(bench, topic),
-                "fetch 16 KB": lambda: _fetch_cost(bench, topic),
+            for work in (_produce_cost, _fetch_cost):  # warm up
+                work(bench, _small_log(bench))
+            small = {
+                what: statistics.median(work(bench, _small_log(bench)) for _ in range(REPEATS))
+                for what, work in WORKS.items()
             }
-            for work in works.values():
-                work()
-            # The fetches come first: producing is what makes the log grow.
-            order = sorted(works)
-            small = {what: statistics.median(works[what]() for _ in range(REPEATS)) for what in order}
+            topic = _small_log(bench)
             print(f"growth, {kind}: writing {gigabytes:g} GB", flush=True)
-            _write(bench, topic, int(gigabytes * 1000))
-            large = {what: statistics.median(works[what]() for _ in range(REPEATS)) for what in order}
+            _write(bench, topic, int(gigabytes * 1e9 / BATCH_BYTES))
+            large = {
+                what: statistics.median(work(bench, topic) for _ in range(REPEATS)) for what, work in WORKS.items()
+            }
         finally:
             broker.close()
             cache.close()
@@ -55,28 +54,38 @@ def growth(kind: str, *, gigabytes: float, scale: float) -> list[dict[str, Any]]
             "reach": REACH,
             "pass": large[what] / small[what] <= REACH,
         }
-        for what in order
+        for what in WORKS
     ]
 
 
-def _write(bench: Bench, topic: str, megabytes: int) -> None:
-    what = (bench.broker.port, topic, 1, 1, 2, 1000, RECORDS_PER_MB_BATCH, megabytes, LIMIT_S, 0)
+def _small_log(bench: Bench) -> str:
+    """A topic that holds a megabyte, in batches like those the measured requests send and read."""
+    topic = bench.fresh_topic("growing", 1)
+    _write(bench, topic, int(1e6 / BATCH_BYTES))
+    return topic
+
+
+def _write(bench: Bench, topic: str, requests: int) -> None:
+    what = (bench.broker.port, topic, 1, 4, 5, 1000, RECORDS_PER_BATCH, requests, LIMIT_S, 0)
     loaders.raw("produce", *what, timeout_s=LIMIT_S)
 
 
 def _produce_cost(bench: Bench, topic: str) -> float:
     sample: Sample = {}
     with bench.measured(sample):
-        what = (bench.broker.port, topic, 1, 4, 5, 1000, 16, bench.count(20_000), LIMIT_S, 0)
+        what = (bench.broker.port, topic, 1, 4, 5, 1000, RECORDS_PER_BATCH, bench.count(20_000), LIMIT_S, 0)
         result = loaders.raw("produce", *what, timeout_s=LIMIT_S)
     return float(sample["cpu_s"] / result["requests"] * 1e6)
 
 
 def _fetch_cost(bench: Bench, topic: str) -> float:
-    """Read the last 16 MB or so over and over, 16 KB at a time: each request has to find its place in the log."""
-    end = bench.end_offset(topic, 0)
+    """Read the last megabyte over and over, a batch at a time: each request has to find its place in the log."""
+    first = max(0, bench.end_offset(topic, 0) - 1000)
     sample: Sample = {}
     with bench.measured(sample):
-        what = (bench.broker.port, topic, 1, 4, 1, 16_384, max(0, end - 16_000), bench.count(40_000), LIMIT_S)
+        what = (bench.broker.port, topic, 1, 4, 1, BATCH_BYTES + 1000, first, bench.count(40_000), LIMIT_S)
         result = loaders.raw("fetch", *what, timeout_s=LIMIT_S)
     return float(sample["cpu_s"] / result["requests"] * 1e6)
+
+
+WORKS: dict[str, Callable[[Bench, str], float]] = {"fetch 16 KB": _fetch_cost, "produce 16 KB": _produce_cost}

@@ -300,7 +300,7 @@ LOADS: tuple[Load, ...] = (
     Load(
         "raw-produce-1m",
         "raw produce 1 MB, 4 connections, 2 in flight",
-        raw_produce(4, 2, 1000, 990, 2000),
+        raw_produce(4, 2, 1000, 990, 1000),
         (Reach("MB/s", 1.4, "1.9"), Reach("CPU s/GB", 0.5, "0.30")),
     ),
     Load(

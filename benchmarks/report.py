@@ -100,6 +100,10 @@ def plot(rows: list[Row], path: Path) -> bool:
         axes.text(beyond, i, f"{ratio:.2f}", va="center", fontsize=9)
     axes.axvline(1.0, color="grey", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
+    ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(left=min(min(ratio, reach.ratio or 1) for _, ratio, reach in bars) / 2)
     axes.set_yticks(range(len(bars)), [label for label, _, _ in bars], fontsize=9)
     axes.set_xlim(right=max(max(ratio, reach.ratio or 0) for _, ratio, reach in bars) * 1.6)
     axes.set_xlabel(
@@ -112,8 +116,8 @@ def plot(rows: list[Row], path: Path) -> bool:
     return True
 
 
-def publish(rows: list[Row], growth: list[dict[str, Any]], **settings: object) -> bool:
-    """Print and store everything; True when every judged ratio holds and nothing failed."""
+def publish(name: str, rows: list[Row], growth: list[dict[str, Any]], **settings: object) -> bool:
+    """Print everything and store it as results/NAME; True when every judged ratio holds and nothing failed."""
     if rows:
         Console(width=150).print(table(rows))
     for one in growth:
@@ -123,8 +127,8 @@ def publish(rows: list[Row], growth: list[dict[str, Any]], **settings: object) -
             f"({'pass' if one['pass'] else 'FAIL'}, reach <= {one['reach']:g})"
         )
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "latest.json").write_text(json.dumps(as_json(rows, growth, **settings), indent=1) + "\n")
-    drawn = bool(rows) and plot(rows, RESULTS / "latest.png")
-    print(f"written: {RESULTS.name}/latest.json" + (f" and {RESULTS.name}/latest.png" if drawn else ""))
+    (RESULTS / f"{name}.json").write_text(json.dumps(as_json(rows, growth, **settings), indent=1) + "\n")
+    drawn = bool(rows) and plot(rows, RESULTS / f"{name}.png")
+    print(f"written: {RESULTS.name}/{name}.json" + (f" and {RESULTS.name}/{name}.png" if drawn else ""))
     judged = [verdict(row, reach) for row in rows for reach in row.load.reaches]
     return False not in judged and not any(row.failures for row in rows) and all(one["pass"] for one in growth)
