@@ -80,6 +80,7 @@ class Cluster:
                 Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
                 Feature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
                 Feature(name="group.version", min_supported_version=0, max_supported_version=1),
+                Feature(name="transaction.version", min_supported_version=0, max_supported_version=2),
             ],
             rack=None,
             log_dirs=[bytes([broker_id]) * 16],

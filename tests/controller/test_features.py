@@ -25,6 +25,7 @@ def test_an_empty_log_starts_with_the_feature_levels(cluster):
         r.FeatureLevelRecord(name="metadata.version", feature_level=30),
         r.FeatureLevelRecord(name=ELR, feature_level=1),
         r.FeatureLevelRecord(name="group.version", feature_level=1),
+        r.FeatureLevelRecord(name="transaction.version", feature_level=2),
         r.ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1"),
     ]
     assert one.controller.take_over(one.image, one.now_ms).records == ()

@@ -14,6 +14,7 @@ R = TypeVar("R")
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class ControllerConfig:
     broker_session_timeout_ms: int = 9_000
     max_partitions_per_request: int = 10_000
     finalized_features: Mapping[str, int] = field(
-        default_factory=lambda: {METADATA_VERSION: 30, ELR_VERSION: 1, GROUP_VERSION: 1}
+        default_factory=lambda: {METADATA_VERSION: 30, ELR_VERSION: 1, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
     )
     """The levels a fresh cluster starts with: only what this build serves whole."""
     supported_features: Mapping[str, FeatureRange] = field(
@@ -59,6 +60,7 @@ class ControllerConfig:
             METADATA_VERSION: FeatureRange(30, 30),
             ELR_VERSION: FeatureRange(0, 1),
             GROUP_VERSION: FeatureRange(0, 1),
+            TRANSACTION_VERSION: FeatureRange(0, 2),
         }
     )
 
