@@ -16,7 +16,7 @@ from klamm.protocol.apis import APIS
 from klamm.server.routes import SERVED
 
 SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
-ROUNDS = 6
+ROUNDS = int(os.environ.get("KLAMM_FUZZ_ROUNDS", "6"))
 
 
 @pytest.fixture(scope="module")
