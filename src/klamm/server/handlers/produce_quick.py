@@ -18,12 +18,15 @@ from klamm.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL
 from klamm.replication import Replica, ReplicaManager
 
 VERSION_MIN = 7
 """Earlier requests may not carry zstd, which only the long way looks at; before 5 replies lack the log start offset."""
 
 FLEXIBLE_SINCE = 9
+ATTRIBUTES_AT = CRC_START + 1
+"""The byte of a batch's attributes that holds all its bits in use."""
 QUICK_MAX = 256
 """Distinct prefixes remembered per connection; a client that has more partitions starts over."""
 LENGTHS_MAX = 4
@@ -95,6 +98,8 @@ def handle(
         stop = position + size
         if stop != end:
             return False
+    if stop - position < HEADER_SIZE or view[position + ATTRIBUTES_AT] & TRANSACTIONAL:
+        return False
     try:
         base_offset = replicas.stage(replica, view[position:stop])
     except KlammError:
