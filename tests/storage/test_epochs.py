@@ -82,3 +82,13 @@ def test_what_the_log_knows_of_earlier_epochs_is_put_before_the_first_entry(tmp_
     known.extend_back([(0, 0), (1, 10), (2, 15), (5, 31)])
     assert known.entries() == [(0, 0), (1, 10), (2, 15), (5, 30)]
     assert known.reaches(0)
+
+
+def test_a_batch_of_another_life_is_believed_more_than_the_file(tmp_path: Path):
+    known = epochs(tmp_path)
+    for epoch, start in ((0, 0), (2, 4), (3, 8)):
+        known.assign(epoch, start)
+    known.correct(0, 4)
+    assert known.entries() == [(0, 0)]
+    known.correct(1, 6)
+    assert known.entries() == [(0, 0), (1, 6)]

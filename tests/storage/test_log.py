@@ -382,3 +382,13 @@ def test_preallocated_segments_are_cut_to_their_content(home: Home):
     log.append_as_leader(batch(), 0, NOW)
     log.close()
     assert home.open(clean=True).log_end_offset == 2
+
+
+def test_the_largest_timestamp_is_known_after_a_truncation(home: Home):
+    log = home.open()
+    for i in range(4):
+        log.append_as_leader(batch(timestamp=NOW + 10 * i), 0, NOW)
+    log.truncate_to(2)
+    assert log.offset_for_timestamp(NOW + 5) == (NOW + 10, 1, 0)
+    log.roll(NOW)
+    assert log.offset_of_max_timestamp() == (NOW + 10, 1, 0)

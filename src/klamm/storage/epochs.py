@@ -50,9 +50,17 @@ class LeaderEpochs:
         if self._remember(epoch, start_offset):
             self.flush()
 
-    def remember(self, epoch: int, start_offset: int) -> None:
-        """The same without writing the file: for recovery, which writes once at its end."""
-        self._remember(epoch, start_offset)
+    def correct(self, epoch: int, offset: int) -> None:
+        """Believe a batch that says who wrote `offset`; for recovery, which writes the file once at its end."""
+        if epoch < 0:
+            return
+        kept = len(self._epochs)
+        while kept and (self._starts[kept - 1] >= offset or self._epochs[kept - 1] > epoch):
+            kept -= 1
+        self._keep(kept)
+        if epoch > self.latest:
+            self._epochs.append(epoch)
+            self._starts.append(offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch up to `epoch` and where it ends; (-1, -1) when that cannot be said."""

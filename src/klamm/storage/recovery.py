@@ -233,8 +233,8 @@ class _Checker:
                 segment.time_index.maybe_append(*largest)
                 unindexed = 0
             unindexed += batch.size
-            if batch.leader_epoch > self._epochs.latest:
-                self._epochs.remember(batch.leader_epoch, batch.base_offset)
+            if batch.leader_epoch != self._epochs.epoch_for_offset(batch.base_offset):
+                self._epochs.correct(batch.leader_epoch, batch.base_offset)
             position, next_offset = at + batch.size, batch.next_offset
         whole = position == segment.size
         if not whole:

@@ -69,11 +69,23 @@ def _cut_segment(log: "LogWriter", segment: Segment, offset: int) -> int:
     segment.index.truncate_to(end)
     segment.time_index.truncate_to(end)
     segment.txn_index.truncate_to(end)
-    segment.max_timestamp = segment.time_index.last()
+    segment.max_timestamp = _largest_timestamp(segment)
     segment.bytes_since_index = 0
     segment.write_indexes()
     log._active = segment
     return end
+
+
+def _largest_timestamp(segment: Segment) -> tuple[int, int]:
+    """The largest timestamp and its offset: of the time index, or of the batches after the last indexed one."""
+    assert segment.index is not None
+    assert segment.time_index is not None
+    largest = segment.time_index.last()
+    start = segment.index.entry(len(segment.index) - 1)[1] if len(segment.index) else 0
+    for batch in segment.headers(start):
+        if batch.max_timestamp > largest[0]:
+            largest = (batch.max_timestamp, batch.last_offset)
+    return largest
 
 
 def _set_end(log: "LogWriter", offset: int, promised: int) -> None:
