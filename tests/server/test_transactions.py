@@ -4,12 +4,34 @@ import re
 
 import pytest
 
-from harness import Wire
+from harness import KlammProcess, Wire
 from harness.wire import batch, produce_fields, rows, unique
 from klamm.records.batch import iter_batches
 
 CONCURRENT = 51
 READ_COMMITTED = 1
+
+
+@pytest.fixture(scope="module")
+def old_cluster(tmp_path_factory):
+    """A node whose cluster has transaction.version 0: what clients know of version 2 they do not use, but may try."""
+    with KlammProcess(tmp_path_factory.mktemp("old")) as process:
+        with Wire(process.port) as wire:
+            update = {"feature": "transaction.version", "max_version_level": 0, "upgrade_type": 2}
+            reply = wire.call("update_features", 1, timeout=10_000, feature_updates=[update])
+            assert reply.error_code == 0, reply
+        yield process
+
+
+@pytest.fixture(params=[2, 0], ids=["transaction.version=2", "transaction.version=0"])
+def node(request, klamm):
+    return klamm if request.param == 2 else request.getfixturevalue("old_cluster")
+
+
+@pytest.fixture
+def wire(node):
+    with Wire(node.port) as connection:
+        yield connection
 
 
 class Producer:
@@ -390,9 +412,36 @@ def test_timeouts_have_a_limit(wire):
     assert reply.error_code == 50
 
 
-def test_the_log_says_what_happened(klamm, wire):
+def test_the_log_says_what_happened(node, wire):
     topic = wire.create_topic()
     producer = Producer(wire).init()
     producer.send(topic, b"x")
     Producer(wire, producer.name).init()
-    assert re.search(rf"transaction aborted: its producer was replaced.*{producer.name}", klamm.log())
+    assert re.search(rf"transaction aborted: its producer was replaced.*{producer.name}", node.log())
+
+
+def test_clients_are_told_the_level(wire, node, klamm):
+    reply = wire.call("api_versions", 3, client_software_name="story", client_software_version="1")
+    levels = {each.name: int(each.max_version_level) for each in reply.finalized_features}
+    assert levels.get("transaction.version", 0) == (2 if node is klamm else 0)
+
+
+def test_idle_producers_keep_their_identity_over_a_restart(tmp_path):
+    """What was decided is on disk: ids, epochs, and the markers that were still owed."""
+    with KlammProcess(tmp_path) as own:
+        with Wire(own.port) as wire:
+            topic = wire.create_topic()
+            producer = Producer(wire).init()
+            assert producer.send(topic, b"before") == 0
+            assert producer.end(commit=True) == 0
+            open_one = Producer(wire, version=1).init()
+            open_one.add(topic, 0)
+            assert open_one.send(topic, b"open") == 0
+        own.restart(clean=False)
+        with Wire(own.port) as wire:
+            producer.wire = open_one.wire = wire
+            assert retried(lambda: producer.send(topic, b"after"), int, busy=(19, 14, 15, 16)) == 0
+            assert producer.end(commit=True) == 0
+            assert committed(wire, topic) == [b"before"], "the open transaction holds the rest back"
+            assert retried(lambda: open_one.end(commit=True), int) == 0
+            assert until(lambda: committed(wire, topic), [b"before", b"open", b"after"])

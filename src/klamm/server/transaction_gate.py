@@ -162,21 +162,20 @@ class TransactionGate:
                 return shard.add_partitions(transactional_id, producer, partitions, 2, now, reply_to)
             return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
 
-        waited_ms = 0
+        waited_ms, pause_ms = 0, 1
         while True:
             try:
                 answer: Any = await self._runtime.ask(self._runtime.partition_for(transactional_id), decide)
             except KlammError as error:
-                if (
-                    error.code == ErrorCode.CONCURRENT_TRANSACTIONS
-                    and abilities.adds
-                    and waited_ms < self._retry_max_ms
-                ):
-                    waited_ms += self._retry_ms
-                    await asyncio.sleep(self._retry_ms / 1000)
-                    continue
-                return dict.fromkeys(partitions, error.code)
-            return answer or {}
+                busy = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and abilities.adds
+                if not busy or waited_ms >= self._retry_max_ms:
+                    return dict.fromkeys(partitions, error.code)
+                # The markers of the last transaction are usually written within a millisecond or two.
+                await asyncio.sleep(pause_ms / 1000)
+                waited_ms += pause_ms
+                pause_ms = min(pause_ms * 2, self._retry_ms)
+            else:
+                return answer or {}
 
     def on_written(self, replica: Replica, producer_id: int) -> None:
         """The transaction is open in the log: nobody needs to ask any more."""

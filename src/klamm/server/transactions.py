@@ -1,5 +1,6 @@
 """The transaction coordinator of this node: its shards, who writes their markers, who guards the partitions."""
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.runtime import PartitionLog
 from klamm.coordinator.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionConfig, TransactionShard
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from klamm.server.config import NodeConfig
 from klamm.server.transaction_gate import TransactionGate
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from klamm.server.services import Services
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+BRIEF_PAUSES_MS = (1, 2, 4, 8)
 TRANSACTION = 1
 """What FindCoordinator calls the coordinator of a transactional id."""
 
@@ -44,6 +47,20 @@ class Transactions:
         """Let the shard of a transactional id decide; KlammError is its refusal, or that it is not served here."""
         partition = self.runtime.partition_for(transactional_id)
         return await self.runtime.ask(partition, decide)
+
+    async def ask_when_free(self, transactional_id: str, decide: Decide) -> Any:
+        """`ask`, and again while the last transaction is being completed, but not for long.
+
+        A client that begins its next transaction at once would otherwise sleep for much longer than the markers take.
+        """
+        for pause_ms in BRIEF_PAUSES_MS:
+            try:
+                return await self.ask(transactional_id, decide)
+            except KlammError as error:
+                if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                    raise
+            await asyncio.sleep(pause_ms / 1000)
+        return await self.ask(transactional_id, decide)
 
     async def ask_with_ids(self, transactional_id: str, decide: Decide) -> Any:
         """`ask` for decisions that may need a new producer id: one is at hand before they are made."""

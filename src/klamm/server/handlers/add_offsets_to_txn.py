@@ -24,7 +24,7 @@ async def handle(
     producer = Producer(request.producer_id, request.producer_epoch)
     try:
         partitions = frozenset({TopicPartition(groups.topic, groups.partition_for(request.group_id))})
-        await services.coordinators.transactions.ask(
+        await services.coordinators.transactions.ask_when_free(
             request.transactional_id,
             lambda shard, now, reply_to: shard.add_partitions(
                 request.transactional_id, producer, partitions, 0, now, reply_to

@@ -72,7 +72,7 @@ async def _add(
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     try:
-        await services.coordinators.transactions.ask(
+        await services.coordinators.transactions.ask_when_free(
             transactional_id,
             lambda shard, now, reply_to: shard.add_partitions(
                 transactional_id, producer, partitions, client_version, now, reply_to
