@@ -70,6 +70,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             86_400_000,
             "How long a tombstone stays readable in a compacted topic before it may go.",
             rule=at_least(0),
+            served=True,
         ),
         ConfigKey(
             "file.delete.delay.ms",
@@ -143,6 +144,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             MAX_LONG,
             "Longest time a record may stay out of reach of compaction.",
             rule=at_least(1),
+            served=True,
         ),
         ConfigKey(
             "max.message.bytes",
@@ -182,6 +184,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             0.5,
             "Share of a compacted log that must be uncompacted before the cleaner picks it.",
             rule=between(0, 1),
+            served=True,
         ),
         ConfigKey(
             "min.compaction.lag.ms",
@@ -189,6 +192,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             0,
             "Time a record is safe from compaction after it was written.",
             rule=at_least(0),
+            served=True,
         ),
         ConfigKey(
             "min.insync.replicas",

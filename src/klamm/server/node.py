@@ -32,7 +32,7 @@ from klamm.server.routes import routes
 from klamm.server.services import Services
 from klamm.server.snapshots import Snapshotter
 from klamm.server.topic_settings import TopicSettingsResolver
-from klamm.storage import Disk, LogManager, StorageConfig
+from klamm.storage import CleanerConfig, Disk, LogManager, StorageConfig
 from klamm.storage.properties import read_meta_properties
 from klamm.telemetry.log import get_logger
 
@@ -109,9 +109,11 @@ class Node:
                 checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
                 producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
                 retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
+                cleaner=_cleaner_config(config),
             ),
             clock=self.clock,
         )
+        self._logs.cleaner.wake = lambda: loop.call_soon_threadsafe(self._logs.cleaner.step)
         self._logs.on_failure = lambda _, failure: self._fail(failure)
         await loop.run_in_executor(None, lambda: self._logs.start(cluster_id, config.node_id, format_empty=True))
 
@@ -283,6 +285,18 @@ def _net_config(config: NodeConfig) -> NetConfig:
         max_connections=config.integer("max.connections"),
         max_connections_per_ip=config.integer("max.connections.per.ip"),
         max_connections_per_ip_overrides=overrides,
+    )
+
+
+def _cleaner_config(config: NodeConfig) -> CleanerConfig:
+    return CleanerConfig(
+        enabled=config.flag("log.cleaner.enable"),
+        threads=config.integer("log.cleaner.threads"),
+        dedupe_buffer_bytes=config.integer("log.cleaner.dedupe.buffer.size"),
+        load_factor=float(str(config.value("log.cleaner.io.buffer.load.factor"))),
+        io_buffer_bytes=config.integer("log.cleaner.io.buffer.size"),
+        bytes_per_second=float(str(config.value("log.cleaner.io.max.bytes.per.second"))),
+        backoff_ms=config.integer("log.cleaner.backoff.ms"),
     )
 
 

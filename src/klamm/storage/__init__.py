@@ -2,9 +2,10 @@
 
 Owns every byte under a log dir except the quorum's own files. Knows nothing of requests, replicas or sockets: it is
 told the leader epoch and the time, and answers with offsets and places in files. Appending and reading happen inline on
-the loop's thread; recovery, syncs and removals in threads of the manager.
+the loop's thread; recovery, compaction, syncs and removals in threads of the manager.
 """
 
+from klamm.storage.cleaner import CleanerConfig
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles, SegmentFile
 from klamm.storage.log import Log
@@ -18,6 +19,7 @@ from klamm.storage.txn_index import AbortedTxn
 
 __all__ = [
     "AbortedTxn",
+    "CleanerConfig",
     "Disk",
     "FileSlice",
     "Log",

@@ -22,6 +22,7 @@ logger = get_logger("storage")
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 REPLICATION_OFFSET = "replication-offset-checkpoint"
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
 LEADER_EPOCH = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

@@ -42,6 +42,11 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """When a segment is due to be closed: compaction must get at its records in time."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         """Whether the broker's clock, not the producer's, stamps records."""
         return self.message_timestamp_type == "LogAppendTime"

@@ -13,6 +13,7 @@ from klamm.storage.disk import FileSlice
 from klamm.storage.lookups import TimestampOffset, find_max_timestamp, find_timestamp
 from klamm.storage.retention import SegmentFacts, segments_to_delete
 from klamm.storage.segment import LOG_SUFFIX, SUFFIXES, Segment
+from klamm.storage.swaps import SWAP_SUFFIX, rename_files
 from klamm.storage.txn_index import AbortedTxn
 from klamm.storage.writer import LogWriter
 
@@ -204,6 +205,8 @@ class Log(LogWriter):
         offset for one, is on the device then. When the active segment is due, the log rolls and the rest is for a later
         call (see `due_for_deletion`).
         """
+        if self.swapping is not None:
+            return []
         count = self.due_for_deletion(now_ms)
         if count == len(self.segments):
             self.roll(now_ms)
@@ -218,6 +221,24 @@ class Log(LogWriter):
         except OSError as error:
             raise self._failure(f"cannot rename files of {self.name}", error) from error
         self.advance_log_start(self.segments[0].base_offset)
+        return condemned
+
+    def swap_in(self, replaced: list[Segment], size: int, max_timestamp: tuple[int, int]) -> list[str]:
+        """Put a cleaned segment, whose files end with `.swap`, in the place of neighbours; returns what is to be
+        removed later.
+        """
+        base = replaced[0].base_offset
+        condemned: list[str] = []
+        self.swapping = None
+        try:
+            for segment in replaced:
+                condemned += segment.condemn()
+                if segment.base_offset != base:
+                    condemned += self.snapshots.condemn(segment.base_offset)
+            rename_files(self._disk, self.path, base, SWAP_SUFFIX, "")
+        except OSError as error:
+            raise self._failure(f"cannot swap cleaned files of {self.name}", error) from error
+        self.segments.replace(replaced, size, max_timestamp)
         return condemned
 
     def due_for_deletion(self, now_ms: int) -> int:

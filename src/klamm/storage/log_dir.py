@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition, Uuid
 from klamm.storage.checkpoints import (
+    CLEANER_OFFSET,
     LOG_START_OFFSET,
     RECOVERY_POINT,
     REPLICATION_OFFSET,
@@ -127,6 +128,15 @@ class LogDir:
 
         return write
 
+    def cleaned_offsets(self) -> dict[TopicPartition, int]:
+        """How far compaction has come."""
+        return read_offsets(self.disk, os.path.join(self.path, CLEANER_OFFSET))
+
+    def cleaner_checkpoint(self, logs: Iterable[Log]) -> Callable[[], None]:
+        """What writes how far compaction has come in the logs that live here; for a thread."""
+        offsets = {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset is not None}
+        return lambda: write_offsets(self.disk, os.path.join(self.path, CLEANER_OFFSET), offsets)
+
     def partitions(self) -> dict[TopicPartition, str]:
         """The partition folders here. Folders on their way out or in are passed over, strangers named in the log."""
         found = {}
@@ -149,3 +159,19 @@ class LogDir:
         """Room on the volume, for DescribeLogDirs."""
         stat = os.statvfs(self.path)
         return LogDirFacts(self.path, stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+def is_held(path: str) -> bool:
+    """Whether a node holds a data folder; looks without changing anything."""
+    try:
+        fd = os.open(os.path.join(path, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False

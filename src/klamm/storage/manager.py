@@ -8,12 +8,13 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from klamm.model.clock import Clock, SystemClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.storage.background import Background
+from klamm.storage.cleaner import Cleaner, CleanerConfig
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.log import Log
@@ -42,6 +43,7 @@ class StorageConfig:
     producer_id_expiration_check_interval_ms: int = 600_000
     open_files_max: int = 256
     retention_check_interval_ms: int = 300_000
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
 
 def _tell_progress(name: str, done: int, total: int) -> None:
@@ -66,6 +68,9 @@ class LogManager:
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
         self._background = Background(self._disk)
+        self.cleaner = Cleaner(
+            config.cleaner, self._disk, self._clock, discard=self._discard, save=self._cleaner_checkpoint
+        )
         self._next_checkpoint_ms = 0
         self._next_expiry_ms = 0
         self._next_retention_ms = 0
@@ -125,6 +130,7 @@ class LogManager:
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs. `clean` syncs them, writes checkpoints and leaves the clean-shutdown marker."""
+        self.cleaner.close()
         self._background.close(wait=True)
         healthy = clean
         for log in self._logs.values():
@@ -170,6 +176,8 @@ class LogManager:
     def _open_all(self, config_for: Callable[[str], LogConfig]) -> None:
         epochs = []
         jobs: dict[Future[Log], LogDir] = {}
+        marks = {log_dir.path: log_dir.high_watermarks() for log_dir in self.dirs}
+        cleaned = {log_dir.path: log_dir.cleaned_offsets() for log_dir in self.dirs}
         with ThreadPoolExecutor(
             max_workers=self.config.recovery_threads_per_dir * len(self.dirs), thread_name_prefix="klamm-recovery"
         ) as pool:
@@ -199,23 +207,26 @@ class LogManager:
                     )
                     jobs[job] = log_dir
             for done, job in enumerate(as_completed(jobs), 1):
-                self._adopt(job.result(), jobs[job])
+                log, log_dir = job.result(), jobs[job]
+                log.advance_high_watermark(marks[log_dir.path].get(log.topic_partition, 0))
+                log.cleaned_offset = cleaned[log_dir.path].get(log.topic_partition)
+                self._adopt(log)
                 if done % 100 == 0 or done == len(jobs):
                     logger.info("opened logs", done=done, total=len(jobs))
         if epochs and all(epoch is not None for epoch in epochs):
             self.previous_broker_epoch = min(epoch for epoch in epochs if epoch is not None)
 
-    def _adopt(self, log: Log, log_dir: LogDir) -> None:
+    def _adopt(self, log: Log) -> None:
         other = self._logs.get(log.topic_partition)
         if other is not None:
             raise ConfigError(
                 f"{log.name} lies in two data folders, {other.path} and {log.path}; move one of them away"
             )
-        log.advance_high_watermark(log_dir.high_watermarks().get(log.topic_partition, 0))
         self._take_in(log)
 
     def _take_in(self, log: Log) -> None:
         log.on_roll = self._on_roll
+        log.before_truncate = self._before_truncate
         log.on_truncate = self._on_truncate
         log.on_failure = self._on_failure
         self._logs[log.topic_partition] = log
@@ -274,6 +285,7 @@ class LogManager:
     def _rename_away(self, log: Log, state: str) -> str:
         del self._logs[log.topic_partition]
         log.retired = True
+        self.cleaner.release(log)
         log.close(clean=False)
         log_dir = self.log_dir_of(log)
         # A folder name holds at most 255 characters; the topic's name gives way.
@@ -322,7 +334,8 @@ class LogManager:
             self._next_retention_ms = now + self.config.retention_check_interval_ms
             self._to_retain = list(self._logs.values())
         if self._to_retain:
-            self._retain(now)
+            self._retain()
+        self.cleaner.tick(now, self._logs.values())
         if now >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
             self.checkpoint(wait=False)
@@ -340,7 +353,7 @@ class LogManager:
         writers = [log_dir.checkpoint(by_dir[log_dir.path]) for log_dir in self.dirs]
         self._background.write_checkpoints(writers, wait=wait)
 
-    def _retain(self, now_ms: int) -> None:
+    def _retain(self) -> None:
         """Let logs forget what retention says; those that must become durable first are looked at again."""
         started, wall = self._clock.monotonic_ms(), self._clock.now_ms()
         again = []
@@ -351,7 +364,7 @@ class LogManager:
             try:
                 before = len(log.segments)
                 condemned = log.retain(wall)
-                self._background.remove(condemned, now_ms + log.config.file_delete_delay_ms)
+                self._discard(log, condemned)
                 if before > len(log.segments):
                     logger.info(
                         "deleted segments",
@@ -369,6 +382,19 @@ class LogManager:
     def _on_roll(self, log: LogWriter, _segment: Segment) -> None:
         """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
         self._background.sync(log, log.segments.active.base_offset)  # type: ignore[arg-type]
+
+    def _discard(self, log: Log, condemned: list[str]) -> None:
+        """Remove files that are out of a log, once their delay has passed."""
+        self._background.remove(condemned, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+
+    def _cleaner_checkpoint(self, log: Log) -> Callable[[], None]:
+        log_dir = self.log_dir_of(log)
+        return log_dir.cleaner_checkpoint(
+            other for other in self._logs.values() if os.path.dirname(other.path) == log_dir.path
+        )
+
+    def _before_truncate(self, log: LogWriter) -> None:
+        self.cleaner.release(log)  # type: ignore[arg-type]
 
     def _on_truncate(self, log: LogWriter) -> None:
         """The recovery point on disk lies beyond the new end: bytes written there from now on would go unchecked."""

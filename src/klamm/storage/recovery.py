@@ -23,6 +23,7 @@ from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, T
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import Snapshots
+from klamm.storage.swaps import settle_swaps
 from klamm.storage.txn_index import AbortedTxn
 from klamm.telemetry.log import get_logger
 
@@ -54,6 +55,7 @@ def open_log(
     `clean` says that whoever wrote it stopped properly. `progress(name, done, total)` is told of every segment checked.
     """
     disk.makedirs(path, exist_ok=True)
+    settle_swaps(disk, path)
     bases = _look_around(disk, path)
     found = [Segment(disk, files, path, base, os.path.getsize(_log_path(path, base))) for base in bases]
     epochs = LeaderEpochs(disk, path)

@@ -52,6 +52,7 @@ class Segment:
     __slots__ = (
         "_disk",
         "_files",
+        "_first_timestamp",
         "_max_timestamp",
         "base_offset",
         "bytes_since_index",
@@ -78,6 +79,7 @@ class Segment:
         self.index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
         self._max_timestamp: tuple[int, int] | None = None
+        self._first_timestamp: int | None = None
         self.bytes_since_index = 0
         self.created_ms = 0
         self.roll_at_timestamp = NEVER
@@ -220,9 +222,16 @@ class Segment:
     def max_timestamp(self, value: tuple[int, int]) -> None:
         self._max_timestamp = value
 
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch of a closed segment, -1 when it is empty."""
+        if self._first_timestamp is None:
+            first = next(self.headers(0), None)
+            self._first_timestamp = first.max_timestamp if first is not None else -1
+        return self._first_timestamp
+
     def note_first_timestamp(self, timestamp: int, config: LogConfig, jitter_ms: int) -> None:
         """Set when the segment is due to roll: counted in record time, or by the clock when records carry none."""
-        due_ms = config.segment_ms - jitter_ms
+        due_ms = config.roll_ms - jitter_ms
         if timestamp >= 0:
             self.roll_at_timestamp, self.roll_at_clock_ms = timestamp + due_ms, NEVER
         else:

@@ -89,6 +89,16 @@ class Segments:
         del self._all[:count], self._bases[:count]
         return gone
 
+    def replace(self, replaced: list[Segment], size: int, max_timestamp: tuple[int, int]) -> None:
+        """Let one segment, whose files have their final names, stand for neighbours."""
+        segment = Segment(self._disk, self._files, self.folder, replaced[0].base_offset, size)
+        segment.max_timestamp = max_timestamp
+        at = self._bases.index(segment.base_offset)
+        assert self._all[at : at + len(replaced)] == replaced
+        self._hints.clear()
+        self._all[at : at + len(replaced)] = [segment]
+        self._bases[at : at + len(replaced)] = [segment.base_offset]
+
     def forget_hints(self) -> None:
         """Positions remembered from reads no longer hold."""
         self._hints.clear()

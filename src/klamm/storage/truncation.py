@@ -14,6 +14,8 @@ def truncate_to(log: "LogWriter", offset: int) -> bool:
     """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut."""
     if offset >= log.log_end_offset:
         return False
+    if log.before_truncate is not None:
+        log.before_truncate(log)
     if offset < log.segments[0].base_offset:
         truncate_fully(log, offset)
         return True
@@ -32,6 +34,8 @@ def truncate_to(log: "LogWriter", offset: int) -> bool:
 
 def truncate_fully(log: "LogWriter", offset: int) -> None:
     """Throw everything away and begin anew at `offset`."""
+    if log.before_truncate is not None:
+        log.before_truncate(log)
     old = log.segments[::-1]
     try:
         if offset == log._active.base_offset and not log._active.size:
@@ -92,6 +96,8 @@ def _set_end(log: "LogWriter", offset: int, promised: int) -> None:
     """Let everything know that the log ends at `offset`. `promised` is the furthest offset a checkpoint may name."""
     log.segments.forget_hints()
     log.truncations += 1
+    if log.cleaned_offset is not None:
+        log.cleaned_offset = min(log.cleaned_offset, offset)
     log.log_end_offset = log.next_offset = offset
     # The active segment's index was written anew: syncing begins with it.
     log.recovery_point = min(log.recovery_point, offset, log._active.base_offset)

@@ -74,11 +74,17 @@ class LogWriter:
         """How often the end went back: whoever is syncing meanwhile has synced something else."""
         self.on_roll: Callable[[LogWriter, Segment], None] | None = None
         """Called with the segment just closed: the owner flushes it elsewhere."""
+        self.before_truncate: Callable[[LogWriter], None] | None = None
+        """Called before anything is cut, so that nothing else is at work on the segments."""
         self.on_truncate: Callable[[LogWriter], None] | None = None
         """Called when the recovery point went back: what is on disk of it promises too much."""
         self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
         """Told once, when the disk has failed this log for good."""
         self.failed = False
+        self.cleaned_offset: int | None = None
+        """Below it compaction has been; None when it has not, or nobody knows."""
+        self.swapping: int | None = None
+        """Base offset of the cleaned segment that is about to take its place, its files ending with `.swap`."""
         self.retired = False
         """Whether the log was taken out of service: what fails in its files no longer matters."""
         self._staged: list[memoryview] = []

@@ -260,7 +260,7 @@ LOGS: Final = (
         importance=Importance.LOW,
         internal=True,
     ),
-    ConfigKey("log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compaction runs at all."),
+    ConfigKey("log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compaction runs at all.", served=True),
     ConfigKey(
         "log.cleaner.threads",
         ConfigType.INT,
@@ -268,6 +268,7 @@ LOGS: Final = (
         "Threads that compact logs.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
@@ -275,6 +276,7 @@ LOGS: Final = (
         MAX_DOUBLE,
         "Reading and writing compaction may do per second.",
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.dedupe.buffer.size",
@@ -282,6 +284,7 @@ LOGS: Final = (
         134_217_728,
         "Memory for the keys compaction compares, over all threads.",
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.size",
@@ -290,6 +293,7 @@ LOGS: Final = (
         "Memory for compaction's reading and writing, over all threads.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.load.factor",
@@ -297,6 +301,7 @@ LOGS: Final = (
         0.9,
         "How full the key memory may get.",
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.backoff.ms",
@@ -305,6 +310,7 @@ LOGS: Final = (
         "Pause of compaction when nothing needs it.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.min.cleanable.ratio",
@@ -313,6 +319,7 @@ LOGS: Final = (
         "Share of a log that must be uncompacted before it is picked.",
         rule=between(0, 1),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.delete.retention.ms",
@@ -321,6 +328,7 @@ LOGS: Final = (
         "How long a tombstone stays readable before it may go.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.min.compaction.lag.ms",
@@ -329,6 +337,7 @@ LOGS: Final = (
         "Time a record is safe from compaction after it was written.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.cleaner.max.compaction.lag.ms",
@@ -337,5 +346,6 @@ LOGS: Final = (
         "Longest time a record may stay out of reach of compaction.",
         rule=at_least(1),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
 )

@@ -1,0 +1,309 @@
+"""Compaction at work: picks the dirtiest logs, has threads rewrite them, and swaps the results in.
+
+A thread reads and writes; the log itself changes only on the loop's thread, in two short steps per group of segments:
+
+    loop     rename `.cleaned` to `.swap`          (the thread then makes the names durable)
+    loop     new segment for the old ones in memory, old files to `.deleted`, `.swap` to their final names
+
+Between the two, a crash is settled by the next start (see `swaps`). Whatever happens to the log meanwhile - deletion,
+truncation, retention - is noticed before each step, and the round is given up.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from klamm.model.clock import Clock
+from klamm.model.errors import CorruptBatch, KlammError, StorageFailure
+from klamm.storage.cleaning import CleanedGroup, Cleaning, CleaningJob, CleaningStopped
+from klamm.storage.compaction import ClosedSegment, Round, plan_round
+from klamm.storage.config import MAX_LONG
+from klamm.storage.disk import Disk
+from klamm.storage.log import Log
+from klamm.storage.swaps import CLEANED_SUFFIX, SWAP_SUFFIX, remove_files, rename_files
+from klamm.telemetry.log import get_logger
+
+logger = get_logger("storage")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """Settings of compaction as a whole."""
+
+    enabled: bool = True
+    threads: int = 1
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 512 * 1024
+    bytes_per_second: float = float("inf")
+    backoff_ms: int = 15_000
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """Something a cleaning thread asks of the loop, and waits for."""
+
+    work: Callable[[], None]
+    done: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    log: Log
+    job: CleaningJob
+    future: Future[None] | None = None
+
+
+class Cleaner:
+    """Owned by the loop's thread; `tick` drives it, and so does every wake-up a thread asks for."""
+
+    def __init__(
+        self,
+        config: CleanerConfig,
+        disk: Disk,
+        clock: Clock,
+        *,
+        discard: Callable[[Log, list[str]], None],
+        save: Callable[[Log], Callable[[], None]],
+    ) -> None:
+        self.config = config
+        self._disk = disk
+        self._clock = clock
+        self._discard = discard
+        self._save = save
+        """Gives what writes the cleaner's checkpoint of a log's folder, as of now."""
+        self.wake: Callable[[], object] = lambda: None
+        """Has `step` called soon on the loop's thread; safe to call from any thread. Without one, ticks must do."""
+        self._threads = ThreadPoolExecutor(max(config.threads, 1), thread_name_prefix="klamm-cleaner")
+        self._steps: deque[_Step] = deque()
+        self._running: list[_Running] = []
+        self._unfit: set[Log] = set()
+        """Logs that cannot be cleaned until somebody repairs them."""
+        self._next_look_ms = 0
+        self._closed = False
+        self._owner = threading.get_ident()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a round is under way."""
+        return bool(self._running)
+
+    def close(self) -> None:
+        """Give up what is under way and wait for the threads to notice."""
+        self._closed = True
+        for running in self._running:
+            running.job.stop.set()
+        self._threads.shutdown(wait=True)
+        self._running.clear()
+
+    def release(self, log: Log) -> None:
+        """Give up a round on this log: it is about to change in a way no round survives."""
+        for running in self._running:
+            if running.log is log:
+                running.job.stop.set()
+        if log.swapping is not None:
+            remove_files(self._disk, log.path, log.swapping, SWAP_SUFFIX)
+            log.swapping = None
+        self._unfit.discard(log)
+
+    def tick(self, now_ms: int, logs: Iterable[Log]) -> None:
+        """Do what threads ask for; start rounds when it is time. `now_ms` is monotonic."""
+        finished = self.step()
+        if finished or now_ms >= self._next_look_ms:
+            self._next_look_ms = now_ms + self.config.backoff_ms
+            if self.config.enabled and not self._closed:
+                self._start_rounds(logs)
+
+    def step(self) -> bool:
+        """Do what threads ask for; whether a round has ended."""
+        while self._steps:
+            step = self._steps.popleft()
+            try:
+                step.work()
+            except BaseException as error:  # noqa: BLE001 - it belongs to the thread that asked
+                step.error = error
+            step.done.set()
+        ended = [running for running in self._running if running.future is not None and running.future.done()]
+        for running in ended:
+            self._running.remove(running)
+            self._report(running)
+        return bool(ended)
+
+    # --- choosing ----------------------------------------------------------------------------------------------------
+
+    def _start_rounds(self, logs: Iterable[Log]) -> None:
+        room = self.config.threads - len(self._running)
+        if room <= 0:
+            return
+        busy = {running.log for running in self._running}
+        now = self._clock.now_ms()
+        found: list[tuple[Round, Log]] = []
+        for log in logs:
+            if log.config.compacted and len(log.segments) > 1 and not (log.failed or log in busy or log in self._unfit):
+                plan = self.plan(log, now)
+                if plan.worthwhile(log.config):
+                    found.append((plan, log))
+        found.sort(key=lambda pair: pair[0].dirty_ratio, reverse=True)
+        for plan, log in found[:room]:
+            self.start(log, plan, now)
+
+    def plan(self, log: Log, now_ms: int) -> Round:
+        """The round a log would get."""
+        return plan_round(
+            _facts(log),
+            log.config,
+            cleaned_offset=log.cleaned_offset,
+            log_start_offset=log.log_start_offset,
+            last_stable_offset=log.last_stable_offset,
+            log_end_offset=log.log_end_offset,
+            now_ms=now_ms,
+        )
+
+    def start(self, log: Log, plan: Round, now_ms: int) -> None:
+        """Begin a round in a thread."""
+        facts = [fact for fact in _facts(log) if fact.base_offset < plan.end_offset]
+        threads = max(self.config.threads, 1)
+        job = CleaningJob(
+            name=log.name,
+            segments=log.segments[: len(facts)],
+            facts=facts,
+            first_dirty_offset=plan.first_dirty_offset,
+            end_offset=plan.end_offset,
+            config=log.config,
+            aborted=log.aborted_transactions(log.segments[0].base_offset, plan.end_offset),
+            producers={e.producer_id: (e.last_offset, e.epoch) for e in log.producers.entries.values()},
+            now_ms=now_ms,
+            memory_bytes=self.config.dedupe_buffer_bytes // threads,
+            load_factor=self.config.load_factor,
+            buffer_bytes=self.config.io_buffer_bytes // threads,
+            bytes_per_second=self.config.bytes_per_second / threads,
+        )
+        running = _Running(log, job)
+        self._running.append(running)
+        running.future = self._threads.submit(self._clean, log, job)
+        running.future.add_done_callback(lambda _: self.wake())
+
+    def _report(self, running: _Running) -> None:
+        assert running.future is not None
+        error = running.future.exception()
+        name = running.log.name
+        if error is None or isinstance(error, CleaningStopped) or running.log.retired:
+            return
+        if isinstance(error, CorruptBatch):
+            self._unfit.add(running.log)
+            logger.error("a log is damaged and is compacted no more", partition=name, reason=error.message)
+        elif isinstance(error, (OSError, KlammError)):
+            logger.warning("compaction failed and will be tried again", partition=name, reason=error)
+        else:
+            self._unfit.add(running.log)
+            logger.failure("compaction failed", error, partition=name)
+
+    # --- in a thread -------------------------------------------------------------------------------------------------
+
+    def _clean(self, log: Log, job: CleaningJob) -> None:
+        cleaning = Cleaning(self._disk, job)
+        cleaning.map_keys()
+        if cleaning.map_end <= job.first_dirty_offset < job.end_offset:
+            raise CorruptBatch("log.cleaner.dedupe.buffer.size has no room for the keys of a single batch")
+        for segments in cleaning.groups():
+            group = cleaning.rewrite(segments)
+            try:
+                self._ask(job, lambda group=group: self._name_swap(log, job, group))  # type: ignore[misc]
+            except BaseException:
+                remove_files(self._disk, group.replaced[0].folder, group.base_offset, CLEANED_SUFFIX)
+                raise
+            self._sync_names(log, job)
+            self._ask(job, lambda group=group: self._swap(log, job, group))  # type: ignore[misc]
+        self._sync_names(log, job)
+        saving: list[Callable[[], None]] = []
+
+        def finish() -> None:
+            if job.stop.is_set() or log.retired:
+                raise CleaningStopped
+            log.cleaned_offset = cleaning.map_end
+            saving.append(self._save(log))
+
+        self._ask(job, finish)
+        saving[0]()
+        tally = cleaning.tally
+        logger.info(
+            "compacted",
+            partition=job.name,
+            cleaned_offset=cleaning.map_end,
+            bytes_before=sum(s.size for s in job.segments),
+            bytes_after=tally.bytes_written,
+            records_kept=tally.records_kept,
+            records=tally.records_read,
+            seconds=round(tally.seconds, 3),
+            mb_per_second=round(tally.bytes_read / tally.seconds / 1e6, 1),
+        )
+
+    def _sync_names(self, log: Log, job: CleaningJob) -> None:
+        try:
+            self._disk.sync_dir(log.path)
+        except FileNotFoundError:
+            raise CleaningStopped from None  # the log was deleted, its folder has another name
+        except OSError as error:
+            failure = StorageFailure(f"cannot sync {log.path}: {error}")
+            self._ask(job, lambda: log.fail(failure))
+            raise failure from error
+
+    def _ask(self, job: CleaningJob, work: Callable[[], None]) -> None:
+        """Have something done on the loop's thread, and wait for it."""
+        if threading.get_ident() == self._owner:
+            work()
+            return
+        step = _Step(work)
+        self._steps.append(step)
+        self.wake()
+        while not step.done.wait(0.05):
+            if job.stop.is_set():
+                raise CleaningStopped
+        if step.error is not None:
+            raise step.error
+
+    # --- on the loop -------------------------------------------------------------------------------------------------
+
+    def _check(self, log: Log, job: CleaningJob, group: CleanedGroup) -> None:
+        """Refuse a step when the log is no longer what the round began with."""
+        current = set(map(id, log.segments))
+        if job.stop.is_set() or log.retired or log.failed or any(id(s) not in current for s in group.replaced):
+            raise CleaningStopped
+
+    def _name_swap(self, log: Log, job: CleaningJob, group: CleanedGroup) -> None:
+        self._check(log, job, group)
+        try:
+            rename_files(self._disk, log.path, group.base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
+        except OSError as error:
+            raise StorageFailure(f"cannot rename cleaned files of {log.name}: {error}") from error
+        log.swapping = group.base_offset
+
+    def _swap(self, log: Log, job: CleaningJob, group: CleanedGroup) -> None:
+        if log.swapping is None:
+            raise CleaningStopped
+        try:
+            self._check(log, job, group)
+        except CleaningStopped:
+            remove_files(self._disk, log.path, group.base_offset, SWAP_SUFFIX)
+            log.swapping = None
+            raise
+        self._discard(log, log.swap_in(group.replaced, group.size, group.max_timestamp))
+
+
+def _facts(log: Log) -> list[ClosedSegment]:
+    """What planning looks at in the closed segments of a log."""
+    lagging = log.config.max_compaction_lag_ms < MAX_LONG
+    return [
+        ClosedSegment(
+            segment.base_offset,
+            following.base_offset,
+            segment.size,
+            segment.size // max(log.config.index_interval_bytes, 61) * 12,
+            segment.max_timestamp[0],
+            segment.first_timestamp() if lagging else -1,
+        )
+        for segment, following in zip(log.segments[:-1], log.segments[1:], strict=True)
+    ]

@@ -1,0 +1,440 @@
+"""One round of compaction over the files of a log, for a thread: map the newest offset of every key, copy what stays.
+
+Nothing here touches the log's own state. Closed segments do not change, so they are read without asking anybody; the
+result lies in `.cleaned` files until somebody swaps it in. Memory is bounded: a table for keys (24 bytes each) and two
+buffers. Chunks of plain batches go through the compiled kernels; compressed and transactional batches one by one.
+"""
+
+import os
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from klamm.model.errors import CorruptBatch
+from klamm.records import kernels
+from klamm.records.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchView,
+    seal_batch,
+)
+from klamm.records.control import end_txn_marker
+from klamm.storage.compaction import CleanedTransactions, ClosedSegment, group_segments
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, write_all
+from klamm.storage.index import OffsetIndex
+from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.swaps import CLEANED_SUFFIX, remove_files
+from klamm.storage.time_index import TimeIndex
+from klamm.storage.txn_index import ENTRY as TXN_ENTRY
+from klamm.storage.txn_index import AbortedTxn
+
+SLOT_BYTES = 24
+CHUNK_BYTES_MIN = 16 * 1024
+_SIP_CONSTANTS = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+_WORDS = 12
+
+
+class CleaningStopped(Exception):
+    """The round was given up: the log is going away, or the node stops."""
+
+
+@dataclass(slots=True)
+class CleaningJob:
+    """Everything a round needs to know, taken from the log when it begins."""
+
+    name: str
+    segments: list[Segment]
+    """The closed segments below the round's end, and what is known of each."""
+    facts: list[ClosedSegment]
+    first_dirty_offset: int
+    end_offset: int
+    config: LogConfig
+    aborted: list[AbortedTxn]
+    producers: dict[int, tuple[int, int]]
+    """Producer id -> (offset of its last record or -1, epoch): their last batches stay, for their sequences."""
+    now_ms: int
+    memory_bytes: int
+    load_factor: float
+    buffer_bytes: int
+    bytes_per_second: float
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True)
+class CleanedGroup:
+    """Files that stand for a group of segments, synced, with the ending `.cleaned`."""
+
+    replaced: list[Segment]
+    base_offset: int
+    size: int
+    max_timestamp: tuple[int, int]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a round did."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    keys: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return max(time.monotonic() - self.started, 1e-9)
+
+
+class Cleaning:
+    """A round under way. `map_keys` first, then `rewrite` for each of the `groups` in order."""
+
+    def __init__(self, disk: Disk, job: CleaningJob) -> None:
+        self._disk = disk
+        self._job = job
+        self.tally = Tally()
+        self._moved = 0
+        self._position = 0
+        """Where in its file the chunk begins that is being worked on."""
+        self._w = bytearray(8 * _WORDS)
+        self._words = memoryview(self._w).cast("q")
+        # No more keys than offsets: a small round needs no large table.
+        wanted = int((job.end_offset - job.first_dirty_offset) / job.load_factor) + 2
+        slots = max(min(wanted, job.memory_bytes // SLOT_BYTES), 2)
+        self._table = bytearray(slots * SLOT_BYTES)
+        self._limit = max(min(int(slots * job.load_factor), slots - 1), 1)
+        self._seed = _new_seed()
+        self.map_end = job.first_dirty_offset
+        """The offset after the last one whose key is in the table: so far the log will be clean."""
+        self._transactions = CleanedTransactions(job.aborted)
+        # The last batches of producers keep at least their header, and so does the last of the round.
+        self._kept_offsets = {last for last, _ in job.producers.values() if last >= 0} | {job.end_offset - 1}
+        self._keep = struct.pack(f"={len(self._kept_offsets)}q", *sorted(self._kept_offsets))
+
+    # --- the first pass ----------------------------------------------------------------------------------------------
+
+    def map_keys(self) -> None:
+        """Fill the table from the dirty part, as far as it has room."""
+        first = self._job.first_dirty_offset
+        transactions = CleanedTransactions(self._job.aborted)
+        words = self._words
+        ends = [*(s.base_offset for s in self._job.segments[1:]), self._job.end_offset]
+        for segment, end in zip(self._job.segments, ends, strict=True):
+            if end <= first:
+                continue
+            start = segment.offset_index().lookup(first) if first > segment.base_offset else 0
+            words[3] = self.map_end
+            for chunk in self._chunks(segment, start):
+                words[0] = 0
+                reason = kernels.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
+                while reason == kernels.SPECIAL:
+                    reason = self._map_special(BatchView(chunk, words[0]), transactions)
+                    if reason == kernels.END:
+                        reason = kernels.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
+                self.map_end = max(self.map_end, words[3])
+                self.tally.keys = words[2]
+                if reason == kernels.FULL:
+                    return
+                if reason == kernels.DAMAGED:
+                    raise self._damage(segment)
+            self.map_end = max(self.map_end, end)
+
+    def _map_special(self, batch: BatchView, transactions: CleanedTransactions) -> int:
+        """Note the keys of one batch that is not plain, and step over it."""
+        wanted = True
+        if batch.is_control:
+            _note_marker(batch, transactions)
+            wanted = False
+        elif batch.is_transactional:
+            wanted = not transactions.is_aborted(batch.producer_id, batch.last_offset)
+        if wanted:
+            reason = kernels.map_section(
+                batch.unpacked_records(),
+                batch.record_count,
+                batch.base_offset,
+                self._job.first_dirty_offset,
+                self._table,
+                self._limit,
+                self._seed,
+                self._w,
+            )
+            if reason != kernels.END:
+                return reason
+        self._words[0] = batch.end
+        self._words[3] = batch.next_offset
+        return kernels.END
+
+    def groups(self) -> list[list[Segment]]:
+        """Which segments become one, after `map_keys` has said how far the round goes."""
+        segments = [s for s in self._job.segments if s.base_offset < self.map_end]
+        groups = group_segments(self._job.facts[: len(segments)], self._job.config)
+        return [[segments[i] for i in group] for group in groups]
+
+    # --- the second pass ---------------------------------------------------------------------------------------------
+
+    def rewrite(self, group: list[Segment]) -> CleanedGroup:
+        """Write what stays of a group of segments into `.cleaned` files and make them durable."""
+        folder, base = group[0].folder, group[0].base_offset
+        try:
+            return self._rewrite(group)
+        except BaseException:
+            remove_files(self._disk, folder, base, CLEANED_SUFFIX)
+            raise
+
+    def _rewrite(self, group: list[Segment]) -> CleanedGroup:
+        first = group[0]
+        words = self._words
+        words[5] = words[6] = words[7] = words[8] = words[11] = 0
+        words[9], words[10] = NO_TIMESTAMP, first.base_offset
+        writer = _Writer(self._disk, first, self._job.config.index_interval_bytes, words)
+        try:
+            for segment in group:
+                for chunk in self._chunks(segment, 0):
+                    self._rewrite_chunk(segment, chunk, writer)
+            retained, self._transactions.retained = self._transactions.retained, []
+            writer.finish(retained, group[-1])
+        finally:
+            writer.close()
+        self.tally.bytes_written += writer.size
+        return CleanedGroup(group, first.base_offset, writer.size, (words[9], words[10]))
+
+    def _rewrite_chunk(self, segment: Segment, chunk: memoryview, writer: "_Writer") -> None:
+        words = self._words
+        interval = self._job.config.index_interval_bytes
+        out = bytearray(len(chunk))
+        marks = bytearray(32 * (len(chunk) // max(min(interval, 1 << 30), 61) + 2))
+        words[0] = 0
+        before = words[5], words[4]
+        while True:
+            words[1] = words[11] = 0
+            reason = kernels.filter_batches(
+                chunk,
+                out,
+                self._table,
+                self._seed,
+                self.map_end,
+                self._job.now_ms,
+                self._keep,
+                interval,
+                marks,
+                self._w,
+            )
+            writer.write(memoryview(out)[: words[1]], marks)
+            if reason != kernels.SPECIAL:
+                break
+            self._rewrite_special(BatchView(chunk, words[0]), writer)
+        if reason == kernels.DAMAGED:
+            raise self._damage(segment)
+        self.tally.records_kept += words[5] - before[0]
+        self.tally.records_read += words[4] - before[1]
+
+    def _rewrite_special(self, batch: BatchView, writer: "_Writer") -> None:
+        """Judge one batch that is not plain, or needs a delete horizon, and step over it."""
+        words = self._words
+        words[0] = batch.end
+        words[4] += batch.record_count
+        discard = idle = False
+        horizon = batch.base_timestamp if batch.has_delete_horizon else None
+        passed = horizon is not None and horizon <= self._job.now_ms
+        if batch.is_control:
+            idle = _note_marker(batch, self._transactions)
+            discard = idle and passed
+        elif batch.is_transactional:
+            discard = self._transactions.is_aborted(batch.producer_id, batch.last_offset)
+        section: bytes | bytearray | memoryview = b""
+        kept = tombstones = largest = 0
+        if not discard:
+            section = batch.unpacked_records()
+            kept, tombstones = batch.record_count, 0
+            if not batch.is_control:
+                section, kept, tombstones, largest = kernels.filter_section(
+                    section,
+                    batch.record_count,
+                    batch.base_offset,
+                    self._table,
+                    self._seed,
+                    self.map_end,
+                    passed,
+                    0,
+                )
+        words[5] += kept
+        if kept == 0:
+            if self._must_stay(batch):
+                writer.put(batch, _emptied(batch))
+            return
+        due = (tombstones > 0 or idle) and horizon is None and batch.base_offset < self.map_end
+        if kept == batch.record_count and not due:
+            writer.put(batch, batch.raw)
+        else:
+            writer.put(batch, self._rebuilt(batch, section, kept, largest, due))
+
+    def _rebuilt(
+        self, batch: BatchView, section: bytes | bytearray | memoryview, kept: int, largest: int, due: bool
+    ) -> bytearray:
+        """The batch with only these records; `due` sets the time from which its tombstones or marker may go."""
+        base_timestamp, attributes = batch.base_timestamp, batch.attributes & ~CODEC_MASK
+        whole = batch.is_log_append_time or kept == batch.record_count
+        max_timestamp = batch.max_timestamp if whole else base_timestamp + largest
+        if due:
+            base_timestamp = self._job.now_ms + self._job.config.delete_retention_ms
+            attributes |= DELETE_HORIZON
+            records = kernels.shift_timestamps(section, kept, batch.base_timestamp - base_timestamp, HEADER_SIZE)
+        else:
+            records = bytearray(HEADER_SIZE) + section
+        return seal_batch(
+            records,
+            record_count=kept,
+            last_offset_delta=batch.last_offset_delta,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            attributes=attributes,
+            base_offset=batch.base_offset,
+            codec=batch.codec,
+            level=self._job.config.level(batch.codec),
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            leader_epoch=batch.leader_epoch,
+        )
+
+    def _must_stay(self, batch: BatchView) -> bool:
+        """Whether an emptied batch leaves its header: a producer's last, or the last of the round."""
+        last_offset, epoch = self._job.producers.get(batch.producer_id, (-1, -1))
+        if batch.producer_id >= 0 and last_offset < 0 and batch.is_control and batch.producer_epoch == epoch:
+            return True
+        return batch.last_offset in self._kept_offsets
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _chunks(self, segment: Segment, position: int) -> Iterator[memoryview]:
+        """The bytes of a segment, a buffer at a time; the next one begins where the kernels stopped (w[0])."""
+        file = segment.open_file()
+        room = max(self._job.buffer_bytes, CHUNK_BYTES_MIN)
+        wanted = room
+        while position < segment.size:
+            if self._job.stop.is_set():
+                raise CleaningStopped
+            self._position = position
+            chunk = file.pread(min(wanted, segment.size - position), position)
+            yield memoryview(chunk)
+            used = self._words[0]
+            wanted = room
+            if used == 0:
+                wanted = HEADER.unpack_from(chunk)[1] + LOG_OVERHEAD if len(chunk) >= HEADER_SIZE else 0
+                if wanted <= len(chunk) or position + wanted > segment.size:
+                    raise self._damage(segment)
+            position += used
+            self.tally.bytes_read += used
+            self._throttle(used)
+
+    def _damage(self, segment: Segment) -> CorruptBatch:
+        return CorruptBatch(f"{segment.path(LOG_SUFFIX)} is damaged at {self._position + self._words[0]}")
+
+    def _throttle(self, count: int) -> None:
+        """Keep to log.cleaner.io.max.bytes.per.second; everything that is read is about to be written."""
+        self._moved += 2 * count
+        ahead = self._moved / self._job.bytes_per_second - self.tally.seconds
+        if ahead > 0.001:
+            self._job.stop.wait(min(ahead, 1.0))
+
+
+class _Writer:
+    """The `.cleaned` files of one group: the log as it comes, its indexes in memory until the end."""
+
+    def __init__(self, disk: Disk, segment: Segment, interval: int, words: memoryview) -> None:
+        self._disk = disk
+        self._segment = segment
+        self._interval = interval
+        self._words = words
+        self.size = 0
+        self._index = OffsetIndex(segment.base_offset, bytearray())
+        self._times = TimeIndex(segment.base_offset, bytearray())
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._fd = disk.open(segment.path(LOG_SUFFIX) + CLEANED_SUFFIX, flags, 0o644)
+
+    def write(self, data: memoryview, marks: bytearray) -> None:
+        """Append what a kernel put out, with the index entries it made."""
+        if data:
+            write_all(self._disk, self._fd, data, self.size)
+            self.size += len(data)
+        for last_offset, position, timestamp, at in struct.iter_unpack("=4q", marks[: 32 * self._words[11]]):
+            self._index.append(last_offset, position)
+            self._times.maybe_append(timestamp, at)
+
+    def put(self, batch: BatchView, data: memoryview | bytearray) -> None:
+        """Append one batch; its offsets and largest timestamp are those of `batch` or of the new header."""
+        words = self._words
+        max_timestamp = BatchView(data).max_timestamp
+        if max_timestamp > words[9]:
+            words[9], words[10] = max_timestamp, batch.last_offset
+        if words[8] > self._interval:
+            self._index.append(batch.last_offset, words[7])
+            self._times.maybe_append(words[9], words[10])
+            words[8] = 0
+        words[8] += len(data)
+        words[7] += len(data)
+        write_all(self._disk, self._fd, data, self.size)
+        self.size += len(data)
+
+    def finish(self, aborted: list[AbortedTxn], last: Segment) -> None:
+        """Write the indexes and make everything durable; the files are as old as the youngest they replace."""
+        self._times.maybe_append(self._words[9], self._words[10])
+        contents: list[tuple[str, bytes | bytearray]] = [
+            (INDEX_SUFFIX, bytes(self._index.buffer)),
+            (TIME_INDEX_SUFFIX, bytes(self._times.buffer)),
+        ]
+        if aborted:
+            contents.append((TXN_INDEX_SUFFIX, b"".join(TXN_ENTRY.pack(0, *txn) for txn in aborted)))
+        for suffix, content in contents:
+            self._disk.write_file(self._segment.path(suffix) + CLEANED_SUFFIX, content, sync=True)
+        modified = self._disk.fstat(last.open_file().fd).st_mtime_ns
+        self._disk.fsync(self._fd)
+        os.utime(self._fd, ns=(modified, modified))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._disk.close(self._fd)
+
+
+def _emptied(batch: BatchView) -> bytearray:
+    """The header alone: offsets, producer, sequences and time stay."""
+    return seal_batch(
+        bytearray(HEADER_SIZE),
+        record_count=0,
+        last_offset_delta=batch.last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=batch.max_timestamp,
+        attributes=batch.attributes & ~(CODEC_MASK | DELETE_HORIZON),
+        base_offset=batch.base_offset,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        leader_epoch=batch.leader_epoch,
+    )
+
+
+def _note_marker(batch: BatchView, transactions: CleanedTransactions) -> bool:
+    """Let the transactions know of a control batch; whether it may go. An emptied one may, other kinds never."""
+    if batch.record_count == 0:
+        return True
+    marker = end_txn_marker(batch)
+    if marker is None:
+        return False
+    return transactions.marker_is_idle(batch.producer_id, batch.last_offset, marker.committed)
+
+
+def _new_seed() -> bytes:
+    """SipHash's starting state under a new secret, as the kernels take it: nobody can prepare keys that collide."""
+    key = struct.unpack("=2Q", secrets.token_bytes(16))
+    words = [constant ^ key[i % 2] for i, constant in enumerate(_SIP_CONSTANTS)]
+    words[1] ^= 0xEE
+    return struct.pack("=4Q", *words)
