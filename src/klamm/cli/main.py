@@ -16,6 +16,7 @@ import klamm
 COMMANDS: Final = {
     "server": "klamm.cli.server:server",
     "storage": "klamm.cli.storage:storage",
+    "txn": "klamm.cli.txn:txn",
     "up": "klamm.cli.up:up",
 }
 

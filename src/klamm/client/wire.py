@@ -1,0 +1,177 @@
+"""A blocking way to ask a cluster: for commands, which ask a few questions and leave.
+
+    with Cluster("127.0.0.1:9092") as cluster:
+        print(cluster.ask(ListTransactionsRequest()).transaction_states)
+
+Requests and answers are the messages of `klamm.protocol`; the version is the newest that both sides speak.
+"""
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
+from klamm.protocol.apis import BY_NAME, Api
+from klamm.protocol.codec import decode, encode
+from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
+from klamm.protocol.messages.api_versions import ApiVersionsRequest
+from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
+from klamm.protocol.messages.metadata import MetadataRequest
+
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinator."""
+
+RESPONSE_BYTES_MAX = 100 << 20
+_LENGTH = struct.Struct(">i")
+_RETRIES = 50
+_RETRY = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Unreachable(OSError):
+    """Nobody answers at an address."""
+
+
+class Connection:
+    """One broker; one question at a time."""
+
+    def __init__(self, host: str, port: int, timeout_s: float = 10.0) -> None:
+        self.address = f"{host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            raise Unreachable(f"nobody answers at {self.address}: {error.strerror or error}") from error
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+
+    def ask(self, request: Any) -> Any:
+        """The answer to a request; KlammError when this broker does not speak its API."""
+        api = BY_NAME[type(request).__name__.removesuffix("Request")]
+        return self._exchange(api, self._version(api), request)
+
+    def _version(self, api: Api) -> int:
+        if not self._versions:
+            answer = self._exchange(BY_NAME["ApiVersions"], 0, ApiVersionsRequest())
+            self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        first, last = self._versions.get(api.key, (0, -1))
+        version = min(last, api.versions[1])
+        if version < max(first, api.versions[0]):
+            raise KlammError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not speak {api.name}")
+        return version
+
+    def _exchange(self, api: Api, version: int, request: Any) -> Any:
+        self._correlation_id += 1
+        header = RequestHeader(api.key, version, self._correlation_id, "klamm")
+        body = encode_request_header(header) + encode(request, version)
+        try:
+            self._socket.sendall(_LENGTH.pack(len(body)) + body)
+            size = _LENGTH.unpack(self._exactly(4))[0]
+            if not 4 <= size <= RESPONSE_BYTES_MAX:
+                raise RemoteProtocolError(f"{self.address} answers with {size} bytes")
+            frame = self._exactly(size)
+        except OSError as error:
+            raise Unreachable(f"{self.address} does not answer: {error.strerror or error}") from error
+        correlation_id, start = decode_response_header(frame, api.key, version)
+        if correlation_id != self._correlation_id:
+            raise RemoteProtocolError(f"{self.address} answers another question")
+        return decode(api.response, version, frame, start)[0]
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            more = self._socket.recv(min(size - len(data), 1 << 20))
+            if not more:
+                raise Unreachable(f"{self.address} closed the connection")
+            data += more
+        return bytes(data)
+
+    def close(self) -> None:
+        """Leave."""
+        self._socket.close()
+
+
+class Cluster:
+    """All brokers of a cluster, found through any of them; each is connected when it is first asked."""
+
+    def __init__(self, bootstrap: str, timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._first = self._reach(bootstrap)
+        self._brokers: dict[int, tuple[str, int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave all brokers."""
+        for connection in self._connections.values():
+            connection.close()
+
+    def _reach(self, bootstrap: str) -> Connection:
+        refused: Unreachable | None = None
+        for address in bootstrap.split(","):
+            host, _, port = address.strip().rpartition(":")
+            if not host or not port.isdecimal():
+                raise Unreachable(f"{address.strip()!r} is not an address; write HOST:PORT")
+            try:
+                return self._connect(host.strip("[]"), int(port))
+            except Unreachable as error:
+                refused = error
+        raise refused or Unreachable("no address was given")
+
+    def _connect(self, host: str, port: int) -> Connection:
+        known = self._connections.get((host, port))
+        if known is None:
+            known = self._connections[host, port] = Connection(host, port, self._timeout_s)
+        return known
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """Every broker of the cluster."""
+        if not self._brokers:
+            answer = self._first.ask(MetadataRequest(topics=[]))
+            self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        return sorted(self._brokers)
+
+    def broker(self, broker_id: int) -> Connection:
+        """The connection to one broker."""
+        if broker_id not in self.broker_ids:
+            raise KlammError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+        return self._connect(*self._brokers[broker_id])
+
+    def ask(self, request: Any) -> Any:
+        """Ask whoever was reached first."""
+        return self._first.ask(request)
+
+    def leader(self, topic: str, partition: int) -> Connection:
+        """The broker that leads a partition."""
+        from klamm.protocol.messages.metadata import MetadataRequestTopic  # noqa: PLC0415 - rarely needed
+
+        answer = self._first.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+        for found in answer.topics[0].partitions:
+            if found.partition_index == partition and found.leader_id >= 0:
+                return self.broker(found.leader_id)
+        code = ErrorCode(answer.topics[0].error_code) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise KlammError(code, f"nobody leads {topic}-{partition}")
+
+    def coordinator(self, kind: int, key: str) -> Connection:
+        """The broker that looks after a group or a transactional id."""
+        for _ in range(_RETRIES):
+            answer = self._first.ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
+            found = answer.coordinators[0] if answer.coordinators else answer
+            if found.error_code not in _RETRY:
+                break
+        if found.error_code:
+            raise KlammError(ErrorCode(found.error_code), found.error_message or f"nobody looks after {key}")
+        return self._connect(found.host, found.port)
