@@ -144,7 +144,8 @@ class KafkaPythonMember(Member):
         consumer.subscribe([self.topic], listener=Listener())
         try:
             while not self._stop.is_set():
-                for partition, records in consumer.poll(timeout_ms=100).items():
+                # Much longer than a rebalance takes: this client forgets a join that its poll gave up waiting for.
+                for partition, records in consumer.poll(timeout_ms=1500).items():
                     self.seen += [(partition.partition, record.offset) for record in records]
                 try:
                     if self.owned:
