@@ -231,6 +231,8 @@ class ClassicConsumer:
     generation: int = -1
     owned: set[tuple[str, int]] = field(default_factory=set)
     waiting: Answer | None = None
+    ids: dict[str, bytes] = field(default_factory=dict)
+    """The ids its topics had when it was given them; one that is created anew is another topic."""
 
     @property
     def protocol(self) -> str:
@@ -292,6 +294,8 @@ class ClassicConsumer:
             return synced.error
         assignment = decode(ConsumerProtocolAssignment, 2, synced.assignment, 2)[0]
         self.owned = {(each.topic, number) for each in assignment.assigned_partitions for number in each.partitions}
+        topics = self.world.image.topics.by_name
+        self.ids = {name: topics[name].id for name, _ in self.owned if name in topics}
         return ErrorCode.NONE
 
     def _forget(self, error: ErrorCode) -> None:

@@ -174,7 +174,7 @@ def test_static_members_are_restarted_one_by_one_into_the_new_protocol_and_back(
     settle(world, again, b, rounds=20)
     assert isinstance(world.shard.groups["g"], ClassicGroup), "the last one of the new protocol was replaced"
     assert numbers(again, b) == [0, 1, 2, 3]
-    assert new_a.beat() is ErrorCode.GROUP_ID_NOT_FOUND
+    assert new_a.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_the_only_member_is_replaced_by_a_classic_process_of_the_same_instance():
@@ -257,3 +257,18 @@ def test_a_restart_in_the_middle_of_a_migration_changes_nothing():
     settle(world, *old, new)
     assert numbers(*old, new) == [0, 1, 2, 3]
     assert world.consumers().state_name == "Stable"
+
+
+def test_who_slept_while_its_group_went_back_joins_again():
+    world = ConsumerWorld(t=2)
+    old = ClassicConsumer(world, session_ms=60_000)
+    settle(world, old)
+    sleeper = Consumer(world, "sleeper").join()
+    settle(world, old, sleeper)
+    for _ in range(10):
+        world.pass_time(5_000)
+        old.beat()
+    assert isinstance(world.shard.groups["g"], ClassicGroup)
+    assert sleeper.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    settle(world, old, sleeper)
+    assert len(old.numbers) == len(sleeper.numbers) == 1

@@ -13,7 +13,7 @@ from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.consumer.classic_protocol import read_assignment, read_subscription, write_assignment
 from klamm.coordinator.groups.consumer.group import ConsumerGroup, partitions
-from klamm.coordinator.groups.consumer.member import Held, Member
+from klamm.coordinator.groups.consumer.member import Held, Member, merge
 from klamm.coordinator.groups.consumer.records import (
     current_record,
     decode,
@@ -154,20 +154,20 @@ def downgrade(
 ) -> ClassicGroup:
     """Let the group go on as a classic one, without some members; `joining` takes the place of the one in `without`.
 
-    Returns the group as the records make it. Unless everybody has what the target gives, the members are called
-    together once the records count.
+    Returns the group as the records make it. What they call assigned is what everybody holds, not the target: the group
+    may turn round again before its members know. Unless all have their target, they are called together at once.
     """
     members = {member_id: member for member_id, member in group.members.items() if member_id not in without}
-    targets = dict(group.target)
     if joining is not None:
         members[joining.member_id] = joining
-        targets[joining.member_id] = next(group.target_of(member_id) for member_id in without)
     classic = _as_classic(group, members, turn.now.wall_ms)
     assignments = {
-        member_id: write_assignment(targets.get(member_id, {}), turn.topology, said)
-        for member_id, said in (
-            (m.member_id, m.metadata(classic.protocol_name) or b"") for m in classic.members.values()
+        member_id: write_assignment(
+            merge(member.assigned, member.pending_revocation),
+            turn.topology,
+            classic.members[member_id].metadata(classic.protocol_name) or b"",
         )
+        for member_id, member in members.items()
     }
     for member_id in group.members:
         turn.forget(group, member_id)
@@ -176,7 +176,7 @@ def downgrade(
         turn.out.timer((rebalance.SESSION, classic.group_id, member.member_id), deadline_ms)
     turn.out.records += group.tombstones()
     turn.out.records.append(group_record(classic, assignments, turn.now.wall_ms))
-    if joining is None or not _settled(group, members, joining):
+    if joining is None or not _settled(group):
         turn.out.timer((DOWNGRADED, group.group_id), turn.now.ms)
     turn.out.event(
         "a consumer group becomes a classic group", group=group.group_id, reason=reason, members=len(members)
@@ -184,9 +184,9 @@ def downgrade(
     return classic
 
 
-def _settled(group: ConsumerGroup, members: Mapping[str, Member], joining: Member) -> bool:
+def _settled(group: ConsumerGroup) -> bool:
     return group.group_epoch == group.target_epoch and all(
-        member is joining or member.is_reconciled_to(group.target_epoch) for member in members.values()
+        member.is_reconciled_to(group.target_epoch) for member in group.members.values()
     )
 
 

@@ -83,6 +83,11 @@ class ConsumerGroups:
         group = self._groups.get(request.group_id)
         if request.member_epoch < JOIN_EPOCH:
             turn.out.reply(reply_to, leaving.leave(turn, self._existing(request.group_id), request))
+        elif request.member_epoch > JOIN_EPOCH and isinstance(group, ClassicGroup):
+            # Kafka answers GROUP_ID_NOT_FOUND, which ends a consumer that only slept while its group went back. It may
+            # as well rejoin, which makes a consumer group of this one again.
+            text = f"{request.group_id} is a classic group now, and {request.member_id} is no member of it"
+            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, text)
         elif request.member_epoch > JOIN_EPOCH or isinstance(group, ConsumerGroup):
             turn.out.reply(reply_to, heartbeat(turn, self._existing(request.group_id), request, caller))
         elif isinstance(group, ClassicGroup) and not group.is_empty:
