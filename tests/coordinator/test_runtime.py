@@ -1,0 +1,344 @@
+"""The runtime with a toy shard: replies wait for the commit, timers fire, failures reload, leadership moves."""
+
+import asyncio
+from collections.abc import Hashable
+
+import pytest
+
+from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record
+from klamm.coordinator.runtime import keys_by_partition
+from klamm.coordinator.timers import Deadlines
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import EMPTY_IMAGE
+from klamm.model.clock import ManualClock
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.records.batch import BatchView
+
+
+class Log:
+    """A log that commits when told."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.leader_epoch = 1
+        self.refuse: ErrorCode | None = None
+        self._waiting: list = []
+
+    def append(self, batch: bytearray, transaction_version: int = 0) -> int:
+        if self.refuse is not None:
+            raise KlammError(self.refuse)
+        base = self.end_offset
+        view = BatchView(batch)
+        view.set_offset_and_epoch(base, 1)
+        self.batches.append(bytes(batch))
+        self.end_offset = view.next_offset
+        return base
+
+    def when_committed(self, end_offset, settled) -> None:
+        if end_offset <= self.high_watermark:
+            settled(ErrorCode.NONE)
+        else:
+            self._waiting.append((end_offset, settled))
+
+    def commit(self) -> None:
+        self.high_watermark = self.end_offset
+        waiting, self._waiting = self._waiting, []
+        for _, settled in waiting:
+            settled(ErrorCode.NONE)
+
+    def fail(self, error: ErrorCode) -> None:
+        """The last batch could not be written."""
+        self.batches.pop()
+        self.end_offset = self.high_watermark
+        waiting, self._waiting = self._waiting, []
+        for _, settled in waiting:
+            settled(error)
+
+    def read(self, offset: int) -> bytes:
+        return b"".join(b for b in self.batches if BatchView(b).next_offset > offset)
+
+
+class Counter:
+    """Keeps texts by key; what a shard is, and no more."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes | None] = {}
+        self.pending: dict[int, list[Record]] = {}
+        self.parked: list = []
+        self.fired: list[Hashable] = []
+        self.images = 0
+        self.loaded = 0
+
+    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        if record.key == b"bad":
+            raise ValueError("a record nobody can replay")
+        if producer_id >= 0:
+            self.pending.setdefault(producer_id, []).append(record)
+        else:
+            self.values[record.key] = record.value
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        for record in self.pending.pop(producer_id, []):
+            if committed:
+                self.values[record.key] = record.value
+
+    def on_loaded(self, image, now: Now) -> Decision:
+        self.loaded += 1
+        return Decision(timers=((("tick",), now.ms + 1000),))
+
+    def on_timer(self, key: Hashable, now: Now) -> Decision:
+        self.fired.append(key)
+        return Decision()
+
+    def on_metadata(self, delta, image, now: Now) -> Decision:
+        self.images += 1
+        return Decision()
+
+    def waiting(self):
+        return self.parked
+
+    def put(self, key: str, value: str, reply_to) -> Decision:
+        return Decision(records=(Record(key.encode(), value.encode()),), replies=((reply_to, value),))
+
+    def get(self, key: str, reply_to) -> Decision:
+        return Decision(replies=((reply_to, self.values.get(key.encode())),))
+
+    def park(self, reply_to) -> Decision:
+        self.parked.append(reply_to)
+        return Decision()
+
+
+class House:
+    """A runtime of two partitions around logs in memory."""
+
+    def __init__(self) -> None:
+        self.logs = {0: Log(), 1: Log()}
+        self.clock = ManualClock()
+        self.runtime: CoordinatorRuntime[Counter] = CoordinatorRuntime(
+            "__things",
+            lambda _partition, _epoch: Counter(),
+            self.logs.get,
+            loop=asyncio.get_running_loop(),
+            clock=self.clock,
+            write_timeout_ms=50,
+        )
+        self.runtime.partitions = 2
+
+    async def load(self, partition: int = 0, epoch: int = 1) -> None:
+        self.runtime.load(partition, epoch)
+        await self.loaded()
+
+    async def loaded(self) -> None:
+        while self.runtime.loading:  # noqa: ASYNC110 - loading takes a few turns of this very loop
+            await asyncio.sleep(0)
+
+    def submit(self, decide, partition: int = 0) -> list:
+        answers: list = []
+        self.runtime.submit(partition, lambda shard, _, reply_to: decide(shard, reply_to), answers.append)
+        return answers
+
+    def put(self, key: str, value: str) -> list:
+        return self.submit(lambda shard, reply_to: shard.put(key, value, reply_to))
+
+    def get(self, key: str) -> list:
+        return self.submit(lambda shard, reply_to: shard.get(key, reply_to))
+
+
+def code(answers: list) -> ErrorCode:
+    (answer,) = answers
+    assert isinstance(answer, KlammError)
+    return answer.code
+
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_reply_leaves_when_its_records_are_committed():
+    house = House()
+    await house.load()
+    answers = house.put("a", "1")
+    assert answers == []
+    seen = house.get("a")
+    assert seen == [], "an answer must not show what could still be lost"
+    house.logs[0].commit()
+    assert (answers, seen) == (["1"], [b"1"])
+    assert house.get("a") == [b"1"]
+    house.runtime.stop()
+
+
+async def test_requests_before_during_and_after_loading():
+    house = House()
+    assert code(house.get("a")) is ErrorCode.NOT_COORDINATOR
+    house.runtime.load(0, 1)
+    assert code(house.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert house.runtime.loading
+    await house.load()
+    assert house.get("a") == [None]
+    house.runtime.unload(0)
+    assert code(house.get("a")) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(KlammError):
+        house.runtime.shard(0)
+
+
+async def test_loading_replays_everything_and_markers_too():
+    house = House()
+    await house.load()
+    for i in range(20):
+        house.put("a", str(i))
+    transactional = Decision(records=(Record(b"t", b"in"),), producer_id=9, producer_epoch=0)
+    house.submit(lambda _shard, _reply_to: transactional)
+    done: list = []
+    house.runtime.end_transaction(0, 9, 0, committed=True, coordinator_epoch=3, reply_to=done.append)
+    assert done == []
+    house.logs[0].commit()
+    assert done == [None]
+    await house.load(epoch=2)
+    shard = house.runtime.shard(0)
+    assert shard.values == {b"a": b"19", b"t": b"in"}
+    assert shard.loaded == 1
+    house.runtime.stop()
+
+
+async def test_an_old_epoch_does_not_load_again():
+    house = House()
+    await house.load(epoch=5)
+    shard = house.runtime.shard(0)
+    await house.load(epoch=5)
+    await house.load(epoch=4)
+    assert house.runtime.shard(0) is shard
+    await house.load(epoch=6)
+    assert house.runtime.shard(0) is not shard
+    house.runtime.stop()
+
+
+async def test_a_failed_write_fails_its_replies_and_forgets_what_it_said():
+    house = House()
+    await house.load()
+    house.put("a", "1")
+    house.logs[0].commit()
+    lost, after = house.put("a", "2"), house.get("a")
+    house.logs[0].fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert code(lost) is code(after) is ErrorCode.NOT_COORDINATOR
+    await house.loaded()
+    assert house.get("a") == [b"1"]
+    house.runtime.stop()
+
+
+async def test_a_refused_append_is_told_and_changes_nothing():
+    house = House()
+    await house.load()
+    house.logs[0].refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    house.logs[0].refuse = None
+    await house.loaded()
+    assert house.get("a") == [None]
+    house.runtime.stop()
+
+
+async def test_a_bug_in_a_decision_or_a_replay_does_not_stop_the_shard():
+    house = House()
+    await house.load()
+
+    def broken(_shard, _reply_to):
+        raise ZeroDivisionError
+
+    assert code(house.submit(broken)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    answers = house.submit(lambda _, reply_to: Decision((Record(b"bad", b""),), ((reply_to, "never"),)))
+    assert code(answers) is ErrorCode.UNKNOWN_SERVER_ERROR
+    house.logs[0].batches.clear()
+    house.logs[0].commit()
+    await house.load(epoch=2)
+    assert house.get("a") == [None]
+    house.runtime.stop()
+
+
+async def test_whoever_waits_hears_when_the_partition_moves():
+    house = House()
+    await house.load()
+    parked = house.submit(lambda shard, reply_to: shard.park(reply_to))
+    written = house.put("a", "1")
+    house.runtime.unload(0)
+    assert code(parked) is code(written) is ErrorCode.NOT_COORDINATOR
+    house.logs[0].commit()
+    assert len(written) == 1
+
+
+async def test_a_slow_write_is_told_to_those_who_wait_and_may_still_succeed():
+    house = House()
+    await house.load()
+    answers = house.put("a", "1")
+    house.clock.advance(60)
+    await asyncio.sleep(0.08)
+    assert code(answers) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    seen = house.get("a")
+    house.logs[0].commit()
+    assert (len(answers), seen) == (1, [b"1"])
+    house.runtime.stop()
+
+
+async def test_many_records_that_need_not_be_atomic_become_several_batches():
+    house = House()
+    await house.load()
+    records = tuple(Record(str(i).encode(), b"x" * 1000) for i in range(1000))
+    answers = house.submit(lambda _, reply_to: Decision(records, ((reply_to, "all"),), atomic=False))
+    assert len(house.logs[0].batches) > 1
+    house.logs[0].commit()
+    assert answers == ["all"]
+    assert len(house.runtime.shard(0).values) == 1000
+    house.runtime.stop()
+
+
+async def test_timers_fire_once_and_metadata_reaches_every_shard():
+    house = House()
+    await house.load()
+    shard = house.runtime.shard(0)
+    house.submit(lambda _, reply_to: Decision(timers=(("soon", house.clock.monotonic_ms()),)))
+    await asyncio.sleep(0.01)
+    assert shard.fired == ["soon"]
+    house.runtime.on_metadata(MetadataDelta(EMPTY_IMAGE), EMPTY_IMAGE)
+    assert shard.images == 1
+    house.runtime.stop()
+
+
+async def test_asking_returns_or_raises():
+    house = House()
+    await house.load()
+    task = asyncio.ensure_future(house.runtime.ask(0, lambda shard, _, reply_to: shard.put("k", "v", reply_to)))
+    await asyncio.sleep(0)
+    house.logs[0].commit()
+    assert await task == "v"
+    with pytest.raises(KlammError, match="not served"):
+        await house.runtime.ask(1, lambda shard, _, reply_to: shard.get("k", reply_to))
+    house.runtime.stop()
+
+
+async def test_keys_go_where_kafka_puts_them():
+    house = House()
+    house.runtime.partitions = 50
+    # Computed with Java: Math.abs("...".hashCode()) % 50, and 0 for Integer.MIN_VALUE.
+    expected = {"": 0, "g": 3, "my-group": 12, "polygenelubricants": 0, "gruppe-ä": 48, "group-😀": 7}
+    assert {key: house.runtime.partition_for(key) for key in expected} == expected
+    assert keys_by_partition(house.runtime, ["g", "my-group"]) == {3: ["g"], 12: ["my-group"]}
+    house.runtime.partitions = 0
+    with pytest.raises(KlammError):
+        house.runtime.partition_for("g")
+
+
+async def test_deadlines_move_and_are_cancelled():
+    deadlines = Deadlines()
+    for i in range(100):
+        deadlines.set(i, 1000 + i)
+    deadlines.set(0, 5000)
+    deadlines.set(1, 500)
+    for i in range(50, 100):
+        deadlines.set(i, None)
+    assert deadlines.due(499) == []
+    assert deadlines.due(500) == [1]
+    assert deadlines.due(2000) == list(range(2, 50))
+    assert deadlines.next_ms is not None
+    assert deadlines.next_ms <= 5000
+    assert deadlines.due(4999) == []
+    assert deadlines.due(5000) == [0]
+    assert len(deadlines) == 0
