@@ -210,7 +210,7 @@ class Machine:
         group = self.world.shard.groups.get("g")
         if not self.new or not isinstance(group, ConsumerGroup):
             return
-        client = self.random.choice(self.new)
+        client = self.random.choice([each for each in self.new if each.unsure] or self.new)
         member = group.members.get(client.member_id)
         for topic_id, number in sorted(client.owned):
             topic = self.world.image.topics.by_id.get(topic_id)
