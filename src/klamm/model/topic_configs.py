@@ -86,6 +86,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             MAX_LONG,
             "Records after which the log is forced to disk; 1 means before every acknowledgement.",
             rule=at_least(1),
+            served=True,
         ),
         ConfigKey(
             "flush.ms",
@@ -93,6 +94,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             MAX_LONG,
             "Longest time an appended record may wait before the log is forced to disk.",
             rule=at_least(0),
+            served=True,
         ),
         ConfigKey(
             "follower.replication.throttled.replicas",

@@ -83,6 +83,8 @@ class ReplicaManager:
                 continue
             if replica.quick_replies:
                 replica.quick_replies.clear()
+            if replica.awaits_sync and self._await_sync(replica):
+                continue
             before = replica.state.high_watermark
             reached = replica.state.on_local_append(replica.log.log_end_offset)
             if replica.appends:
@@ -93,6 +95,37 @@ class ReplicaManager:
                     woken.update(replica.fetch_waiters)
         for waiter in woken:
             waiter.look_again()
+
+    def _await_sync(self, replica: Replica) -> bool:
+        """Let nothing count before it is on the device, once flush.messages have gathered; False when they have not."""
+        if replica.log.log_end_offset - replica.log.recovery_point < replica.log.config.flush_messages:
+            return False
+        replica.unsynced += replica.appends
+        replica.appends = []
+        self.logs.group_sync.wait(replica.log, lambda failure: self._on_synced(replica, failure))
+        return True
+
+    def _on_synced(self, replica: Replica, failure: StorageFailure | None) -> None:
+        if failure is not None:
+            waiting, replica.unsynced = replica.unsynced, []
+            for pending in waiting:
+                pending.settle(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
+            return
+        durable = replica.log.recovery_point
+        before = replica.state.high_watermark
+        reached = replica.state.on_local_append(durable)
+        waiting, replica.unsynced = replica.unsynced, []
+        for pending in waiting:
+            if pending.required_offset > durable:
+                replica.unsynced.append(pending)
+            elif not pending.waiter.acks_all or pending.required_offset <= reached:
+                pending.settle()
+            else:
+                replica.ack_waiters[pending] = None
+        if reached > before:
+            replica.advance(reached)
+            for waiter in list(replica.fetch_waiters):
+                waiter.look_again()
 
     def _settle_appends(self, replica: Replica, high_watermark: int) -> None:
         appends, replica.appends = replica.appends, []
@@ -119,6 +152,8 @@ class ReplicaManager:
         """Tell `pending` when what it staged is written or has failed."""
         if pending.replica.dirty:
             pending.replica.appends.append(pending)
+        elif pending.replica.unsynced and pending.required_offset > pending.replica.log.recovery_point:
+            pending.replica.unsynced.append(pending)  # a duplicate of what is not on the device yet
         elif not pending.waiter.acks_all or pending.required_offset <= pending.replica.state.high_watermark:
             pending.settle()
         else:

@@ -5,6 +5,7 @@ from klamm.replication.partition import PartitionState
 from klamm.replication.settings import TopicSettings
 from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import Log
+from klamm.storage.config import MAX_LONG
 
 
 class Replica:
@@ -13,6 +14,7 @@ class Replica:
     __slots__ = (
         "ack_waiters",
         "appends",
+        "awaits_sync",
         "commits_inline",
         "dirty",
         "fetch_waiters",
@@ -26,6 +28,7 @@ class Replica:
         "state",
         "topic",
         "topic_id",
+        "unsynced",
     )
 
     def __init__(self, node_id: int, topic: str, topic_id: bytes, index: int, log: Log) -> None:
@@ -45,6 +48,10 @@ class Replica:
         self.quick_replies: list[tuple[bytearray | None, int, object]] = []
         """Replies made before their write: (bytes, where the error code stands, the connection)."""
         self.appends: list[PendingAppend] = []
+        self.awaits_sync = False
+        """Whether flush.messages is set: an append may have to be on the device before it counts."""
+        self.unsynced: list[PendingAppend] = []
+        """Written, but not yet on the device."""
         self.ack_waiters: dict[PendingAppend, None] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
 
@@ -59,7 +66,8 @@ class Replica:
         """Copy what the hot path looks at out of the state."""
         self.leads = self.state.is_leader
         self.leader_epoch = self.state.leader_epoch
-        self.quick = self.leads and not self.log.config.log_append_time
+        self.awaits_sync = self.log.config.flush_messages < MAX_LONG
+        self.quick = self.leads and not self.log.config.log_append_time and not self.awaits_sync
         self.commits_inline = self.leads and self.state.alone_in_sync and self.min_insync_replicas <= 1
 
     def retire(self) -> None:
@@ -73,7 +81,8 @@ class Replica:
 
     def fail_waiters(self, error: ErrorCode) -> None:
         """Whoever waits for acknowledgement will not get it from here."""
-        waiting, self.ack_waiters = self.ack_waiters, {}
+        waiting = [*self.ack_waiters, *self.unsynced]
+        self.ack_waiters, self.unsynced = {}, []
         for pending in waiting:
             pending.settle(error)
 

@@ -113,6 +113,7 @@ class Node:
             ),
             clock=self.clock,
         )
+        self._logs.group_sync.call_on_loop = loop.call_soon_threadsafe
         self._logs.cleaner.wake = lambda: loop.call_soon_threadsafe(self._logs.cleaner.step)
         self._logs.on_failure = lambda _, failure: self._fail(failure)
         await loop.run_in_executor(None, lambda: self._logs.start(cluster_id, config.node_id, format_empty=True))

@@ -15,8 +15,9 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailur
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.storage.background import Background
 from klamm.storage.cleaner import Cleaner, CleanerConfig
-from klamm.storage.config import LogConfig
+from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.recovery import open_log
@@ -68,6 +69,9 @@ class LogManager:
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
         self._background = Background(self._disk)
+        self.group_sync = GroupSync()
+        self._unsynced_since: dict[Log, int] = {}
+        """Since when logs with flush.ms have had something to sync."""
         self.cleaner = Cleaner(
             config.cleaner, self._disk, self._clock, discard=self._discard, save=self._cleaner_checkpoint
         )
@@ -131,6 +135,7 @@ class LogManager:
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs. `clean` syncs them, writes checkpoints and leaves the clean-shutdown marker."""
         self.cleaner.close()
+        self.group_sync.close()
         self._background.close(wait=True)
         healthy = clean
         for log in self._logs.values():
@@ -336,6 +341,7 @@ class LogManager:
         if self._to_retain:
             self._retain()
         self.cleaner.tick(now, self._logs.values())
+        self._flush_by_time(now)
         if now >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
             self.checkpoint(wait=False)
@@ -378,6 +384,18 @@ class LogManager:
             except StorageFailure as failure:
                 logger.warning("retention failed", partition=log.name, reason=failure.message)
         self._to_retain += again
+
+    def _flush_by_time(self, now_ms: int) -> None:
+        """Sync logs whose oldest unsynced record has waited for flush.ms."""
+        since = {}
+        for log in self._logs.values():
+            if log.config.flush_ms < MAX_LONG and log.log_end_offset > log.recovery_point and not log.failed:
+                first = self._unsynced_since.get(log, now_ms)
+                if now_ms - first >= log.config.flush_ms:
+                    self._background.sync(log, log.log_end_offset)
+                else:
+                    since[log] = first
+        self._unsynced_since = since
 
     def _on_roll(self, log: LogWriter, _segment: Segment) -> None:
         """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""

@@ -155,6 +155,7 @@ LOGS: Final = (
         rule=at_least(1),
         importance=Importance.HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.flush.interval.ms",
@@ -163,6 +164,7 @@ LOGS: Final = (
         "Longest wait of a record before its log is forced to disk; falls back to the scheduler's interval.",
         importance=Importance.HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "log.flush.scheduler.interval.ms",
@@ -170,6 +172,7 @@ LOGS: Final = (
         MAX_LONG,
         "Pause between two looks for logs to force to disk.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "log.flush.offset.checkpoint.interval.ms",

@@ -1,0 +1,83 @@
+"""Group commit: whoever must not acknowledge before the device has the bytes waits here, and shares the wait.
+
+A log has at most one sync under way. All who ask meanwhile are served together by the next, which covers whatever was
+written until it begins; syncs of several logs run side by side, where the file system's journal joins them.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+
+from klamm.model.errors import StorageFailure
+from klamm.storage.log import Log
+
+Done = Callable[[StorageFailure | None], None]
+THREADS = 8
+
+
+class GroupSync:
+    """Owned by the loop's thread; only the syncs themselves run elsewhere."""
+
+    def __init__(self) -> None:
+        self.call_on_loop: Callable[[Callable[[], None]], object] | None = None
+        """Has something called soon on the loop's thread, from any thread. Without one, callers wait inline."""
+        self.syncs = 0
+        """How many have been made; beside the number of appends, this is how well sharing works."""
+        self._threads: Executor | None = None
+        self._waiting: dict[Log, list[tuple[int, Done]]] = {}
+        self._busy: set[Log] = set()
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+    def wait(self, log: Log, done: Done) -> None:
+        """Call `done` once everything in the log now is durable, or with the failure that says it never will be."""
+        self._waiting.setdefault(log, []).append((log.log_end_offset, done))
+        if log not in self._busy:
+            self._start(log)
+
+    def _start(self, log: Log) -> None:
+        self._busy.add(log)
+        self.syncs += 1
+        up_to, cuts = log.log_end_offset, log.truncations
+        call_on_loop = self.call_on_loop
+        job = log.sync_job(up_to)
+        if call_on_loop is None:
+            self._finish(log, up_to, cuts, _outcome(job))
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="klamm-sync")
+
+        def collect(future: Future[None]) -> None:
+            call_on_loop(lambda: self._finish(log, up_to, cuts, future.exception()))
+
+        self._threads.submit(job).add_done_callback(collect)
+
+    def _finish(self, log: Log, up_to: int, cuts: int, error: BaseException | None) -> None:
+        self._busy.discard(log)
+        waiting = self._waiting.pop(log, [])
+        if error is not None:
+            failure = StorageFailure(f"cannot sync {log.name}: {error}")
+            if not log.retired:
+                log.fail(failure)
+            for _, done in waiting:
+                done(failure)
+            return
+        if cuts == log.truncations:
+            log.recovery_point = max(log.recovery_point, up_to)
+        later = [(end, done) for end, done in waiting if end > up_to]
+        if later:
+            self._waiting[log] = later
+            self._start(log)
+        for end, done in waiting:
+            if end <= up_to:
+                done(None)
+
+
+def _outcome(job: Callable[[], None]) -> BaseException | None:
+    try:
+        job()
+    except OSError as error:
+        return error
+    return None

@@ -1,0 +1,115 @@
+"""Group commit: who waits for the device, with whom, and what a failing one does."""
+
+import errno
+from concurrent.futures import Future
+
+from klamm.storage.group_sync import GroupSync
+
+from .conftest import NOW, Home, batch
+
+
+class Later:
+    """An executor whose jobs run when told, and a loop that is called back at once."""
+
+    def __init__(self) -> None:
+        self.jobs = []
+
+    def submit(self, job):
+        future = Future()
+        self.jobs.append((job, future))
+        return future
+
+    def run(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for job, future in jobs:
+            try:
+                future.set_result(job())
+            except OSError as error:
+                future.set_exception(error)
+
+    def shutdown(self, wait=True):
+        pass
+
+
+def grouped() -> tuple[GroupSync, Later]:
+    sync, later = GroupSync(), Later()
+    sync.call_on_loop = lambda work: work()
+    sync._threads = later
+    return sync, later
+
+
+def test_all_who_come_while_one_sync_runs_share_the_next(home: Home):
+    log = home.open()
+    sync, later = grouped()
+    told = []
+
+    def append(name: str) -> None:
+        log.append_as_leader(batch(), 0, NOW)
+        sync.wait(log, lambda failure: told.append((name, failure)))
+
+    append("first")
+    for name in ("second", "third", "fourth"):
+        append(name)
+    assert told == []
+    later.run()
+    assert told == [("first", None)]
+    assert log.recovery_point == 1
+    later.run()
+    assert [name for name, _ in told] == ["first", "second", "third", "fourth"]
+    assert (log.recovery_point, sync.syncs) == (4, 2)
+    assert later.jobs == []
+
+
+def test_what_was_written_before_a_sync_begins_needs_no_other(home: Home):
+    log = home.open()
+    sync, later = grouped()
+    told = []
+    log.append_as_leader(batch(), 0, NOW)
+    log.append_as_leader(batch(), 0, NOW)
+    sync.wait(log, told.append)
+    sync.wait(log, told.append)
+    later.run()
+    assert (told, log.recovery_point, sync.syncs) == ([None, None], 2, 1)
+
+
+def test_a_failed_sync_fails_all_who_wait_and_the_log_for_good(home: Home):
+    log = home.open()
+    sync, later = grouped()
+    told, failed = [], []
+    log.on_failure = lambda _, failure: failed.append(failure)
+
+    def broken(_fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    log.append_as_leader(batch(), 0, NOW)
+    sync.wait(log, told.append)
+    log.append_as_leader(batch(), 0, NOW)
+    sync.wait(log, told.append)
+    home.disk.fail["fsync"] = broken
+    later.run()
+    assert [failure is not None for failure in told] == [True, True]
+    assert len(failed) == 1
+    assert log.failed
+    assert log.recovery_point == 0
+    assert later.jobs == [], "it is never tried again"
+
+
+def test_a_log_cut_during_a_sync_promises_nothing(home: Home):
+    log = home.open()
+    sync, later = grouped()
+    told = []
+    for _ in range(3):
+        log.append_as_leader(batch(), 0, NOW)
+    sync.wait(log, told.append)
+    log.truncate_to(1)
+    log.append_as_leader(batch(value=b"other"), 0, NOW)
+    later.run()
+    assert log.recovery_point <= 1
+
+
+def test_without_a_loop_the_caller_waits(home: Home):
+    log = home.open()
+    sync, told = GroupSync(), []
+    log.append_as_leader(batch(), 0, NOW)
+    sync.wait(log, told.append)
+    assert (told, log.recovery_point) == ([None], 1)
