@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files are a story: clients write, tools look, and at last the files are judged."""
-    order = ["test_clients", "test_tools", "test_restarts", "test_files"]
+    order = ["test_clients", "test_tools", "test_transactions", "test_restarts", "test_files"]
     items.sort(key=lambda item: order.index(item.path.stem))
 
 

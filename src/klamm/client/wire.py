@@ -50,10 +50,10 @@ class Connection:
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: Any, version: int | None = None) -> Any:
         """The answer to a request; KlammError when this broker does not speak its API."""
         api = BY_NAME[type(request).__name__.removesuffix("Request")]
-        return self._exchange(api, self._version(api), request)
+        return self._exchange(api, self._version(api) if version is None else version, request)
 
     def _version(self, api: Api) -> int:
         if not self._versions:
