@@ -26,6 +26,9 @@ _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _VALUE_HEAD = Struct(">hqi")
+_BARE = Struct(">hqiBqB")
+_BARE_WITH_TOPIC_ID = Struct(">hqiBqBBB16s")
+"""The whole of a v4 value whose note is empty, as nearly all are: one call reads it."""
 _KEY_HEAD = b"\x00\x01"
 _TOPIC_ID_TAG = b"\x01\x00\x10"
 """One tagged field, number 0, of 16 bytes."""
@@ -45,6 +48,8 @@ class CommittedOffset(NamedTuple):
     """Where the record stands: of a plain and a transactional commit the later one counts."""
 
 
+_new = tuple.__new__
+_partition = _INT32.unpack
 Partitions = dict[int, CommittedOffset]
 Topics = dict[str, Partitions]
 
@@ -58,6 +63,8 @@ class Offsets:
         """By producer id: what its open transaction would commit."""
         self.open_transactions: dict[str, set[int]] = {}
         """By group: the producers of `pending` that commit for it."""
+        self._places: dict[bytes, tuple[str, Partitions]] = {}
+        """Where offsets are kept whose keys begin with these bytes: most commits are for topics committed before."""
 
     # Questions
 
@@ -117,11 +124,17 @@ class Offsets:
 
     def replay(self, record: Record, record_offset: int, producer_id: int) -> str:
         """Let an offset record count; returns its group."""
-        group_id, topic, partition = decode_offset_key(record.key)
-        if record.value is None:
+        key, value = record
+        if producer_id < 0 and value is not None:
+            place = self._places.get(key[:-4])
+            if place is not None:
+                place[1][_partition(key[-4:])[0]] = decode_offset_value(value, key, record_offset)
+                return place[0]
+        group_id, topic, partition = decode_offset_key(key)
+        if value is None:
             self._remove(group_id, topic, partition)
             return group_id
-        committed = decode_offset_value(record.value, record.key, record_offset)
+        committed = decode_offset_value(value, key, record_offset)
         if producer_id < 0:
             store = self.committed
         else:
@@ -134,6 +147,8 @@ class Offsets:
         if partitions is None:
             partitions = topics[topic] = {}
         partitions[partition] = committed
+        if producer_id < 0 and key[1] == OFFSET_COMMIT:
+            self._places[key[:-4]] = (group_id, partitions)
         return group_id
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
@@ -157,6 +172,8 @@ class Offsets:
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
         _remove_from(self.committed, group_id, topic, partition)
+        if topic not in self.committed.get(group_id, ()):
+            self._places.pop(encode_offset_key(group_id, topic, partition)[:-4], None)
         for producer_id in self.open_transactions.get(group_id, ()):
             # The group stays in the producer's entry, so that its marker still finds it.
             partitions = self.pending[producer_id].get(group_id, {}).get(topic)
@@ -170,6 +187,8 @@ class Offsets:
             for group_id in groups:
                 by_group.setdefault(group_id, set()).add(producer_id)
         assert by_group == self.open_transactions, "open transactions are not those with pending offsets"
+        for group_id, partitions in self._places.values():
+            assert any(partitions is found for found in self.committed[group_id].values()), "a place is stale"
         for topics in self.committed.values():
             assert topics, "a group without offsets is kept"
             for partitions in topics.values():
@@ -252,6 +271,18 @@ def decode_offset_key(key: bytes) -> tuple[str, str, int]:
 
 def decode_offset_value(value: bytes, key: bytes, record_offset: int) -> CommittedOffset:
     """What a value says; `key` tells old records from new ones."""
+    size = len(value)
+    if key[1] == OFFSET_COMMIT:
+        if size == 42:
+            version, offset, leader_epoch, note, timestamp, tags, tag, bytes_, topic_id = _BARE_WITH_TOPIC_ID.unpack(
+                value
+            )
+            if version == 4 and note == 1 and tags == 1 and tag == 0 and bytes_ == 16:
+                return _new(CommittedOffset, (offset, leader_epoch, "", timestamp, -1, topic_id, record_offset))
+        elif size == 24:
+            version, offset, leader_epoch, note, timestamp, tags = _BARE.unpack(value)
+            if version == 4 and note == 1 and tags == 0:
+                return _new(CommittedOffset, (offset, leader_epoch, "", timestamp, -1, ZERO_UUID, record_offset))
     try:
         version, offset, leader_epoch = _VALUE_HEAD.unpack_from(value)
         if key[1] == OFFSET_COMMIT:

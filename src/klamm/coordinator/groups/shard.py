@@ -59,7 +59,8 @@ class GroupShard:
 
     def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:  # noqa: ARG002 - markers name the producer alone
         """Let a record count. Kinds this version does not know are left alone, as Kafka leaves them."""
-        kind = record_type(record.key)
+        # Offsets are looked for first and cheaply: a start may replay millions of them.
+        kind = OFFSET_COMMIT if record.key[:2] == b"\0\x01" else record_type(record.key)
         if kind in (OFFSET_COMMIT, LEGACY_OFFSET_COMMIT):
             group_id = self.offsets.replay(record, offset, producer_id)
             if group_id not in self.groups and record.value is not None:
