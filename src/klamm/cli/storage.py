@@ -5,11 +5,18 @@ from __future__ import annotations
 import click
 
 from klamm.cli.refusal import Refusal, refuses
+from klamm.cli.storage_check import check
+from klamm.cli.storage_dump import dump
+from klamm.cli.storage_repair import repair
 
 
 @click.group()
 def storage() -> None:
-    """Make cluster ids, format data folders, look at them."""
+    """Make cluster ids, format data folders, look at them, repair them."""
+
+
+for _command in (check, dump, repair):
+    storage.add_command(_command)
 
 
 @storage.command("random-uuid")

@@ -1,0 +1,100 @@
+"""`klamm storage check`: verify data folders, changing nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from klamm.cli.refusal import refuses
+
+if TYPE_CHECKING:
+    from klamm.storage.problems import Findings
+
+
+@click.command()
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default."
+)
+@refuses
+def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None:
+    """Verify every segment, index and small file of data folders.
+
+    DIR is a data folder or the folder of one partition, written by Klamm or by Apache Kafka. Nothing is changed.
+    Ends with exit code 1 when something is wrong; every problem is named with its file and position, and with what
+    `klamm storage repair` would do about it.
+    """
+    import os
+
+    from klamm.storage.check import check_folders
+    from klamm.storage.log_dir import is_held
+
+    started = time.monotonic()
+    paths = [os.path.abspath(folder) for folder in folders]
+    for path in paths:
+        if is_held(path):
+            click.echo(f"klamm: a node is running on {path}; what it is writing now may look torn", err=True)
+    with _Bar() as bar:
+        found = check_folders(paths, workers=workers, looked=bar.show)
+    if output == "json":
+        _print_json(found)
+    else:
+        for problem in found.problems:
+            click.echo(str(problem))
+        for note in found.notes:
+            click.echo(f"note: {note}")
+        click.echo(_summary(found, time.monotonic() - started))
+    if found.problems:
+        raise SystemExit(1)
+
+
+def _summary(found: Findings, seconds: float) -> str:
+    rate = found.size_bytes / 1e6 / max(seconds, 0.001)
+    looked = (
+        f"{found.partitions} partitions, {found.segments} segments, {found.batches} batches, "
+        f"{found.size_bytes / 1e6:.1f} MB in {seconds:.1f} s ({rate:.0f} MB/s)"
+    )
+    count = len(found.problems)
+    verdict = "clean" if not count else "1 problem" if count == 1 else f"{count} problems"
+    return f"{verdict}: {looked}"
+
+
+def _print_json(found: Findings) -> None:
+    import json
+
+    for problem in found.problems:
+        fields = {"file": problem.path, "position": problem.position, "what": problem.what, "repair": problem.fix.value}
+        click.echo(json.dumps({"problem": fields}))
+    for note in found.notes:
+        click.echo(json.dumps({"note": note}))
+    sizes = {name: getattr(found, name) for name in ("partitions", "segments", "batches", "size_bytes")}
+    click.echo(json.dumps({"checked": sizes, "problems": len(found.problems)}))
+
+
+class _Bar:
+    """A progress bar on standard error, where that is a terminal."""
+
+    def __enter__(self) -> Self:
+        self._progress = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+            columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+            self._progress = Progress("checking", *columns, console=Console(stderr=True), transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task("checking")
+        return self
+
+    def show(self, done: int, total: int) -> None:
+        """Move the bar."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,102 @@
+"""`klamm storage dump`: what is in a file of a data folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from klamm.cli.refusal import refuses
+
+if TYPE_CHECKING:
+    from klamm.storage.dump import Row
+
+_SAMPLE = 100
+"""Rows that are read before the first is printed, to know how wide columns are."""
+_ASIDE = ("record", "damage", "state")
+"""What is printed as a line of its own below the table."""
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@click.option("--records", "--deep", "records", is_flag=True, help="The records inside of batches too.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows.")
+@refuses
+def dump(*, file: str, output: str, records: bool, limit: int | None) -> None:
+    """Print what a file of a data folder holds.
+
+    FILE is a segment, an index, a producer or metadata snapshot, a checkpoint, meta.properties, partition.metadata or
+    quorum-state; its name tells which. With --records, the records of __consumer_offsets, __transaction_state and the
+    metadata log are decoded. `-o json` prints one object per line. Ends with exit code 1 when the file is damaged.
+    """
+    from itertools import islice
+
+    from klamm.storage.dump import dump_file
+
+    rows: Iterable[Row] = islice(dump_file(file, records=records, metadata=_decode_metadata), limit)
+    damaged = False
+    lines = _json_lines(rows) if output == "json" else _text_lines(rows)
+    for kind, line in lines:
+        damaged = damaged or kind == "damage"
+        click.echo(line)
+    if damaged:
+        raise SystemExit(1)
+
+
+def _decode_metadata(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    from klamm.metadata.records import decode_versioned_record
+    from klamm.model.errors import RemoteProtocolError
+    from klamm.storage.internal_topics import decode_plain, plain
+
+    try:
+        record, version = decode_versioned_record(value or b"")
+    except RemoteProtocolError as error:
+        return {**decode_plain(key, value), "unread": str(error)}
+    return {"type": type(record).__name__, "version": version, "data": plain(record)}
+
+
+def _json_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    for kind, fields in rows:
+        yield kind, json.dumps({"kind": kind, **fields}, ensure_ascii=False)
+
+
+def _text_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    """A table whose columns are as wide as the first rows need, and lines aside for what is no row of it."""
+    stream = iter(rows)
+    sample = [row for row, _ in zip(stream, range(_SAMPLE), strict=False)]
+    widths: dict[str, int] = {}
+    for kind, fields in sample:
+        if kind not in _ASIDE:
+            for name, value in fields.items():
+                widths[name] = max(widths.get(name, len(name)), len(_cell(value)))
+    if widths:
+        yield "head", "  ".join(name.rjust(width) for name, width in widths.items()).rstrip()
+    yield from _lines(sample, widths)
+    yield from _lines(stream, widths)
+
+
+def _lines(rows: Iterable[Row], widths: dict[str, int]) -> Iterator[tuple[str, str]]:
+    for kind, fields in rows:
+        if kind in _ASIDE:
+            said = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
+            yield kind, f"  | {said}" if kind == "record" else f"{kind}: {said}"
+        else:
+            cells = [_cell(value).rjust(widths.get(name, 0)) for name, value in fields.items()]
+            yield kind, "  ".join(cells).rstrip()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str) and value and " " not in value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

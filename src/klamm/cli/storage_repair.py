@@ -1,0 +1,56 @@
+"""`klamm storage repair`: mend data folders, after showing how."""
+
+from __future__ import annotations
+
+import click
+
+from klamm.cli.refusal import refuses
+
+
+@click.command()
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("--yes", is_flag=True, help="Show the plan and carry it out.")
+@refuses
+def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Mend what `klamm storage check` finds.
+
+    Torn tails are cut, indexes rebuilt from their logs, damaged snapshots and checkpoints written anew or left to the
+    next start. Segments that follow damage are set aside under another name; nothing unknown is touched. A folder that
+    a node holds is refused. Ends with exit code 1 when problems are there (--dry-run) or remain (--yes).
+    """
+    import os
+
+    from klamm.storage.check import check_folders
+    from klamm.storage.repair import hold, make_plan
+
+    if dry_run == yes:
+        raise click.UsageError("write --dry-run to see what would be done, or --yes to do it")
+    paths = [os.path.abspath(folder) for folder in folders]
+    held = hold(paths)
+    try:
+        plan = make_plan(paths)
+        for problem in plan.found.problems:
+            where = "" if problem.position is None else f" at position {problem.position}"
+            click.echo(f"problem: {problem.path}{where}: {problem.what}")
+        if not plan.found.problems:
+            click.echo("clean: nothing to do")
+            return
+        for i, step in enumerate(plan.steps, 1):
+            click.echo(f"step {i}: {step.what}")
+        for problem in plan.left:
+            click.echo(f"left as it is: {problem.path}: {problem.what}")
+        if dry_run:
+            click.echo(f"{len(plan.steps)} steps would be done; nothing was changed")
+            raise SystemExit(1)
+        for step in plan.steps:
+            step.run()
+        left = check_folders(paths).problems
+        for problem in left:
+            click.echo(f"remains: {problem}")
+        click.echo(f"{len(plan.steps)} steps done, {len(left)} problems remain")
+        if left:
+            raise SystemExit(1)
+    finally:
+        for each in held:
+            each.release()

@@ -1,0 +1,321 @@
+"""Verifying data folders without changing a byte: every batch, every index entry, every small file.
+
+    inspect_partition   one partition folder: segments in order, snapshots, epochs, topic id
+    check_folders       all partitions of data folders in processes, and the files beside them
+
+Works on what Kafka wrote as well. A running node's folder may be looked at; what it is just writing looks torn.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from ctypes import c_int64
+from multiprocessing.sharedctypes import Synchronized
+from typing import Any, NamedTuple
+
+from klamm.model.errors import ConfigError, CorruptBatch, StorageFailure
+from klamm.records.control import ControlType, control_records
+from klamm.storage.batch_file import BatchFile
+from klamm.storage.check_segment import Looked, SegmentCheck
+from klamm.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCH,
+    LOG_START_OFFSET,
+    PARTITION_METADATA,
+    RECOVERY_POINT,
+    REPLICATION_OFFSET,
+    read_lines,
+    read_topic_id,
+)
+from klamm.storage.disk import Disk
+from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.log_dir import _DELETED, _FILES, _OTHER_STATES, _PARTITION
+from klamm.storage.problems import Findings, Fix
+from klamm.storage.producers import ProducerStates
+from klamm.storage.properties import META_PROPERTIES, read_meta_properties
+from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.snapshots import decode as decode_snapshot
+
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
+OFFSET_CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEANER_OFFSET)
+QUORUM_STATE = "quorum-state"
+_ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+_LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp", ".part")
+_INLINE_BYTES = 64 << 20
+"""Less than this is looked at here: starting processes would take longer."""
+
+
+class Task(NamedTuple):
+    """One partition folder to look at."""
+
+    path: str
+    clean: bool
+    """Whether the node stopped cleanly, so that indexes must be complete."""
+    compacted: bool
+    """Whether offsets may be missing between segments."""
+    size_bytes: int
+
+
+def partition_tasks(folders: list[str]) -> list[Task]:
+    """The partition folders of data folders; ConfigError for a folder that is none. A partition's own folder counts."""
+    tasks = []
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise ConfigError(f"{folder} is not a folder")
+        if _is_partition(folder):
+            tasks.append(_task(folder, clean=False, cleaned=set()))
+            continue
+        names = sorted(os.listdir(folder))
+        inner = [os.path.join(folder, name) for name in names if _is_partition(os.path.join(folder, name))]
+        if not inner and META_PROPERTIES not in names:
+            raise ConfigError(f"{folder} holds no data of a node: no {META_PROPERTIES} and no partitions")
+        clean = CLEAN_SHUTDOWN in names
+        cleaned = _partitions_in(os.path.join(folder, CLEANER_OFFSET))
+        tasks += [_task(path, clean=clean, cleaned=cleaned) for path in inner]
+    return tasks
+
+
+def check_folders(
+    folders: list[str], *, workers: int | None = None, looked: Callable[[int, int], None] | None = None
+) -> Findings:
+    """Look at everything. `looked(done, total)` is told now and then how many bytes were looked at."""
+    tasks = partition_tasks(folders)
+    found = Findings()
+    for folder in folders:
+        if not _is_partition(folder):
+            found.include(inspect_top(folder))
+    for one in _run(tasks, workers or os.cpu_count() or 1, looked or (lambda _done, _total: None)):
+        found.include(one)
+    _check_topic_ids([task.path for task in tasks], found)
+    found.problems.sort(key=lambda problem: problem.path)
+    return found
+
+
+def inspect_partition(task: Task, looked: Looked = lambda _size: None) -> Findings:
+    """Look at one partition folder."""
+    disk, folder = Disk(), task.path
+    found = Findings(partitions=1)
+    names = sorted(os.listdir(folder))
+    bases = sorted(int(name[:-4]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
+    epochs = LeaderEpochs(disk, folder)
+    if epochs.damaged:
+        found.add(epochs.path, "it cannot be read", Fix.EPOCHS)
+    producers = _producers_at(disk, folder, bases, names)
+    knows = bases[:1] == [0] or bool(producers.entries)
+    end_offset, damaged = bases[0] if bases else 0, False
+    for i, base in enumerate(bases):
+        if damaged:
+            path = os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")
+            found.notes.append(f"{path}: not looked at, because it follows the damage")
+            continue
+        last = i == len(bases) - 1
+        if base != end_offset and not task.compacted:
+            path = os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")
+            found.add(path, f"offsets {end_offset} to {base - 1} before it are missing", Fix.NOTHING)
+        end = 2**63 if last else bases[i + 1]
+        segment = SegmentCheck(folder, base, end, found, last=last, closed=task.clean, holes=task.compacted, disk=disk)
+        end_offset, whole = segment.run(producers, epochs, looked, knows_producers=knows)
+        damaged = not whole
+    _check_small_files(disk, folder, names, set(bases), end_offset, found)
+    return found
+
+
+def inspect_top(folder: str) -> Findings:
+    """Look at the files beside the partitions."""
+    disk, found = Disk(), Findings()
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name in OFFSET_CHECKPOINTS:
+            _check_checkpoint(disk, path, found)
+        elif name == META_PROPERTIES:
+            try:
+                read_meta_properties(disk, folder)
+            except (ConfigError, UnicodeDecodeError) as error:
+                found.add(path, f"it cannot be read: {error}", Fix.NOTHING)
+        elif name == CLEAN_SHUTDOWN:
+            _check_json(disk, path, "brokerEpoch", Fix.REMOVE, found)
+        elif name == "bootstrap.checkpoint":
+            _check_metadata_snapshot(path, found)
+        elif _DELETED.match(name):
+            found.notes.append(f"{path}: a deleted partition, removed by the next start")
+        elif _OTHER_STATES.match(name):
+            found.notes.append(f"{path}: waits for an operator")
+        elif not _FILES.match(name) and not _is_partition(path):
+            found.notes.append(f"{path}: no part of a node's data")
+    if not os.path.exists(os.path.join(folder, META_PROPERTIES)):
+        found.add(os.path.join(folder, META_PROPERTIES), "it is missing", Fix.NOTHING)
+    return found
+
+
+# --- in processes ----------------------------------------------------------------------------------------------------
+
+_counter: "Synchronized[int] | None" = None
+
+
+def _share(counter: "Synchronized[int]") -> None:
+    global _counter  # noqa: PLW0603 - how a pool's processes are given something
+    _counter = counter
+
+
+def _count(size: int) -> None:
+    if _counter is not None:
+        with _counter.get_lock():
+            _counter.value += size
+
+
+def _inspect_counted(task: Task) -> Findings:
+    return inspect_partition(task, _count)
+
+
+def _run(tasks: list[Task], workers: int, looked: Callable[[int, int], None]) -> Iterator[Findings]:
+    total = sum(task.size_bytes for task in tasks)
+    done = 0
+    if workers == 1 or len(tasks) == 1 or total < _INLINE_BYTES:
+
+        def here(size: int) -> None:
+            nonlocal done
+            done += size
+            looked(done, total)
+
+        for task in tasks:
+            yield inspect_partition(task, here)
+        return
+    context = multiprocessing.get_context("spawn")
+    counter: Any = context.Value(c_int64, 0)
+    with ProcessPoolExecutor(min(workers, len(tasks)), context, _share, (counter,)) as pool:
+        # The largest first: nobody waits at the end for one that began last.
+        jobs = {pool.submit(_inspect_counted, t) for t in sorted(tasks, key=lambda t: t.size_bytes, reverse=True)}
+        while jobs:
+            try:
+                for job in as_completed(jobs, timeout=0.2):
+                    yield job.result()
+                    jobs.discard(job)
+                    break
+            except TimeoutError:
+                pass
+            looked(counter.value, total)
+
+
+# --- small files -----------------------------------------------------------------------------------------------------
+
+
+def _check_small_files(
+    disk: Disk, folder: str, names: list[str], bases: set[int], end_offset: int, found: Findings
+) -> None:
+    for name in names:
+        path = os.path.join(folder, name)
+        stem, suffix = os.path.splitext(name)
+        if suffix == SNAPSHOT_SUFFIX and stem.isdigit():
+            _check_snapshot(disk, path, int(stem), end_offset, found)
+        elif suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem.isdigit():
+            if int(stem) not in bases:
+                found.add(path, "an index without its log", Fix.REMOVE)
+        elif name.endswith(".checkpoint"):
+            _check_metadata_snapshot(path, found)
+        elif name == PARTITION_METADATA:
+            try:
+                if read_topic_id(disk, folder) is None:
+                    found.add(path, "it names no topic id", Fix.REMOVE)
+            except StorageFailure as failure:
+                found.add(path, str(failure), Fix.REMOVE)
+        elif name == QUORUM_STATE:
+            _check_json(disk, path, "leaderEpoch", Fix.NOTHING, found)
+        elif name.endswith(_LEFTOVERS):
+            found.notes.append(f"{path}: left over from an interrupted change, removed by the next start")
+        elif not (suffix == LOG_SUFFIX and stem.isdigit()) and name != LEADER_EPOCH:
+            found.notes.append(f"{path}: no file of this log")
+
+
+def _check_snapshot(disk: Disk, path: str, offset: int, end_offset: int, found: Findings) -> None:
+    try:
+        decode_snapshot(disk.read_file(path))
+    except CorruptBatch as error:
+        found.add(path, str(error), Fix.REMOVE)
+        return
+    if offset > end_offset:
+        found.add(path, f"it speaks of offset {offset}, the log ends at {end_offset}", Fix.REMOVE)
+
+
+def _check_metadata_snapshot(path: str, found: Findings) -> None:
+    """A snapshot of the metadata: whole batches between a header and a footer."""
+    position = 0
+    controls: list[int] = []
+    bootstrap = os.path.basename(path) == "bootstrap.checkpoint"
+    try:
+        for position, batch in BatchFile(path).batches():  # noqa: B007 - the position is told when it fails
+            batch.check_crc()
+            found.batches += 1
+            if batch.is_control:
+                controls += [record.type for record in control_records(batch)]
+        if not bootstrap and (
+            controls[:1] != [ControlType.SNAPSHOT_HEADER] or controls[-1] != ControlType.SNAPSHOT_FOOTER
+        ):
+            found.add(path, "the snapshot lacks its header or its footer", Fix.NOTHING)
+    except CorruptBatch as error:
+        found.add(path, str(error), Fix.NOTHING, position)
+
+
+def _check_checkpoint(disk: Disk, path: str, found: Findings) -> None:
+    try:
+        for topic, partition, offset in read_lines(disk, path):
+            if int(partition) < 0 or int(offset) < 0:
+                found.add(path, f"the line of {topic}-{partition} has a negative number", Fix.CHECKPOINT)
+    except (StorageFailure, ValueError) as error:
+        what = str(error) if isinstance(error, StorageFailure) else f"a line of it cannot be read: {error}"
+        found.add(path, what, Fix.CHECKPOINT)
+
+
+def _check_json(disk: Disk, path: str, key: str, fix: Fix, found: Findings) -> None:
+    try:
+        int(json.loads(disk.read_file(path))[key])
+    except (ValueError, KeyError, TypeError) as error:
+        found.add(path, f"it cannot be read: {error}", fix)
+
+
+def _check_topic_ids(paths: list[str], found: Findings) -> None:
+    """All partitions of a topic in one data folder carry its id."""
+    ids: dict[tuple[str, str], tuple[str, bytes]] = {}
+    for path in paths:
+        try:
+            topic_id = read_topic_id(Disk(), path)
+        except StorageFailure:
+            continue
+        parent, name = os.path.split(path)
+        if topic_id is None:
+            continue
+        first, known = ids.setdefault((parent, name.rpartition("-")[0]), (path, topic_id))
+        if known != topic_id:
+            what = f"its topic id is not that of {os.path.basename(first)}"
+            found.add(os.path.join(path, PARTITION_METADATA), what, Fix.NOTHING)
+
+
+def _producers_at(disk: Disk, folder: str, bases: list[int], names: list[str]) -> ProducerStates:
+    """What was known of producers where the first segment begins."""
+    producers = ProducerStates(os.path.basename(folder))
+    name = f"{bases[0]:020d}{SNAPSHOT_SUFFIX}" if bases else ""
+    if name in names:
+        with contextlib.suppress(CorruptBatch):  # told where snapshots are looked at
+            producers.load(decode_snapshot(disk.read_file(os.path.join(folder, name))))
+    return producers
+
+
+def _is_partition(path: str) -> bool:
+    return bool(_PARTITION.match(os.path.basename(os.path.abspath(path)))) and os.path.isdir(path)
+
+
+def _task(path: str, *, clean: bool, cleaned: set[tuple[str, str]]) -> Task:
+    topic, _, partition = os.path.basename(os.path.abspath(path)).rpartition("-")
+    compacted = topic in _ALWAYS_COMPACTED or (topic, partition) in cleaned
+    sizes = (entry.stat().st_size for entry in os.scandir(path) if entry.name.endswith(LOG_SUFFIX))
+    return Task(path, clean, compacted, sum(sizes))
+
+
+def _partitions_in(path: str) -> set[tuple[str, str]]:
+    try:
+        return {(row[0], row[1]) for row in read_lines(Disk(), path) if len(row) == 3}
+    except StorageFailure:
+        return set()

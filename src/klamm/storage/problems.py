@@ -1,0 +1,56 @@
+"""What can be wrong with a file of a data folder, and what `klamm storage repair` does about it."""
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Fix(enum.Enum):
+    """What repair does; the value completes the sentence "repair would ..."."""
+
+    CUT = "cut the file there and set the segments after it aside"
+    REBUILD = "rebuild the segment's indexes from its log"
+    REMOVE = "remove the file, which a start makes anew"
+    EPOCHS = "write the file anew from the batches"
+    CHECKPOINT = "write the file anew with the lines that can be read"
+    NOTHING = "leave it as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: in which file, at which byte, what it is, what repair does about it."""
+
+    path: str
+    what: str
+    fix: Fix
+    position: int | None = None
+    offset: int | None = None
+    """For damage in a log: the first offset that is lost."""
+
+    def __str__(self) -> str:
+        where = self.path if self.position is None else f"{self.path} at position {self.position}"
+        return f"{where}: {self.what}; repair would {self.fix.value}"
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a look at one place found: problems, things worth knowing that are none, and how much was looked at."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+
+    def add(self, path: str, what: str, fix: Fix, position: int | None = None, offset: int | None = None) -> None:
+        """Note a problem."""
+        self.problems.append(Problem(path, what, fix, position, offset))
+
+    def include(self, other: "Findings") -> None:
+        """Add what another look found."""
+        self.problems += other.problems
+        self.notes += other.notes
+        self.partitions += other.partitions
+        self.segments += other.segments
+        self.batches += other.batches
+        self.size_bytes += other.size_bytes

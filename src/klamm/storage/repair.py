@@ -1,0 +1,226 @@
+"""Mending data folders by hand: a plan made from what the check found, shown first, then carried out step by step.
+
+Only what the plan names is touched. Records that follow damage are set aside under another name, never deleted; files
+nobody knows are left alone. What a start makes anew by itself (producer snapshots, topic ids) is only taken away.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from klamm.model.ids import TopicPartition
+from klamm.records.batch import BatchView
+from klamm.storage.check import check_folders
+from klamm.storage.checkpoints import RECOVERY_POINT, read_offsets, write_lines, write_offsets
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.log_dir import LOCK, LogDir
+from klamm.storage.problems import Findings, Fix, Problem
+from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.replay import leader_epochs, rebuild_producers
+from klamm.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.segments import Segments
+from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.snapshots import Snapshots
+from klamm.storage.txn_index import AbortedTxn
+
+ASIDE_SUFFIX = ".damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change: what it is in words, and doing it."""
+
+    what: str
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be done, in order, and what is found but left alone."""
+
+    found: Findings
+    steps: list[Step]
+    left: list[Problem]
+
+
+def make_plan(
+    folders: list[str], *, looked: Callable[[int, int], None] | None = None, disk: Disk | None = None
+) -> Plan:
+    """Check folders and say what would be done about it. Changes nothing."""
+    disk = disk or Disk()
+    found = check_folders(folders, looked=looked)
+    steps: list[Step] = []
+    cut = [problem for problem in found.problems if problem.fix is Fix.CUT]
+    for problem in cut:
+        steps += _cut_steps(disk, problem)
+    steps += [_remove_step(disk, problem) for problem in found.problems if problem.fix is Fix.REMOVE]
+    rebuilt = {_segment_of(p.path) for p in found.problems if p.fix in (Fix.REBUILD, Fix.CUT)}
+    steps += [_rebuild_step(disk, folder, base) for folder, base in sorted(rebuilt)]
+    steps += [_epochs_step(disk, p.path) for p in found.problems if p.fix is Fix.EPOCHS]
+    steps += [_checkpoint_step(disk, p.path) for p in found.problems if p.fix is Fix.CHECKPOINT]
+    steps += [_recovery_point_step(disk, problem) for problem in cut]
+    return Plan(found, steps, [problem for problem in found.problems if problem.fix is Fix.NOTHING])
+
+
+def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
+    """Lock data folders as a node would; ConfigError when one is held. `release` gives each back."""
+    held: list[LogDir] = []
+    for folder in folders:
+        top = folder if os.path.exists(os.path.join(folder, LOCK)) else os.path.dirname(os.path.abspath(folder))
+        if os.path.exists(os.path.join(top, LOCK)) and all(each.path != os.path.abspath(top) for each in held):
+            try:
+                held.append(LogDir(disk or Disk(), top))
+            except BaseException:
+                for each in held:
+                    each.release()
+                raise
+    return held
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _cut_steps(disk: Disk, problem: Problem) -> list[Step]:
+    """Cut a segment, and set aside the segments after it with everything that speaks of them."""
+    path, position = problem.path, problem.position or 0
+    folder, base = _segment_of(path)
+    size = os.path.getsize(path)
+    steps = []
+    for name in sorted(os.listdir(folder), reverse=True):
+        stem, suffix = os.path.splitext(name)
+        if not stem.isdigit():
+            continue
+        of_segment = suffix in (LOG_SUFFIX, ".index", ".timeindex", TXN_INDEX_SUFFIX) and int(stem) > base
+        if of_segment or (suffix == SNAPSHOT_SUFFIX and int(stem) > (problem.offset or 0)):
+            other = os.path.join(folder, name)
+            steps.append(Step(f"set {other} aside as {name}{ASIDE_SUFFIX}", partial(_set_aside, disk, other)))
+    steps.append(
+        Step(f"cut {path} at position {position}: {size - position} bytes", lambda: _cut(disk, path, position))
+    )
+    return steps
+
+
+def _set_aside(disk: Disk, path: str) -> None:
+    target = path + ASIDE_SUFFIX
+    number = 1
+    while os.path.exists(target):
+        number += 1
+        target = f"{path}.{number}{ASIDE_SUFFIX}"
+    if os.path.exists(path):
+        disk.rename(path, target)
+        disk.sync_dir(os.path.dirname(path))
+
+
+def _cut(disk: Disk, path: str, position: int) -> None:
+    fd = disk.open(path, os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        disk.ftruncate(fd, position)
+        disk.fsync(fd)
+    finally:
+        disk.close(fd)
+
+
+def _remove_step(disk: Disk, problem: Problem) -> Step:
+    def remove() -> None:
+        disk.remove_if_exists(problem.path)
+        disk.sync_dir(os.path.dirname(problem.path))
+
+    return Step(f"remove {problem.path}: {problem.what}", remove)
+
+
+def _rebuild_step(disk: Disk, folder: str, base: int) -> Step:
+    path = os.path.join(folder, f"{base:020d}")
+    return Step(f"rebuild the indexes of {path}{LOG_SUFFIX}", lambda: rebuild_indexes(disk, folder, base))
+
+
+def _epochs_step(disk: Disk, path: str) -> Step:
+    def rewrite() -> None:
+        segments = _segments(disk, os.path.dirname(path))
+        found = leader_epochs(segments) if segments is not None else []
+        write_lines(disk, path, found)
+
+    return Step(f"write {path} anew from the batches", rewrite)
+
+
+def _checkpoint_step(disk: Disk, path: str) -> Step:
+    def rewrite() -> None:
+        rows = []
+        for line in disk.read_file(path).decode(errors="replace").splitlines()[2:]:
+            fields = line.split()
+            if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
+                rows.append(fields)
+        write_lines(disk, path, rows)
+
+    return Step(f"write {path} anew with the lines that can be read", rewrite)
+
+
+def _recovery_point_step(disk: Disk, problem: Problem) -> Step:
+    """Bytes written beyond the cut from now on must not count as checked."""
+    folder, base = _segment_of(problem.path)
+    path = os.path.join(os.path.dirname(folder), RECOVERY_POINT)
+    topic, _, number = os.path.basename(folder).rpartition("-")
+    partition = TopicPartition(topic, int(number))
+
+    def lower() -> None:
+        points = read_offsets(disk, path)
+        if points.get(partition, 0) > base:
+            write_offsets(disk, path, {**points, partition: base})
+
+    return Step(f"let the recovery point of {partition} be at most {base}", lower)
+
+
+def rebuild_indexes(disk: Disk, folder: str, base: int, config: LogConfig | None = None) -> None:
+    """Write the index files of one segment anew from its batches, one entry per index.interval.bytes."""
+    config = config or LogConfig()
+    segments = _segments(disk, folder)
+    assert segments is not None
+    segment = next(each for each in segments if each.base_offset == base)
+    producers = ProducerStates(os.path.basename(folder))
+    snapshots = Snapshots(disk, folder)
+    if segment is segments[0]:
+        found = snapshots.latest(base, base)
+        producers.load(found[1] if found else [])
+    else:
+        rebuild_producers(producers, snapshots, segments, base)
+    segment.activate(config, 0, rebuild=True)
+    assert segment.index is not None
+    assert segment.time_index is not None
+    aborted: list[AbortedTxn] = []
+    unindexed, largest = 0, (-1, base)
+    for position, data in segment.batches():
+        batch = BatchView(data)
+        txn = producers.append(batch, Origin.REPLICATION)
+        if txn is not None:
+            aborted.append(txn)
+        if batch.max_timestamp > largest[0]:
+            largest = (batch.max_timestamp, batch.last_offset)
+        if unindexed > config.index_interval_bytes:
+            segment.index.append(batch.last_offset, position)
+            segment.time_index.maybe_append(*largest)
+            unindexed = 0
+        unindexed += batch.size
+    segment.time_index.maybe_append(*largest)
+    segment.write_indexes()
+    segment.txn_index.reset(aborted)
+    for suffix in (".index", ".timeindex", TXN_INDEX_SUFFIX):
+        disk.sync_file(segment.path(suffix))
+    disk.sync_dir(folder)
+    segment.file = None
+
+
+def _segments(disk: Disk, folder: str) -> Segments | None:
+    bases = sorted(int(n[:-4]) for n in os.listdir(folder) if n.endswith(LOG_SUFFIX) and n[:-4].isdigit())
+    if not bases:
+        return None
+    files = OpenFiles(4)
+    sizes = [os.path.getsize(os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")) for base in bases]
+    return Segments(
+        disk, files, folder, [Segment(disk, files, folder, base, size) for base, size in zip(bases, sizes, strict=True)]
+    )
+
+
+def _segment_of(path: str) -> tuple[str, int]:
+    folder, name = os.path.split(path)
+    return folder, int(os.path.splitext(name)[0])
