@@ -1,23 +1,38 @@
 """kafka-python."""
 
-import gc
+import socket
 import time
-import warnings
+import weakref
 from typing import Self
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.codec import has_snappy
 from kafka.errors import KafkaError
+from kafka.net import KafkaNetSocket
 
 from harness.clients.face import PATIENCE_S, Delivery, Row
 
+_sockets: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
+_make_socket = KafkaNetSocket.socket
+
+
+def _recorded(self: KafkaNetSocket, *args: int) -> socket.socket:
+    made = _make_socket(self, *args)
+    _sockets.add(made)
+    return made
+
+
+KafkaNetSocket.socket = _recorded
+
 
 def _forget_sockets() -> None:
-    """The sockets of failed connections are left to the garbage collector; let them go now, and quietly."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    """Close the sockets of failed connections, which this client leaves to the garbage collector."""
+    for made in list(_sockets):
+        try:
+            made.getpeername()
+        except OSError:
+            made.close()
 
 
 class PythonProducer:
