@@ -4,9 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from klamm.model.clock import ManualClock
+from klamm.model.errors import StorageFailure
+from klamm.storage import LogConfig, LogManager, StorageConfig
+from klamm.storage.progress import CheckProgress
 from klamm.storage.segment import Segment
 
 from .conftest import NOW, Home, Said, batch, from_producer, read_all
@@ -342,3 +347,76 @@ def test_what_a_killed_process_acknowledged_is_there(home: Home):
     log = home.open()
     assert log.log_end_offset >= acknowledged
     assert read_all(log)[:acknowledged] == [(i, b"%d" % i) for i in range(acknowledged)]
+
+
+def hurt(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def test_damage_to_what_was_durable_is_named_and_nothing_is_cut(home: Home, said: Said):
+    log = home.open(segment_bytes=1000)
+    fill(log)
+    bases = log.segments.bases
+    log.close(clean=False)
+    path = home.path / f"{bases[1]:020d}.log"
+    second = int.from_bytes(path.read_bytes()[8:12], "big") + 12
+    hurt(path, second + 70)
+    before = {name: (home.path / name).read_bytes() for name in home.names() if name.endswith(".log")}
+    for _ in range(2):
+        again = home.open(recovery_point=bases[1] + 3, segment_bytes=1000)
+        assert again.failed
+        assert (again.log_end_offset, again.recovery_point) == (bases[1] + 1, bases[1] + 3)
+        assert [o for o, _ in read_all(again)] == list(range(bases[1] + 1)), "what is sound is served"
+        with pytest.raises(StorageFailure):
+            again.append_as_leader(from_producer(bases[1] + 1), 0, NOW)
+        again.close(clean=False)
+        assert {name: (home.path / name).read_bytes() for name in before} == before
+    assert f"path={path} position={second} offset={bases[1] + 1}" in said()
+    assert "klamm storage check" in said()
+    hurt(path, second + 70)
+    assert home.open(recovery_point=bases[1] + 3, segment_bytes=1000).log_end_offset == 30, (
+        "restored, it is whole again"
+    )
+
+
+def test_a_manager_serves_the_other_logs_beside_a_damaged_one(tmp_path: Path):
+    clock = ManualClock(NOW)
+
+    def started(folder: Path) -> LogManager:
+        manager = LogManager(StorageConfig(log_dirs=(str(folder),)), clock=clock)
+        manager.start("MkU3OEVBNTcwNTJENDM2Qg", 1, format_empty=True)
+        return manager
+
+    manager = started(tmp_path / "a")
+    for name in ("hurt", "sound"):
+        log = manager.create(name, 0, name.encode().ljust(16), LogConfig())
+        fill(log, 5)
+        log.flush()
+        log.advance_high_watermark(5)
+    manager.checkpoint()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    manager.close(clean=False)
+    hurt(tmp_path / "b" / "hurt-0" / f"{0:020d}.log", 70)
+    again = started(tmp_path / "b")
+    assert again.get("hurt", 0).failed
+    assert again.get("sound", 0).append_as_leader(from_producer(5), 0, NOW) == 5
+    again.tick()
+    again.close()
+    assert not (tmp_path / "b" / ".kafka_cleanshutdown").exists(), "the next start looks again"
+    last = started(tmp_path / "b")
+    assert last.get("hurt", 0).failed
+    last.close()
+
+
+def test_a_long_check_says_how_far_it_is(said: Said):
+    clock = ManualClock(NOW)
+    progress = CheckProgress(clock, 10_000_000)
+    progress.advance("t-0", 1_000_000)
+    assert said() == ""
+    clock.advance(2000)
+    progress.advance("t-0", 4_000_000)
+    assert "checking logs percent=50 mb=5 total_mb=10 mb_per_second=2.5 seconds_left=2 partition=t-0" in said()
+    progress.advance("t-1", 1)
+    assert said().count("checking logs") == 1

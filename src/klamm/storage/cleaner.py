@@ -68,6 +68,7 @@ class Cleaner:
         *,
         discard: Callable[[Log, list[str]], None],
         save: Callable[[Log], Callable[[], None]],
+        secure: Callable[[Log], Callable[[], None] | None],
     ) -> None:
         self.config = config
         self._disk = disk
@@ -75,6 +76,9 @@ class Cleaner:
         self._discard = discard
         self._save = save
         """Gives what writes the cleaner's checkpoint of a log's folder, as of now."""
+        self._secure = secure
+        """Gives what writes the recovery point of a log, None while its closed segments are not durable. Holes that
+        compaction makes must lie below it: beyond, a start takes a hole for something a crash has torn out."""
         self.wake: Callable[[], object] = lambda: None
         """Has `step` called soon on the loop's thread; safe to call from any thread. Without one, ticks must do."""
         self._threads = ThreadPoolExecutor(max(config.threads, 1), thread_name_prefix="klamm-cleaner")
@@ -147,8 +151,9 @@ class Cleaner:
                 if plan.worthwhile(log.config):
                     found.append((plan, log))
         found.sort(key=lambda pair: pair[0].dirty_ratio, reverse=True)
-        for plan, log in found[:room]:
-            self.start(log, plan, now)
+        for plan, log in found:
+            if room > 0 and self.start(log, plan, now):
+                room -= 1
 
     def plan(self, log: Log, now_ms: int) -> Round:
         """The round a log would get."""
@@ -162,8 +167,11 @@ class Cleaner:
             now_ms=now_ms,
         )
 
-    def start(self, log: Log, plan: Round, now_ms: int) -> None:
-        """Begin a round in a thread."""
+    def start(self, log: Log, plan: Round, now_ms: int) -> bool:
+        """Begin a round in a thread; False when the log must become durable first."""
+        secure = self._secure(log)
+        if secure is None:
+            return False
         facts = [fact for fact in _facts(log) if fact.base_offset < plan.end_offset]
         threads = max(self.config.threads, 1)
         job = CleaningJob(
@@ -183,8 +191,9 @@ class Cleaner:
         )
         running = _Running(log, job)
         self._running.append(running)
-        running.future = self._threads.submit(self._clean, log, job)
+        running.future = self._threads.submit(self._clean, log, job, secure)
         running.future.add_done_callback(lambda _: self.wake())
+        return True
 
     def _report(self, running: _Running) -> None:
         assert running.future is not None
@@ -203,7 +212,8 @@ class Cleaner:
 
     # --- in a thread -------------------------------------------------------------------------------------------------
 
-    def _clean(self, log: Log, job: CleaningJob) -> None:
+    def _clean(self, log: Log, job: CleaningJob, secure: Callable[[], None]) -> None:
+        secure()
         cleaning = Cleaning(self._disk, job)
         cleaning.map_keys()
         if cleaning.map_end <= job.first_dirty_offset < job.end_offset:

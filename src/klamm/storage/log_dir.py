@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -49,6 +50,9 @@ class LogDir:
         self.disk = disk
         self.path = os.path.abspath(path)
         self._lock_fd = -1
+        # Checkpoints are written in several threads, one at a time and never an older one over a newer.
+        self._writing = threading.Lock()
+        self._taken = self._written = 0
         try:
             disk.makedirs(self.path, exist_ok=True)
             self._lock_fd = disk.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -121,10 +125,17 @@ class LogDir:
             if log.log_start_offset > log.segments[0].base_offset:
                 starts[key] = log.log_start_offset
 
+        self._taken += 1
+        number = self._taken
+
         def write() -> None:
-            write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
-            write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts)
-            write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
+            with self._writing:
+                if number < self._written:
+                    return  # somebody has written newer ones
+                self._written = number
+                write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
+                write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts)
+                write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
 
         return write
 
@@ -135,7 +146,12 @@ class LogDir:
     def cleaner_checkpoint(self, logs: Iterable[Log]) -> Callable[[], None]:
         """What writes how far compaction has come in the logs that live here; for a thread."""
         offsets = {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset is not None}
-        return lambda: write_offsets(self.disk, os.path.join(self.path, CLEANER_OFFSET), offsets)
+
+        def write() -> None:
+            with self._writing:
+                write_offsets(self.disk, os.path.join(self.path, CLEANER_OFFSET), offsets)
+
+        return write
 
     def partitions(self) -> dict[TopicPartition, str]:
         """The partition folders here. Folders on their way out or in are passed over, strangers named in the log."""

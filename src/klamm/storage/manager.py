@@ -20,7 +20,8 @@ from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
-from klamm.storage.recovery import open_log
+from klamm.storage.progress import CheckProgress
+from klamm.storage.recovery import open_log, suspect_bytes
 from klamm.storage.segment import Segment
 from klamm.storage.writer import LogWriter
 from klamm.telemetry.log import get_logger
@@ -47,12 +48,6 @@ class StorageConfig:
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
 
-def _tell_progress(name: str, done: int, total: int) -> None:
-    """One line per checked segment, where there are several: a large log takes a while."""
-    if total > 1:
-        logger.info("checked a segment", partition=name, done=done, total=total)
-
-
 class LogManager:
     """The logs of all log dirs. `identify` takes the folders, `open_logs` opens them, `close` gives them back."""
 
@@ -73,7 +68,12 @@ class LogManager:
         self._unsynced_since: dict[Log, int] = {}
         """Since when logs with flush.ms have had something to sync."""
         self.cleaner = Cleaner(
-            config.cleaner, self._disk, self._clock, discard=self._discard, save=self._cleaner_checkpoint
+            config.cleaner,
+            self._disk,
+            self._clock,
+            discard=self._discard,
+            save=self._cleaner_checkpoint,
+            secure=self._secure,
         )
         self._next_checkpoint_ms = 0
         self._next_expiry_ms = 0
@@ -192,9 +192,15 @@ class LogManager:
                 self._background.remove(log_dir.deleted(), 0)
                 points, starts = log_dir.recovery_points(), log_dir.log_start_offsets()
                 partitions = log_dir.partitions()
+                progress = None
                 if epoch is None and partitions:
+                    total = sum(suspect_bytes(self._disk, path, points.get(p, 0)) for p, path in partitions.items())
+                    progress = CheckProgress(self._clock, total).advance
                     logger.info(
-                        "a data folder was not stopped cleanly, checking it", folder=log_dir.path, logs=len(partitions)
+                        "a data folder was not stopped cleanly, checking it",
+                        folder=log_dir.path,
+                        logs=len(partitions),
+                        mb=total // 1_000_000,
                     )
                 for partition, path in partitions.items():
                     job = pool.submit(
@@ -208,7 +214,7 @@ class LogManager:
                         clean=epoch is not None,
                         recovery_point=points.get(partition, 0),
                         log_start_offset=starts.get(partition, 0),
-                        progress=_tell_progress,
+                        progress=progress,
                     )
                     jobs[job] = log_dir
             for done, job in enumerate(as_completed(jobs), 1):
@@ -410,6 +416,14 @@ class LogManager:
         return log_dir.cleaner_checkpoint(
             other for other in self._logs.values() if os.path.dirname(other.path) == log_dir.path
         )
+
+    def _secure(self, log: Log) -> Callable[[], None] | None:
+        """What puts a log's recovery point on disk; None while its closed segments are not durable yet."""
+        if log.recovery_point < log.segments.active.base_offset:
+            self._background.sync(log, log.segments.active.base_offset)
+            return None
+        log_dir = self.log_dir_of(log)
+        return log_dir.checkpoint(o for o in self._logs.values() if os.path.dirname(o.path) == log_dir.path)
 
     def _before_truncate(self, log: LogWriter) -> None:
         self.cleaner.release(log)  # type: ignore[arg-type]

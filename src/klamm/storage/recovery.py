@@ -4,6 +4,10 @@ After a clean stop the last batch is found through the index and nothing is scan
 hold unsynced bytes (from the recovery point on) is read batch by batch: lengths and checksums must hold, indexes are
 rebuilt, leader epochs and producers follow. The first batch that does not hold ends the log: its bytes and everything
 after it are cut, as Kafka does; the log says what was cut and where.
+
+That is right for bytes a crash may tear. Damage below the recovery point is another thing: those bytes were on the
+device, so the device has lost them, and what follows may be the only copy of something acknowledged. Then nothing is
+cut: the log is served up to the damage, takes no appends, and waits for somebody to decide (docs/decisions/0010).
 """
 
 import os
@@ -35,6 +39,9 @@ _OTHER_SUFFIXES = (".checkpoint",)
 _REFILL_AGE_MS = 600_000
 """Producers retry for delivery.timeout.ms, two minutes by default; those silent much longer have given up."""
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
+_PROGRESS_BYTES = 1 << 24
+
+Progress = Callable[[str, int], None]
 
 
 def open_log(
@@ -48,11 +55,12 @@ def open_log(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Log:
     """Open the log in a folder, creating both when there is none.
 
-    `clean` says that whoever wrote it stopped properly. `progress(name, done, total)` is told of every segment checked.
+    `clean` says that whoever wrote it stopped properly. `progress(name, bytes)` is told of what was checked. A log that
+    is damaged where it was durable comes back `failed`.
     """
     disk.makedirs(path, exist_ok=True)
     settle_swaps(disk, path)
@@ -70,6 +78,7 @@ def open_log(
         epochs=epochs,
         snapshots=snapshots,
         now_ms=now_ms,
+        recovery_point=recovery_point,
     )
 
     suspects = [] if clean else [s for s in found if _end(found, s) > recovery_point or s is found[-1]]
@@ -85,7 +94,7 @@ def open_log(
         kept = checker.check_all(kept, kept[-1:], progress)
         end_offset = kept[-1].next_offset()
         clean = False
-    if kept and end_offset < log_start_offset:
+    if kept and end_offset < log_start_offset and not checker.damaged:
         logger.warning(
             "a log ends before its start, its segments are removed",
             partition=partition,
@@ -129,6 +138,10 @@ def open_log(
         now_ms=now_ms,
     )
     log.note_first_timestamp()
+    if checker.damaged:
+        # The next start must find the same: the recovery point stays beyond the damage.
+        log.recovery_point = recovery_point
+        log.fail()
     if clean and found:
         log.sealed = log.seal()
     return log
@@ -148,7 +161,11 @@ class _Checker:
         epochs: LeaderEpochs,
         snapshots: Snapshots,
         now_ms: int,
+        recovery_point: int,
     ) -> None:
+        self.damaged = False
+        """Whether bytes that were durable do not hold."""
+        self._recovery_point = recovery_point
         self._disk = disk
         self._files = files
         self._path = path
@@ -162,7 +179,7 @@ class _Checker:
         self,
         found: list[Segment],
         suspects: list[Segment],
-        progress: Callable[[str, int, int], None] | None,
+        progress: Progress | None,
     ) -> list[Segment]:
         """The segments that remain after checking the suspects in order."""
         if not suspects:
@@ -170,15 +187,17 @@ class _Checker:
         producers = ProducerStates(str(self._partition))
         at = -1
         kept = list(found)
-        for i, segment in enumerate(suspects):
+        for segment in suspects:
             if segment.base_offset != at:
                 self._load_producers(producers, kept, segment)
             last = segment is kept[-1]
-            at, whole = self._check(segment, producers, end=_end(kept, segment), last=last)
-            if progress is not None:
-                progress(str(self._partition), i + 1, len(suspects))
-            if whole and not last and at < _end(kept, segment) and not self._config.compacted:
-                # Unsynced bytes may be lost at a batch's end too; only compaction makes such holes on purpose.
+            at, whole = self._check(segment, producers, end=_end(kept, segment), last=last, progress=progress)
+            if self.damaged:
+                kept = [s for s in kept if s.base_offset <= segment.base_offset]
+                break
+            if whole and not last and max(at, self._recovery_point) < _end(kept, segment):
+                # Unsynced bytes may be lost at a batch's end too. Compaction makes such holes on purpose, but only
+                # below the recovery point.
                 logger.warning(
                     "a hole in a log", path=segment.path(LOG_SUFFIX), offset=at, next_segment=_end(kept, segment)
                 )
@@ -206,7 +225,9 @@ class _Checker:
             found = self._snapshots.latest(base, base)
             producers.load(found[1] if found else [])
 
-    def _check(self, segment: Segment, producers: ProducerStates, *, end: int, last: bool) -> tuple[int, bool]:
+    def _check(
+        self, segment: Segment, producers: ProducerStates, *, end: int, last: bool, progress: Progress | None
+    ) -> tuple[int, bool]:
         """Check one segment, which must end before `end`; the offset after its last good batch, and whether all its
         bytes were good.
         """
@@ -217,6 +238,7 @@ class _Checker:
         aborted: list[AbortedTxn] = []
         position, next_offset, why = 0, segment.base_offset, "the file ends inside a batch"
         unindexed, interval = 0, self._config.index_interval_bytes
+        told = 0
         largest = (-1, segment.base_offset)
         for at, data in segment.batches():
             try:
@@ -238,7 +260,26 @@ class _Checker:
             if batch.leader_epoch != self._epochs.epoch_for_offset(batch.base_offset):
                 self._epochs.correct(batch.leader_epoch, batch.base_offset)
             position, next_offset = at + batch.size, batch.next_offset
+            if progress is not None and position - told >= _PROGRESS_BYTES:
+                progress(str(self._partition), position - told)
+                told = position
+        if progress is not None:
+            progress(str(self._partition), segment.size - told)
         whole = position == segment.size
+        if not whole and next_offset < self._recovery_point:
+            self.damaged = True
+            logger.error(
+                "a log is damaged where it was durable; it is served up to there and takes no appends",
+                path=segment.path(LOG_SUFFIX),
+                position=position,
+                offset=next_offset,
+                recovery_point=self._recovery_point,
+                reason=why,
+                help="klamm storage check, then repair, or restore the file",
+            )
+            segment.size = position
+            segment.max_timestamp = largest
+            return next_offset, False
         if not whole:
             logger.warning(
                 "cutting a log",
@@ -310,3 +351,12 @@ def _end(found: list[Segment], segment: Segment) -> int:
 
 def _log_path(path: str, base: int) -> str:
     return os.path.join(path, f"{base:020d}{LOG_SUFFIX}")
+
+
+def suspect_bytes(disk: Disk, path: str, recovery_point: int) -> int:
+    """How much of a log an unclean start has to check."""
+    bases = sorted(int(name[:-4]) for name in disk.listdir(path) if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
+    ends = [*bases[1:], 2**63]
+    return sum(
+        os.path.getsize(_log_path(path, base)) for base, end in zip(bases, ends, strict=True) if end > recovery_point
+    )
