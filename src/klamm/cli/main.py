@@ -14,6 +14,7 @@ import click
 import klamm
 
 COMMANDS: Final = {
+    "group": "klamm.cli.group:group",
     "server": "klamm.cli.server:server",
     "storage": "klamm.cli.storage:storage",
     "txn": "klamm.cli.txn:txn",
