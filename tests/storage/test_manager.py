@@ -259,3 +259,11 @@ def test_strays_are_logs_the_metadata_does_not_know(tmp_path: Path):
     known = {TopicPartition("t", 0): ID, TopicPartition("t", 1): b"u" * 16}
     assert [log.partition for log in manager.strays(known)] == [1, 2]
     manager.close()
+
+
+def test_a_folder_that_got_no_segment_before_the_crash_is_opened_empty(tmp_path: Path):
+    started(tmp_path).close(clean=False)
+    (tmp_path / "orders-0").mkdir()
+    manager = started(tmp_path)
+    assert manager.get("orders", 0).log_end_offset == 0
+    manager.close()

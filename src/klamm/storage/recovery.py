@@ -356,7 +356,7 @@ def _log_path(path: str, base: int) -> str:
 def suspect_bytes(disk: Disk, path: str, recovery_point: int) -> int:
     """How much of a log an unclean start has to check."""
     bases = sorted(int(name[:-4]) for name in disk.listdir(path) if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
-    ends = [*bases[1:], 2**63]
+    ends = [*bases[1:], 2**63][: len(bases)]
     return sum(
         os.path.getsize(_log_path(path, base)) for base, end in zip(bases, ends, strict=True) if end > recovery_point
     )
