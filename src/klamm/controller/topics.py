@@ -15,7 +15,7 @@ from klamm.protocol.messages import create_topics as ct
 from klamm.protocol.messages import delete_topics as dt
 from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
-_TOO_MANY = "Excessively large number of partitions per request."
+_TOO_MANY = "The request asks for more partitions than one request may create; split it."
 
 
 def create_topics(context: Context, request: ct.CreateTopicsRequest) -> Decision[ct.CreateTopicsResponse]:
@@ -149,7 +149,7 @@ def _place(context: Context, partitions: int, replication_factor: int) -> list[l
     try:
         placed = place_replicas(partitions, replication_factor, usable_brokers(context), context.random)
     except KlammError as error:
-        message = f"Unable to replicate the partition {replication_factor} time(s): {error}"
+        message = f"{replication_factor} replica(s) per partition cannot be placed: {error}"
         raise KlammError(error.code, message) from None
     return placed
 
