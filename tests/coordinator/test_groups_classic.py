@@ -432,3 +432,16 @@ def test_a_hundred_members_settle_in_one_generation_when_they_come_together():
     world.pass_time(6000)
     assert {join.generation_id for _, join in joins} == {1}
     assert len(joins[0][1].members) == 100
+
+
+def test_more_than_the_offsets_topic_takes_is_refused_and_the_group_gathers_again():
+    world = World(GroupConfig(initial_rebalance_delay_ms=0, record_bytes_max=500))
+    a, _ = world.member()
+    b, _ = world.member()
+    world.settle()
+    waiting = world.sync(b, 1)
+    leader = world.sync(a, 1, {a: b"x" * 600})
+    assert leader.error is waiting.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "more than the offsets topic takes" in world.reasons()[-1]
+    again, _ = world.join(a), world.join(b)
+    assert world.sync(a, again.generation_id, {a: b"small"}).assignment == b"small"

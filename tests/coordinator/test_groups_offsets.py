@@ -17,7 +17,7 @@ from klamm.coordinator.groups.offsets import (
 from klamm.coordinator.shard import encode_key, encode_value, make_record
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE
-from klamm.model.errors import ErrorCode, RemoteProtocolError
+from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.group_records import (
     LegacyOffsetCommitKey,
@@ -26,6 +26,11 @@ from klamm.protocol.messages.group_records import (
     OffsetCommitValue,
 )
 from klamm.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from klamm.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from klamm.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -352,3 +357,19 @@ def test_bytes_that_are_no_value_are_refused_and_nothing_else(data):
 def test_a_smaller_limit_of_notes():
     world = World(GroupConfig(offset_metadata_max_bytes=3))
     assert world.commit(1, metadata="abcd") is ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_a_commit_that_would_not_fit_a_batch_is_refused_whole():
+    world = World(GroupConfig(record_bytes_max=4000))
+    request = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(
+                name="t",
+                partitions=[OffsetCommitRequestPartition(partition_index=i, committed_offset=1) for i in range(100)],
+            )
+        ],
+    )
+    with pytest.raises(KlammError) as refused:
+        world.shard.commit_offsets(request, 8, world.now, Answer())
+    assert refused.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record
+from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record, runtime
 from klamm.coordinator.runtime import keys_by_partition
 from klamm.coordinator.timers import Deadlines
 from klamm.metadata.delta import MetadataDelta
@@ -324,6 +324,22 @@ async def test_keys_go_where_kafka_puts_them():
     house.runtime.partitions = 0
     with pytest.raises(KlammError):
         house.runtime.partition_for("g")
+
+
+async def test_a_partition_that_cannot_be_read_is_tried_again(monkeypatch):
+    monkeypatch.setattr(runtime, "RETRY_LOAD_S", 0.01)
+    house = House()
+    await house.load()
+    house.put("a", "1")
+    house.logs[0].commit()
+    good = house.logs[0].batches[0]
+    house.logs[0].batches[0] = good[:-1] + bytes([good[-1] ^ 1])
+    await house.load(epoch=2)
+    assert code(house.get("a")) is ErrorCode.NOT_COORDINATOR
+    house.logs[0].batches[0] = good
+    await asyncio.sleep(0.03)
+    assert house.get("a") == [b"1"]
+    house.runtime.stop()
 
 
 async def test_deadlines_move_and_are_cancelled():

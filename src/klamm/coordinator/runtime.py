@@ -26,6 +26,9 @@ log = get_logger("coordinator")
 
 S = TypeVar("S", bound=Shard)
 
+RETRY_LOAD_S = 5.0
+"""How long a partition that could not be loaded is left alone; clients look for their coordinator again meanwhile."""
+
 
 class PartitionLog(Protocol):
     """The log behind a shard, as the node that leads it offers it."""
@@ -73,6 +76,7 @@ class CoordinatorRuntime(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._active: dict[int, ActiveShard[S]] = {}
         self._loading: dict[int, tuple[int, asyncio.Task[None]]] = {}
+        self._retries: dict[int, asyncio.TimerHandle] = {}
 
     # Where things are
 
@@ -160,6 +164,9 @@ class CoordinatorRuntime(Generic[S]):
         loading = self._loading.pop(partition, None)
         if loading is not None:
             loading[1].cancel()
+        retry = self._retries.pop(partition, None)
+        if retry is not None:
+            retry.cancel()
         found = self._active.pop(partition, None)
         if found is not None:
             found.close(KlammError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{partition} is no longer served here"))
@@ -173,7 +180,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def stop(self) -> None:
         """Serve nothing more."""
-        for partition in {*self._loading, *self._active}:
+        for partition in {*self._loading, *self._active, *self._retries}:
             self.unload(partition)
 
     def _start_loading(self, partition: int, epoch: int) -> None:
@@ -193,7 +200,8 @@ class CoordinatorRuntime(Generic[S]):
             count = await load_shard(shard, partition_log, name)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one partition, the others are served
             self._loading.pop(partition, None)
-            log.failure("shard not loaded", error, partition=name)
+            log.failure("shard not loaded", error, partition=name, retry_in_s=RETRY_LOAD_S)
+            self._retries[partition] = self._loop.call_later(RETRY_LOAD_S, self.load, partition, epoch)
             return
         del self._loading[partition]
         active = self._active[partition] = ActiveShard(

@@ -25,6 +25,8 @@ from klamm.telemetry.log import get_logger
 log = get_logger("coordinator")
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
+BATCH_OVERHEAD = 512
+"""What a batch adds to the records in it, generously."""
 GROUP = 0
 """What FindCoordinator calls the coordinator of a group."""
 
@@ -127,6 +129,7 @@ def group_config_of(config: NodeConfig) -> GroupConfig:
         max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
         initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
         max_size=config.integer("group.max.size"),
+        record_bytes_max=config.integer("message.max.bytes") - BATCH_OVERHEAD,
         consumer=consumer_group_config_of(config),
     )
 

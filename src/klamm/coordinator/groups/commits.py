@@ -34,6 +34,8 @@ from klamm.protocol.messages.txn_offset_commit import (
 )
 
 NO_OFFSET = -1
+_SURELY_SMALL = 50
+"""Offsets that fit into a batch whatever their notes."""
 
 
 class WantedTopic(NamedTuple):
@@ -66,7 +68,18 @@ def commit(
                 records.append(offset_record(request.group_id, topic.name, index, committed))
             answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+    _check_size(config, records)
     return records, OffsetCommitResponse(topics=topics)
+
+
+def _check_size(config: GroupConfig, records: list[Record]) -> None:
+    """Offsets of one request are stored together or not at all."""
+    if len(records) > _SURELY_SMALL:
+        size = sum(len(record.key) + len(record.value or b"") + 20 for record in records)
+        if size > config.record_bytes_max:
+            raise KlammError(
+                ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"{len(records)} offsets are too many for one commit"
+            )
 
 
 def commit_in_transaction(
@@ -97,6 +110,7 @@ def commit_in_transaction(
                 records.append(offset_record(request.group_id, topic.name, index, committed))
             answers.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    _check_size(config, records)
     return records, TxnOffsetCommitResponse(topics=topics)
 
 

@@ -18,6 +18,8 @@ class GroupConfig:
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3000
     max_size: int = MAX_INT
+    record_bytes_max: int = 1_048_000
+    """What fits into one batch of the internal topic; more is refused before it is decided."""
     new_member_join_timeout_ms: int = 300_000
     """How long a member nobody has heard a heartbeat of may wait in a join; Kafka's constant."""
     consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)

@@ -1,7 +1,7 @@
 """SyncGroup and Heartbeat: get one's assignment, stay alive."""
 
 from klamm.coordinator.groups.classic.group import ClassicGroup
-from klamm.coordinator.groups.classic.rebalance import Turn, answer_sync, synced
+from klamm.coordinator.groups.classic.rebalance import Turn, answer_sync, prepare_or_complete, synced
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.coordinator.shard import ReplyTo
@@ -53,7 +53,12 @@ def _differs(theirs: str | None, ours: str | None) -> bool:
 def _settle(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
     """The leader has assigned: store it, and tell everybody who waits. Replaying the record makes the group stable."""
     assert group.state is COMPLETING_REBALANCE
-    turn.out.records.append(group_record(group, assignments, turn.now.wall_ms))
+    record = group_record(group, assignments, turn.now.wall_ms)
+    size = len(record.value or b"")
+    if size > turn.config.record_bytes_max:
+        _refuse(turn, group, f"subscriptions and assignments of {size} bytes are more than the offsets topic takes")
+        return
+    turn.out.records.append(record)
     turn.out.event(
         "rebalance complete",
         group=group.group_id,
@@ -64,6 +69,14 @@ def _settle(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> N
     for member in group.members.values():
         if answer_sync(turn, member, assigned(group, assignments.get(member.member_id, b""))):
             turn.expect(group, member)
+
+
+def _refuse(turn: Turn, group: ClassicGroup, reason: str) -> None:
+    """What the leader sent cannot be stored: everybody who waits is told, and the group gathers again."""
+    for member in group.members.values():
+        if answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)):
+            turn.expect(group, member)
+    prepare_or_complete(turn, group, reason)
 
 
 def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
