@@ -75,7 +75,7 @@ def test_a_formatted_folder_is_not_formatted_again(file, tmp_path):
     assert again.exit_code == 1
     assert "is already formatted; add --ignore-formatted" in again.stderr
     ignored = run("format", "-t", CLUSTER, "-c", file, "-g")
-    assert (ignored.exit_code, ignored.stdout) == (0, "All of the log directories are already formatted.\n")
+    assert (ignored.exit_code, ignored.stdout) == (0, "Every log dir is formatted already; nothing was changed.\n")
     assert identity(tmp_path / "a") == before
 
 

@@ -84,7 +84,7 @@ def format_(
         kind = "metadata" if path == config.metadata_log_dir else "data"
         click.echo(f"Formatting {kind} directory {path} with metadata.version {METADATA_VERSION}.")
     if not report.formatted:
-        click.echo("All of the log directories are already formatted.")
+        click.echo("Every log dir is formatted already; nothing was changed.")
 
 
 @storage.command()

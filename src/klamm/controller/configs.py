@@ -29,7 +29,7 @@ def topic_creation_records(
     own = {name: value for name, value in configs.items() if value is not None}
     if len(own) != len(configs):
         missing = ",".join(name for name, value in configs.items() if value is None)
-        raise KlammError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {missing}")
+        raise KlammError(ErrorCode.INVALID_CONFIG, f"A topic config needs a value: {missing}")
     try:
         context.validator.validate_topic(own, context.broker_layers())
     except ConfigError as error:
@@ -72,7 +72,7 @@ def alter_configs(context: Context, request: ac.AlterConfigsRequest) -> Decision
         _check_names(config.name for config in asked.configs)
         nulls = [config.name for config in asked.configs if config.value is None]
         if nulls:
-            raise KlammError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"These configs have no value: {','.join(nulls)}")
         resource = ConfigResource(asked.resource_type, asked.resource_name)
         changed: dict[str, str | None] = dict.fromkeys(context.image.configs.get(resource, {}))
         changed.update({config.name: config.value for config in asked.configs})
@@ -112,7 +112,7 @@ def _each_resource(
         key = (asked.resource_type, asked.resource_name)
         try:
             if times[key] > 1:
-                refuse(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                refuse(ErrorCode.INVALID_REQUEST, "A resource is named twice in the request; name it once.")
             records += change(asked)
         except KlammError as error:
             results[key] = (asked, error.code, str(error))
@@ -124,7 +124,7 @@ def _each_resource(
 def _check_names(names: Iterable[str]) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        raise KlammError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {','.join(repeated)}")
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"These configs are named twice: {','.join(repeated)}")
 
 
 def _changed_value(
@@ -135,7 +135,7 @@ def _changed_value(
     if config.config_operation == ConfigOperation.DELETE:
         return None
     if config.value is None:
-        raise KlammError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
     if config.config_operation == ConfigOperation.SET:
         return config.value
     if config.config_operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
@@ -143,7 +143,7 @@ def _changed_value(
     operation = ConfigOperation(config.config_operation)
     of_topic = resource.type == ResourceType.TOPIC
     if not context.validator.is_list(name, of_topic=of_topic):
-        message = f"Can't {operation.name} to key {name} because its type is not LIST."
+        message = f"{operation.name} works on lists, and {name} is not one; use SET."
         raise KlammError(ErrorCode.INVALID_CONFIG, message)
     value = current.get(name)
     if value is None:

@@ -54,7 +54,7 @@ def update_features(
         for update in request.feature_updates:
             records += _update(context, update, version)
     except KlammError as error:
-        code, message = error.code, f"The update failed for all features since the following had an error: {error}"
+        code, message = error.code, f"No feature was changed: {error}"
         records = []
         response.error_code, response.error_message = code, message
     if version <= 1:
@@ -71,9 +71,9 @@ def _update(context: Context, update: uf.FeatureUpdateKey, version: int) -> list
     current = context.image.features.get(name, 0)
     complaint = None
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        complaint = "The controller does not support the given upgrade type."
+        complaint = "The upgrade type is none that exists."
     elif level < 0:
-        complaint = "A feature version cannot be less than 0."
+        complaint = "Levels begin at 0."
     elif (reason := _unsupported(context, name, level)) is not None:
         complaint = reason
     elif level < current and kind == UPGRADE:
@@ -106,7 +106,7 @@ def _unsupported(context: Context, name: str, level: int) -> str | None:
         spans.append((f"Controller {controller.controller_id}", span))
     for who, span in spans:
         if span == _DISABLED and level:
-            return f"{who} does not support this feature."
+            return f"{who} does not know the feature."
         if not span.min_level <= level <= span.max_level:
             return f"{who} only supports versions {span.min_level}-{span.max_level}"
     return None

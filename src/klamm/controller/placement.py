@@ -40,11 +40,10 @@ def place_replicas(
     if replication_factor > len(usable):
         raise KlammError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{len(usable)} broker(s) are registered.",
+            f"{replication_factor} replicas need as many brokers, and {len(usable)} broker(s) are registered.",
         )
     if all(broker.fenced for broker in usable):
-        raise KlammError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced.")
+        raise KlammError(ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is in service.")
     racks: dict[str | None, _Rack] = {}
     for broker in usable:
         rack = racks.setdefault(broker.rack, _Rack([], []))

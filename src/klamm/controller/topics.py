@@ -134,12 +134,10 @@ def _automatic_assignments(context: Context, topic: ct.CreatableTopic) -> list[l
     if replication_factor < -1 or replication_factor == 0:
         raise KlammError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
+            "A replication factor is at least 1; -1 takes the default.",
         )
     if partitions < -1 or partitions == 0:
-        raise KlammError(
-            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1 to use the default value."
-        )
+        raise KlammError(ErrorCode.INVALID_PARTITIONS, "A topic has at least 1 partition; -1 takes the default.")
     if replication_factor == -1:
         replication_factor = context.config.default_replication_factor
     return _place(context, context.config.num_partitions if partitions == -1 else partitions, replication_factor)
@@ -181,9 +179,7 @@ def _check_manual(
                 f"other partitions have {replication_factor}."
             )
         elif not any(context.image.cluster.is_active(replica) for replica in replicas):
-            complaint = (
-                f"All brokers in the manual assignment of partition {index} are fenced or in controlled shutdown."
-            )
+            complaint = f"No broker in the manual assignment of partition {index} is in service."
         else:
             continue
         raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
@@ -251,7 +247,7 @@ def _add_partitions(context: Context, asked: cp.CreatePartitionsTopic) -> list[M
     if asked.count < existing:
         raise KlammError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {asked.name} currently has {existing} partition(s); {asked.count} would not be an increase.",
+            f"The topic {asked.name} has {existing} partition(s) and cannot shrink to {asked.count}.",
         )
     additional = asked.count - existing
     replication_factor = len(topic.partitions[0].replicas)
@@ -319,5 +315,5 @@ def _topic_to_delete(context: Context, state: dt.DeleteTopicState) -> TopicImage
     else:
         raise KlammError(ErrorCode.INVALID_REQUEST, "Neither a topic name nor a topic id was given.")
     if topic is None:
-        raise KlammError(missing, "This server does not host this topic.")
+        raise KlammError(missing, "There is no such topic.")
     return topic

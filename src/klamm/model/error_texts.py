@@ -40,7 +40,7 @@ ERROR_TEXTS: dict[str, str] = {
     "UNSUPPORTED_VERSION": "The broker does not speak this API in this version.",
     "TOPIC_ALREADY_EXISTS": "There is already a topic of this name.",
     "INVALID_PARTITIONS": "The number of partitions is not allowed.",
-    "INVALID_REPLICATION_FACTOR": "The replication factor is below 1 or above the number of usable brokers.",
+    "INVALID_REPLICATION_FACTOR": "There are fewer usable brokers than replicas asked for, or none was asked for.",
     "INVALID_REPLICA_ASSIGNMENT": "The list of replicas names unknown brokers, repeats one or leaves partitions out.",
     "INVALID_CONFIG": "A setting is unknown or its value is not allowed.",
     "NOT_CONTROLLER": "This node is not the active controller.",
