@@ -112,7 +112,7 @@ PATTERNS = st.recursive(
 )
 
 
-@given(PATTERNS, st.lists(st.text("abc.-1", max_size=6), max_size=8))
+@given(PATTERNS, st.lists(st.text("abc.-1", min_size=1, max_size=6), max_size=8))
 def test_it_agrees_with_pythons_engine_where_both_speak(pattern, names):
     expected = re.compile(pattern)
     compiled = Pattern(pattern)

@@ -69,6 +69,15 @@ def advance(
     `replaced` is the member id whose place it takes (a static member that came back). A target is computed at most once
     per assignment interval, unless `at_once`.
     """
+    if (
+        after == before
+        and replaced is None
+        and after.is_reconciled_to(group.target_epoch)
+        and group.group_epoch == group.target_epoch
+        and group.checked_image is turn.topology.image
+        and after.member_id in group.members
+    ):
+        return Step(after, group.group_epoch, group.target_epoch)  # almost every heartbeat
     plan = _Plan(dict(group.members), dict(group.target), dict(group.resolved))
     if replaced is not None:
         plan.members.pop(replaced, None)
