@@ -1,12 +1,15 @@
 """`klamm up` and `klamm server` up to the door of the node; behind it the node's own tests begin."""
 
 import os
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from harness import KLAMM
 from klamm.cli.main import cli
 from klamm.telemetry import configure
 
@@ -138,13 +141,18 @@ def test_a_folder_that_is_a_file_is_refused_and_left_alone(node, tmp_path):
     assert node.config is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_refused(node, tmp_path):
-    tmp_path.chmod(0o500)
-    result = run("up", "--data", str(tmp_path / "data"))
-    tmp_path.chmod(0o700)
-    assert result.exit_code == 1
-    assert "cannot be written to" in result.stderr
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    """Root may write where permissions say no, but not into the kernel's own folders."""
+    folder = Path("/proc/klamm-data") if os.geteuid() == 0 else tmp_path / "locked" / "data"
+    if os.geteuid() != 0:
+        folder.parent.mkdir(mode=0o500)
+    result = subprocess.run(
+        [*KLAMM, "up", "--data", str(folder)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 1
+    assert "cannot be written" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not folder.exists()
 
 
 def test_a_folder_of_another_node_is_refused_and_left_alone(node, properties, tmp_path):
