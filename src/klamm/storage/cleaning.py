@@ -127,8 +127,8 @@ class Cleaning:
         first = self._job.first_dirty_offset
         transactions = CleanedTransactions(self._job.aborted)
         words = self._words
-        ends = [*(s.base_offset for s in self._job.segments[1:]), self._job.end_offset]
-        for segment, end in zip(self._job.segments, ends, strict=True):
+        for segment, facts in zip(self._job.segments, self._job.facts, strict=True):
+            end = facts.end_offset
             if end <= first:
                 continue
             start = segment.offset_index().lookup(first) if first > segment.base_offset else 0

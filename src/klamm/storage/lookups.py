@@ -25,6 +25,7 @@ def find_timestamp(segments: Segments, timestamp: int, log_start_offset: int) ->
             batch = BatchView(data)
             if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
                 continue
+            batch.check_crc()
             for row in batch.decode_rows():
                 if row[1] >= timestamp and row[0] >= log_start_offset:
                     return TimestampOffset(row[1], row[0], batch.leader_epoch)
@@ -44,6 +45,7 @@ def find_max_timestamp(segments: Segments, log_start_offset: int) -> TimestampOf
         return None
     for _, data in best.batches(place.position, place.position + place.size):
         batch = BatchView(data)
+        batch.check_crc()
         rows = batch.decode_rows()
         if rows:
             row = max(rows, key=lambda row: (row[1], -row[0]))
