@@ -9,6 +9,14 @@ from compat.clients import Client, GoClient, JavaClient, JsClient, KcatClient
 
 # Small enough that a run leaves snapshots of the metadata log behind for kafka-dump-log to read.
 SNAPSHOT_BYTES = {"metadata.log.max.record.bytes.between.snapshots": "10000"}
+# Groups that notice a crash within seconds, on both protocols.
+QUICK_GROUPS = {
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+}
 CLIENTS: dict[str, type[Client]] = {"java": JavaClient, "franz-go": GoClient, "kafkajs": JsClient, "kcat": KcatClient}
 
 
@@ -18,7 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files are a story: clients write, tools look, and at last the files are judged."""
-    order = ["test_clients", "test_tools", "test_transactions", "test_restarts", "test_files"]
+    order = [
+        *("test_clients", "test_tools", "test_groups", "test_group_tools", "test_transactions"),
+        *("test_transactions_tools", "test_restarts", "test_files"),
+    ]
     items.sort(key=lambda item: order.index(item.path.stem))
 
 
@@ -30,7 +41,7 @@ def subject(request: pytest.FixtureRequest) -> type[Broker]:
 
 @pytest.fixture(scope="session")
 def broker(subject: type[Broker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    node = subject(tmp_path_factory.mktemp("broker"), overrides=SNAPSHOT_BYTES)
+    node = subject(tmp_path_factory.mktemp("broker"), overrides={**SNAPSHOT_BYTES, **QUICK_GROUPS})
     try:
         yield node.start()
     finally:

@@ -77,7 +77,7 @@ def java_command(*, heap_mb: int = 512, classes: bool = False, log_level: str = 
 
 def go_program() -> Path:
     """The franz-go client as one binary."""
-    sources = [HERE / "go" / name for name in ("go.mod", "go.sum", "main.go")]
+    sources = [HERE / "go" / "go.mod", HERE / "go" / "go.sum", *sorted((HERE / "go").glob("*.go"))]
 
     def build(folder: Path) -> None:
         for source in sources:
@@ -89,7 +89,7 @@ def go_program() -> Path:
 
 def js_program() -> list[str]:
     """The kafkajs client: a script beside its node_modules."""
-    sources = [HERE / "js" / name for name in ("package.json", "client.js")]
+    sources = [HERE / "js" / "package.json", *sorted((HERE / "js").glob("*.js"))]
 
     def build(folder: Path) -> None:
         for source in sources:

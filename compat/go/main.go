@@ -48,6 +48,14 @@ type order struct {
 	Isolation  string            `json:"isolation"`
 	Timestamp  int64             `json:"timestamp"`
 	PauseMs    int               `json:"pause_ms"`
+
+	Group          string   `json:"group"`
+	Member         string   `json:"member"`
+	Members        []string `json:"members"`
+	Way            string   `json:"way"`
+	Instance       *string  `json:"instance"`
+	SessionMs      int      `json:"session_ms"`
+	PollIntervalMs int      `json:"poll_interval_ms"`
 }
 
 type answer map[string]any
@@ -94,6 +102,12 @@ func obey(o *order) (answer, error) {
 		return streamStart(o)
 	case "stream_stop":
 		return streamStop()
+	case "member_start":
+		return memberStart(o)
+	case "member_end":
+		return memberEnd(o)
+	case "members":
+		return memberReports(o)
 	}
 	return nil, fmt.Errorf("no such order: %s", o.Op)
 }

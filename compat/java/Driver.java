@@ -69,6 +69,10 @@ public final class Driver {
             case "offset_for_time": return offsetForTime(order);
             case "stream_start": return streamStart(order);
             case "stream_stop": return streamStop();
+            case "member_start": return Crowd.start(order);
+            case "member_end": return Crowd.end(order);
+            case "member_pause": return Crowd.pause(order);
+            case "members": return Crowd.report(order);
             case "tool": return tool(order);
             default: throw new IllegalArgumentException("no such order: " + order);
         }

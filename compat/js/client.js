@@ -1,14 +1,16 @@
 // kafkajs as a servant of the test suite: one JSON order per line in, one JSON answer per line out.
-// Bytes travel as base64; a failure answers {"error": text, "code": Kafka's number}. Consuming with kafkajs needs
-// consumer groups, so there is no such order here.
+// Bytes travel as base64; a failure answers {"error": text, "code": Kafka's number}. kafkajs consumes as a member of a
+// group alone, so the order to consume makes a group of one for itself.
 'use strict'
 
 const readline = require('node:readline')
 const { CompressionTypes, Kafka, Partitioners, logLevel } = require('kafkajs')
+const groups = require('./groups.js')
 
 const codecs = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }
 const bytes = text => (text === null || text === undefined ? null : Buffer.from(text, 'base64'))
 let stream = null
+let alone = 0
 
 const kafka = order =>
   new Kafka({
@@ -44,6 +46,18 @@ const failure = problem => {
   return { error: String(problem.message), code: cause.code === undefined ? -1 : cause.code }
 }
 
+const base64 = data => (data === null || data === undefined ? null : Buffer.from(data).toString('base64'))
+
+const shown = one => ({
+  offset: Number(one.offset),
+  timestamp: Number(one.timestamp),
+  key: base64(one.key),
+  value: base64(one.value),
+  headers: Object.entries(one.headers || {}).flatMap(([name, values]) =>
+    [].concat(values).map(value => [name, base64(value)])
+  ),
+})
+
 const message = record => {
   const headers = {}
   for (const [name, value] of record.headers || []) headers[name] = bytes(value)
@@ -57,6 +71,8 @@ const message = record => {
 }
 
 const orders = {
+  ...groups(kafka),
+
   async create(order) {
     await withAdmin(order, admin =>
       admin.createTopics({
@@ -106,6 +122,32 @@ const orders = {
     } finally {
       await producer.disconnect()
     }
+  },
+
+  async consume(order) {
+    const consumer = kafka(order).consumer({
+      groupId: `alone-${process.pid}-${++alone}`,
+      maxWaitTimeInMs: 100,
+      readUncommitted: order.isolation !== 'read_committed',
+      allowAutoTopicCreation: false,
+    })
+    const records = []
+    const deadline = Date.now() + 30000
+    await consumer.connect()
+    try {
+      await consumer.subscribe({ topic: order.topic, fromBeginning: true })
+      await consumer.run({
+        autoCommit: false,
+        eachMessage: async ({ partition, message: one }) => {
+          if (partition === order.partition && Number(one.offset) >= order.offset) records.push(shown(one))
+        },
+      })
+      consumer.seek({ topic: order.topic, partition: order.partition, offset: String(order.offset) })
+      while (records.length < order.count && Date.now() < deadline) await new Promise(done => setTimeout(done, 10))
+    } finally {
+      await consumer.disconnect()
+    }
+    return { records: records.slice(0, order.count) }
   },
 
   async ends(order) {
