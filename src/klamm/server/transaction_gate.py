@@ -112,9 +112,10 @@ class TransactionGate:
         self, transactional_id: str, batches: list[Asked], abilities: Abilities
     ) -> dict[TopicPartition, KlammError]:
         """Ask about batches of one producer; returns those that must not be written, with the reason."""
+        refused = {batch.partition: _outdated(batch) for batch in batches if _is_outdated(batch)}
+        batches = [batch for batch in batches if batch.partition not in refused]
         if not batches:
-            return {}
-        refused: dict[TopicPartition, KlammError] = {}
+            return refused
         guards = {batch.partition: self._guard(batch) for batch in batches}
         producer = batches[0].producer
         answers = await self._ask(transactional_id, producer, frozenset(guards), abilities)
@@ -184,6 +185,19 @@ class TransactionGate:
     def on_marker(self, replica: Replica, producer_id: int) -> None:
         """A transaction ends here: questions that are under way were about the one before."""
         self._guards.pop((replica.topic_id, replica.index, producer_id), None)
+
+
+def _is_outdated(batch: Asked) -> bool:
+    """Whether the log has seen a newer epoch of the producer: then nobody needs to be asked."""
+    entry = batch.replica.log.producers.entries.get(batch.producer.id)
+    return entry is not None and entry.epoch > batch.producer.epoch
+
+
+def _outdated(batch: Asked) -> KlammError:
+    return KlammError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {batch.producer.epoch} of producer {batch.producer.id} is over in {batch.partition}",
+    )
 
 
 def _translated(error: ErrorCode, abilities: Abilities) -> KlammError:

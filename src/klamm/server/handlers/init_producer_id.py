@@ -16,7 +16,7 @@ FENCED_SINCE = 4
 
 async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Allocate an id or take one over; a half-given current identity is refused."""
-    if request.transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
+    if request.transactional_id == "" or (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     try:
         if request.transactional_id is None:
@@ -32,7 +32,7 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
 
 
 async def _take_over(services: Services, transactional_id: str, request: InitProducerIdRequest) -> Producer:
-    expected = Producer(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
+    expected = Producer(request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
     producer: Producer = await services.coordinators.transactions.ask_with_ids(
         transactional_id,
         lambda shard, now, reply_to: shard.init_producer_id(
