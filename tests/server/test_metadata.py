@@ -70,6 +70,8 @@ def test_topics_are_found_by_id(wire, version):
     topic_id = wire.topic_id(name)
     [topic] = wire.call("metadata", version, topics=[{"topic_id": topic_id, "name": None}]).topics
     assert (topic.error_code, topic.name, topic.topic_id.bytes) == (0, name, topic_id)
+    [topic] = wire.call("metadata", version, topics=[{"topic_id": topic_id, "name": ""}]).topics  # as Java writes it
+    assert (topic.error_code, topic.name) == (0, name)
     [unknown] = wire.call("metadata", version, topics=[{"topic_id": b"\x07" * 16, "name": None}]).topics
     assert (unknown.error_code, unknown.topic_id.bytes) == (100, b"\x07" * 16)
     assert not unknown.partitions

@@ -55,7 +55,8 @@ def _named(services: Services, context: RequestContext, request: MetadataRequest
 
 
 def _find(image: MetadataImage, asked: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
-    if asked.name is None:
+    if asked.name is None or (not asked.name and asked.topic_id != ZERO_UUID):
+        # A Java consumer with a pattern asks for the ids it was assigned, with an empty name beside them.
         by_id = image.topics.by_id.get(Uuid(asked.topic_id))
         if by_id is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
