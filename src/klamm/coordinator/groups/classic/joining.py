@@ -207,4 +207,6 @@ def _settle_returned(
 
 
 def _said(request: JoinGroupRequest) -> str:
-    return f" ({request.reason})" if request.reason else ""
+    """The client's own reason; that it comes back with the id it was given is none."""
+    reason = request.reason
+    return f" ({reason})" if reason and not (request.member_id and request.member_id in reason) else ""

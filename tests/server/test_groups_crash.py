@@ -1,0 +1,92 @@
+"""Acknowledged offsets survive kill -9 at any moment, and so does the group."""
+
+import random
+import threading
+
+import pytest
+
+from harness import KlammProcess, Wire
+from klamm.model.errors import ErrorCode
+
+SEEDS = range(3)
+
+
+def commit_fields(group, topic, partition, offset):
+    return {
+        "group_id": group,
+        "member_id": "",
+        "generation_id_or_member_epoch": -1,
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": partition,
+                        "committed_offset": offset,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": f"note {offset}",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def ready(node):
+    """A connection to a node whose coordinator has loaded."""
+    wire = Wire(node.port)
+    for _ in range(200):
+        found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
+        if found.error_code == 0 and wire.call("list_groups", 3).error_code == 0:
+            return wire
+    raise AssertionError("the coordinator does not load")
+
+
+def storm(wire, sent, acknowledged, partitions, first):
+    """Commit rising offsets, a few at a time, until the connection breaks."""
+    offset = first
+    try:
+        while True:
+            window = []
+            for _ in range(8):
+                partition = offset % partitions
+                sent[partition] = offset
+                window.append((wire.send("offset_commit", 8, **commit_fields("g", "t", partition, offset)), offset))
+                offset += 1
+            for correlation_id, committed in window:
+                answer = wire.receive("offset_commit", 8, correlation_id)
+                code = answer.topics[0].partitions[0].error_code
+                assert code == ErrorCode.NONE, code
+                acknowledged[committed % partitions] = committed
+    except OSError:
+        return
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_acknowledged_is_there_after_kill_9(tmp_path, seed):
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    partitions = 3
+    with KlammProcess(tmp_path, overrides={"offsets.topic.num.partitions": "3"}) as node:
+        wire = ready(node)
+        wire.create_topic("t", partitions)
+        sent, acknowledged = {}, {}
+        for turn in range(3):
+            writer = threading.Thread(target=storm, args=(wire, sent, acknowledged, partitions, turn * 1_000_000))
+            writer.start()
+            writer.join(chance.uniform(0.05, 0.3))
+            node.kill9()
+            writer.join(20)
+            assert not writer.is_alive()
+            wire.close()
+            node.start()
+            wire = ready(node)
+            topics = [{"name": "t", "partition_indexes": list(range(partitions))}]
+            found = wire.call("offset_fetch", 7, group_id="g", topics=topics, require_stable=True).topics[0].partitions
+            assert acknowledged
+            for part in found:
+                index = part.partition_index
+                assert acknowledged.get(index, -1) <= part.committed_offset <= sent[index]
+                assert part.metadata == f"note {part.committed_offset}"
+        wire.close()
