@@ -1,6 +1,7 @@
 """What reopened logs must hold, and what they may: every sentence of the promise, one check each."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from klamm.model.clock import ManualClock
@@ -10,7 +11,7 @@ from klamm.storage import Log, LogManager, StorageConfig
 
 from .model import Batch, Partition, Replay, State, replay
 from .trace import QuickDisk
-from .workload import CLUSTER, LOG, NODE, START_MS
+from .workload import CLUSTER, NODE, START_MS, config_for
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ def reopen(folder: str) -> LogManager:
     """Open the folder as a broker would."""
     config = StorageConfig(log_dirs=(folder + "/data",), recovery_threads_per_dir=1)
     manager = LogManager(config, clock=ManualClock(START_MS + 100_000), disk=QuickDisk())
-    manager.start(CLUSTER, NODE, format_empty=True, config_for=lambda _topic: LOG)
+    manager.start(CLUSTER, NODE, format_empty=True, config_for=config_for)
     return manager
 
 
@@ -38,7 +39,7 @@ def findings(folder: str, expected: Expectation, chance: random.Random) -> list[
     except Exception as error:  # noqa: BLE001 - whatever a start raises is a finding
         return [f"the start failed: {type(error).__name__}: {error}"]
     problems = []
-    for partition in expected.before.keys() | expected.after.keys():
+    for partition in sorted(expected.before.keys() | expected.after.keys()):
         try:
             problems += [f"{partition}: {what}" for what in _check_partition(manager, partition, expected, chance)]
         except Exception as error:  # noqa: BLE001
@@ -75,6 +76,8 @@ def _check_partition(manager: LogManager, partition: TopicPartition, expected: E
     histories = [each.batches for each in known]
     if expected.power:
         histories += [branch for each in known for branch in each.branches]
+    if known[0].compacted:
+        return _check_compacted(log, batches, known, expected, chance)
     history = next((each for each in histories if not batches or _is_piece(batches, each)), None)
     if history is None:
         return [f"holds {_shown(batches)}, which is no piece of {_shown(known[-1].batches)}"]
@@ -98,6 +101,41 @@ def _batches(log: Log) -> tuple[Batch, ...]:
             end = position + len(data)
         assert end == segment.size, f"segment {segment.base_offset} has {segment.size - end} bytes after its last batch"
     return tuple(found)
+
+
+def _check_compacted(
+    log: Log, batches: tuple[Batch, ...], known: list[Partition], expected: Expectation, chance: random.Random
+) -> list[str]:
+    """Every record is one that was written; of every key, the newest is there, and no tombstone's victim without it."""
+    history = tuple(batch for batch in known[-1].batches if batch.base < log.log_end_offset)
+    written = dict(_keyed(history))
+    held = dict(_keyed(batches))
+    problems = [f"offset {o} holds {held[o]}, not {written.get(o)}" for o in held if held[o] != written.get(o)]
+    if list(held) != sorted(held):
+        problems.append(f"offsets are out of order: {list(held)}")
+    first = log.log_start_offset
+    newest = {key: offset for offset, (key, _) in written.items()}
+    for key, offset in newest.items():
+        gone = written[offset][1] is None and not any(k == key for o, (k, _) in held.items() if o >= first)
+        if offset >= first and offset not in held and not gone:
+            problems.append(f"the newest {key!r} at {offset} is not there; the log ends at {log.log_end_offset}")
+    needed = min(each.recovery_point for each in known) if expected.power else _agreed(known)
+    if log.log_end_offset < needed:
+        problems.append(f"ends at {log.log_end_offset}; {needed} was promised")
+    return [
+        *problems,
+        *_check_start(log, known, expected),
+        *_check_lookups(log, batches, replay(history), chance),
+        *_check_producers(log, replay(history), expected),
+        *_check_writable(log),
+    ]
+
+
+def _keyed(batches: tuple[Batch, ...]) -> Iterator[tuple[int, tuple[bytes | None, bytes | None]]]:
+    for batch in batches:
+        for view in iter_batches(batch.data):
+            if not view.is_control:
+                yield from ((row[0], (row[2], row[3])) for row in view.decode_rows())
 
 
 def _check_end(log: Log, batches, known: list[Partition], expected: Expectation) -> list[str]:

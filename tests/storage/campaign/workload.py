@@ -1,6 +1,7 @@
 """A seeded random life of a LogManager: everything that happens to logs, in any order, with a model beside it."""
 
 import random
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -11,6 +12,7 @@ from klamm.model.ids import TopicPartition
 from klamm.records import build_batch
 from klamm.records.control import build_end_txn_marker
 from klamm.storage import Log, LogConfig, LogManager, StorageConfig
+from klamm.storage.cleaner import CleanerConfig
 
 from .model import Batch, Partition, State, replay
 from .trace import TracingDisk
@@ -18,9 +20,27 @@ from .trace import TracingDisk
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 NODE = 1
 START_MS = 1_700_000_000_000
+NEVER_MS = 10**12
+"""What the manager does by the clock, the workload asks for itself."""
 LOG = LogConfig(segment_bytes=2600, index_interval_bytes=250, file_delete_delay_ms=1000)
 
-PLAIN, TXN, COPY = (TopicPartition(name, 0) for name in ("plain", "txn", "copy"))
+AGED = replace(LOG, retention_bytes=5000, file_delete_delay_ms=300)
+KEYED = replace(
+    LOG,
+    segment_bytes=1500,
+    cleanup_policy=frozenset({"compact"}),
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=2000,
+)
+CONFIGS = {"aged": AGED, "keyed": KEYED}
+
+PLAIN, TXN, COPY, OLD, LATEST = (TopicPartition(name, 0) for name in ("plain", "txn", "copy", "aged", "keyed"))
+LASTING = (PLAIN, TXN, COPY, OLD, LATEST)
+
+
+def config_for(topic: str) -> LogConfig:
+    """The settings of a topic of the workload."""
+    return CONFIGS.get(topic, LOG)
 
 
 class Later:
@@ -66,7 +86,7 @@ class Workload:
     # --- the frame ---------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        for partition in (PLAIN, TXN, COPY):
+        for partition in LASTING:
             self._create(partition)
             self._note("create")
         choices: list[tuple[Callable[[], None], int]] = [
@@ -88,6 +108,9 @@ class Workload:
             (self.work, 8),
             (self.create_topic, 1),
             (self.delete_topic, 1),
+            (self.retain, 3),
+            (self.produce_keyed, 8),
+            (self.compact, 4),
             (self.restart_killed, 1),
             (self.restart_clean, 1),
         ]
@@ -98,11 +121,17 @@ class Workload:
             self._note(step.__name__)
 
     def _start(self) -> LogManager:
-        config = StorageConfig(log_dirs=(self.folder + "/data",), recovery_threads_per_dir=1)
+        config = StorageConfig(
+            log_dirs=(self.folder + "/data",),
+            recovery_threads_per_dir=1,
+            retention_check_interval_ms=NEVER_MS,
+            checkpoint_interval_ms=NEVER_MS,
+            cleaner=CleanerConfig(enabled=False, dedupe_buffer_bytes=1 << 20),
+        )
         manager = LogManager(config, clock=self.clock, disk=self.disk)
         manager._threads.shutdown()
         self.later = manager._threads = Later()
-        manager.start(CLUSTER, NODE, format_empty=True, config_for=lambda _topic: LOG)
+        manager.start(CLUSTER, NODE, format_empty=True, config_for=config_for)
         return manager
 
     def _note(self, step: str) -> None:
@@ -226,6 +255,35 @@ class Workload:
         self._saved_all()
         self._epochs[COPY] = self._epochs.get(COPY, 0) + 1
 
+    def retain(self) -> None:
+        log = self.log(OLD)
+        log.advance_high_watermark(log.log_end_offset)
+        self.manager._to_retain = [log]
+        self.manager.tick()
+
+    def produce_keyed(self) -> None:
+        """New values for few keys, and now and then a tombstone."""
+        rows = [(time, key, None if self.chance.random() < 0.2 else value, ()) for time, key, value, _ in self._rows()]
+        self._append(LATEST, [build_batch(rows, codec=self.chance.choice((0, 0, 4)))])
+
+    def compact(self) -> None:
+        """One round of the cleaner, start to end."""
+        log, cleaner, now = self.log(LATEST), self.manager.cleaner, self.clock.now_ms()
+        log.advance_high_watermark(log.log_end_offset)
+        plan = cleaner.plan(log, now)
+        if len(log.segments) < 2 or plan.end_offset <= plan.first_dirty_offset:
+            return
+        woken = threading.Event()
+        cleaner.wake = woken.set
+        if not cleaner.start(log, plan, now):
+            self.later.run(1000)  # it had to become durable first
+            self.manager.tick()
+            cleaner.start(log, plan, now)
+        while cleaner.busy:
+            woken.wait(1)
+            woken.clear()
+            cleaner.step()
+
     def elect(self) -> None:
         partition = self._pick()
         self._epochs[partition] = self._epochs.get(partition, 0) + 1
@@ -262,7 +320,7 @@ class Workload:
         self._create(TopicPartition(f"topic-{self._topics}", self.chance.randint(0, 11)))
 
     def delete_topic(self) -> None:
-        extra = [partition for partition in self.state if partition not in (PLAIN, TXN, COPY)]
+        extra = [partition for partition in self.state if partition not in LASTING]
         if extra:
             partition = self.chance.choice(extra)
             self.manager.delete(*partition)
@@ -280,8 +338,8 @@ class Workload:
 
     def _create(self, partition: TopicPartition) -> None:
         topic_id = self.chance.randbytes(16)
-        self.manager.create(*partition, topic_id, LOG)
-        self.state[partition] = Partition(topic_id)
+        self.manager.create(*partition, topic_id, config_for(partition.topic))
+        self.state[partition] = Partition(topic_id, compacted=partition == LATEST)
 
     def _saved_all(self, *, closed: bool = False) -> None:
         for partition, known in self.state.items():
