@@ -27,7 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files are a story: clients write, tools look, and at last the files are judged."""
     order = [
-        *("test_clients", "test_tools", "test_groups", "test_group_tools", "test_transactions"),
+        *(
+            "test_clients",
+            "test_tools",
+            "test_groups",
+            "test_group_tools",
+            "test_transactions",
+            "test_transactions_beside",
+        ),
         *("test_transactions_tools", "test_restarts", "test_files"),
     ]
     items.sort(key=lambda item: order.index(item.path.stem))
