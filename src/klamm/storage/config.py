@@ -80,4 +80,6 @@ class LogConfig:
                 known[name] = frozenset(part.strip() for part in text.split(",") if part.strip())
             else:
                 known[name] = text
+        if values.get("internal.segment.bytes"):
+            known["segment_bytes"] = int(values["internal.segment.bytes"])
         return cls(**known)  # type: ignore[arg-type]
