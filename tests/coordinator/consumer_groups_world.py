@@ -79,9 +79,15 @@ class ConsumerWorld(World):
         known = {number: BrokerImage(number, 1, Uuid(bytes(16)), {}, rack=rack) for number, rack in enumerate(racks)}
         self._become(cluster=ClusterImage(known))
 
-    def configure(self, group_id: str, **settings: str) -> None:
+    def configure(self, group_id: str | None, **settings: str) -> None:
+        """Settings of a group, or with None of all brokers."""
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        self._become(configs={ConfigResource(ResourceType.GROUP, group_id): named})
+        whose = (
+            ConfigResource(ResourceType.BROKER, "")
+            if group_id is None
+            else ConfigResource(ResourceType.GROUP, group_id)
+        )
+        self._become(configs={**self.image.configs, whose: named})
 
     def topic_id(self, name: str) -> bytes:
         return self.image.topics.by_name[name].id

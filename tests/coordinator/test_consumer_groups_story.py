@@ -194,6 +194,15 @@ def test_settings_of_the_group_itself_count_within_the_brokers_limits():
     assert "one" not in world.consumers().members
 
 
+def test_the_assignment_interval_can_be_set_for_the_cluster_and_for_a_group():
+    world = ConsumerWorld(consumer_config(assignment_interval_ms=1000), t=2)
+    world.configure(None, group_consumer_assignment_interval_ms="4000")
+    Consumer(world, "one").join()
+    assert Consumer(world, "two").join().last.heartbeat_interval_ms == 4001
+    world.configure("g", consumer_assignment_interval_ms="0")
+    assert Consumer(world, "three").join().last.heartbeat_interval_ms == 5000
+
+
 def test_the_group_takes_no_more_members_than_it_may():
     world = ConsumerWorld(consumer_config(max_size=1), t=1)
     one = Consumer(world, "one").join()

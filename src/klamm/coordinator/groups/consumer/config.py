@@ -54,7 +54,8 @@ class ConsumerGroupConfig:
         value = int(own.get("consumer.heartbeat.interval.ms", self.heartbeat_interval_ms))
         return min(max(value, self.min_heartbeat_interval_ms), self.max_heartbeat_interval_ms)
 
-    def assignment_interval_of(self, own: Mapping[str, str]) -> int:
-        """The shortest time between two targets of a group, likewise."""
-        value = int(own.get("consumer.assignment.interval.ms", self.assignment_interval_ms))
+    def assignment_interval_of(self, own: Mapping[str, str], cluster: Mapping[str, str]) -> int:
+        """The shortest time between two targets of a group, likewise; the cluster may have set another one at work."""
+        usual = cluster.get("group.consumer.assignment.interval.ms", self.assignment_interval_ms)
+        value = int(own.get("consumer.assignment.interval.ms", usual))
         return min(max(value, self.min_assignment_interval_ms), self.max_assignment_interval_ms)

@@ -165,7 +165,9 @@ def _retarget(
     """Compute a target if the group has moved on and it is time; the target's epoch, and how long to wait if not."""
     if group_epoch <= group.target_epoch:
         return group.target_epoch, None
-    interval_ms = turn.config.consumer.assignment_interval_of(turn.topology.group_configs(group.group_id))
+    image = turn.topology.image
+    own, cluster = image.group_configs(group.group_id), image.broker_configs(None)
+    interval_ms = turn.config.consumer.assignment_interval_of(own, cluster)
     since_ms = turn.now.wall_ms - group.assignment_timestamp
     if not at_once and group.assignment_timestamp and 0 <= since_ms < interval_ms:
         return group.target_epoch, interval_ms - since_ms
