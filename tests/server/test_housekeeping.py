@@ -61,7 +61,7 @@ def test_a_compacted_topic_keeps_the_newest_of_every_key_while_it_is_written(tid
                 found[row.offset] = (row.key, row.value)
             offset = max([view.next_offset for view in iter_batches(reply.records)], default=400)
         assert len(found) < 200
-        assert {key: value for key, value in found.values()} == newest
+        assert dict(found.values()) == newest
         assert wire.end_offset(topic) == 400
 
 
