@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 log = get_logger("transactions")
 
-RETRY_SECONDS = 0.1
+RETRY_SECONDS = 0.05
+RETRY_SECONDS_MAX = 2.0
 WRITE_TIMEOUT_MS = 30_000
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 NO_LEADER = -1
@@ -103,6 +104,8 @@ class MarkerWriter:
         self._services = services
         self._runtime = runtime
         self._ledgers: dict[int, MarkerLedger] = {}
+        self._failures: dict[TopicPartition, int] = {}
+        """How often in a row a partition could not take a marker; the pause grows with it."""
 
     def receive(self, partition: int, owed: Any) -> None:
         """A decision is committed: its markers are owed from now on.
@@ -139,9 +142,14 @@ class MarkerWriter:
         def settled(error: ErrorCode) -> None:
             fate = self._ledgers[partition].settle(owed, name, error)
             if fate is Fate.RETRY:
-                log.info("a marker is written again later", partition=str(name), reason=error.name)
+                if name not in self._failures:
+                    log.warning("a partition cannot take markers; they wait", partition=str(name), reason=error.name)
+                self._failures[name] = self._failures.get(name, 0) + 1
                 self._later(partition, owed)
-            elif error and fate is Fate.WRITTEN:
+                return
+            if self._failures.pop(name, 0):
+                log.info("a partition takes markers again", partition=str(name))
+            if error and fate is Fate.WRITTEN:
                 log.warning(
                     "a partition needs no marker any more",
                     partition=str(name), transactional_id=owed.transactional_id, reason=error.name,
@@ -152,7 +160,9 @@ class MarkerWriter:
 
     def _later(self, partition: int, owed: OwedMarkers) -> None:
         if partition in self._runtime.active:
-            self._services.loop.call_later(RETRY_SECONDS, self._send, partition, owed)
+            failures = max((self._failures.get(name, 0) for name in owed.partitions), default=0)
+            pause = min(RETRY_SECONDS * 2 ** min(failures, 10), RETRY_SECONDS_MAX)
+            self._services.loop.call_later(pause, self._send, partition, owed)
         else:
             self._ledgers[partition].forget(owed)
 
