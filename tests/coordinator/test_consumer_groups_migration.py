@@ -141,6 +141,9 @@ def test_without_leave_to_go_back_classic_members_live_in_the_consumer_group():
     settle(world, *old)
     assert isinstance(world.shard.groups["g"], ConsumerGroup)
     assert numbers(*old) == [0, 1, 2, 3]
+    world.grow("t", 6)
+    settle(world, *old)
+    assert numbers(*old) == list(range(6)), "new partitions are found, though nobody speaks the new protocol"
 
 
 def test_a_group_of_another_protocol_type_does_not_migrate():

@@ -4,7 +4,13 @@ import pytest
 
 from coordinator.consumer_groups_world import Consumer, ConsumerWorld, consumer_config
 from klamm.coordinator.groups.consumer.member import MemberState
+from klamm.coordinator.shard import Decision, make_record
 from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+)
 
 
 def test_the_first_member_gets_everything_at_once():
@@ -23,6 +29,7 @@ def test_a_second_member_waits_until_the_first_has_given_back():
     two = Consumer(world, "two").join()
     assert two.numbers == []
     assert two.me.state is MemberState.UNRELEASED_PARTITIONS
+    assert two.last.heartbeat_interval_ms == 1000, "who waits looks more often"
     assert world.consumers().state_name == "Reconciling"
 
     one.beat()  # learns what to give back
@@ -37,6 +44,7 @@ def test_a_second_member_waits_until_the_first_has_given_back():
     two.beat()
     assert sorted(one.numbers + two.numbers) == [0, 1, 2, 3]
     assert len(two.numbers) == 2
+    assert two.last.heartbeat_interval_ms == 5000
     assert world.consumers().state_name == "Stable"
 
 
@@ -178,8 +186,9 @@ def test_targets_are_held_back_for_the_assignment_interval_and_members_told_when
     assert one.numbers == [0, 1]
     world.pass_time(701)
     two.beat()
-    assert two.last.heartbeat_interval_ms == 5000
+    assert two.last.heartbeat_interval_ms == 1000
     world.read_all(one, two)
+    assert two.last.heartbeat_interval_ms == 5000
     assert len(one.numbers) == len(two.numbers) == 1
 
 
@@ -200,7 +209,8 @@ def test_the_assignment_interval_can_be_set_for_the_cluster_and_for_a_group():
     Consumer(world, "one").join()
     assert Consumer(world, "two").join().last.heartbeat_interval_ms == 4001
     world.configure("g", consumer_assignment_interval_ms="0")
-    assert Consumer(world, "three").join().last.heartbeat_interval_ms == 5000
+    Consumer(world, "three").join()
+    assert world.consumers().target_epoch == world.consumers().group_epoch == 3
 
 
 def test_the_group_takes_no_more_members_than_it_may():
@@ -306,6 +316,31 @@ def test_a_revocation_under_way_has_its_deadline_after_a_restart():
     world.restart()
     world.pass_time(5_000)
     assert "one" not in world.consumers().members
+
+
+def test_a_state_of_a_later_version_makes_the_member_start_anew():
+    world = ConsumerWorld(t=2)
+    one = Consumer(world, "one").join()
+    value = one.me.current_value()
+    value.state = 9
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="one")
+    world.run(Decision(records=(make_record(key, value),)))
+    assert one.me.state is MemberState.UNKNOWN
+    assert one.beat() is ErrorCode.FENCED_MEMBER_EPOCH
+    assert one.join().numbers == [0, 1]
+    assert one.me.state is MemberState.STABLE
+
+
+def test_what_older_brokers_kept_of_the_topics_goes_with_the_next_change():
+    world = ConsumerWorld(t=1)
+    one = Consumer(world, "one").join()
+    key = ConsumerGroupPartitionMetadataKey(group_id="g")
+    world.run(Decision(records=(make_record(key, ConsumerGroupPartitionMetadataValue()),)))
+    world.grow("t", 2)
+    one.beat()
+    assert one.numbers == [0, 1]
+    assert make_record(key, None) in world.log[-1].records
+    assert not world.consumers().has_partition_metadata
 
 
 # Refusals

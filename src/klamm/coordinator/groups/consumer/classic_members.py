@@ -160,10 +160,24 @@ def heartbeat(turn: Turn, group: ConsumerGroup, request: HeartbeatRequest) -> He
         member.member_epoch < group.group_epoch
         or member.state == MemberState.UNREVOKED_PARTITIONS
         or (member.state == MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
+        or _topics_changed(turn, group)
     ):
         turn.expect_rejoin(group, member)
         return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
     return HeartbeatResponse()
+
+
+def _topics_changed(turn: Turn, group: ConsumerGroup) -> bool:
+    """Whether the topics look different; where only classic members are left, nobody else would notice."""
+    image = turn.topology.image
+    if group.checked_image is image:
+        return False
+    topics = frozenset().union(*(group.topics_of(member) for member in group.members.values()))
+    if turn.topology.metadata_hash(topics) != group.metadata_hash:
+        return True
+    if not group.resolved:
+        group.checked_image = image
+    return False
 
 
 def leave(turn: Turn, group: ConsumerGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:

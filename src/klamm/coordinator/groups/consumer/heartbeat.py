@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Held, Member
-from klamm.coordinator.groups.consumer.progress import advance, replace_static
+from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Held, Member, MemberState
+from klamm.coordinator.groups.consumer.progress import Step, advance, replace_static
 from klamm.coordinator.groups.consumer.turn import Turn
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError
@@ -17,6 +17,8 @@ from klamm.protocol.messages.consumer_group_heartbeat import (
 )
 
 JOIN_EPOCH = 0
+WAITING_INTERVAL_MS = 1000
+"""How often a member looks whether others have given back what it waits for."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Iterable[str]) -> None:
@@ -61,18 +63,30 @@ def heartbeat(
     step = advance(turn, group, before, after, owned, replaced=replaced)
     member = step.member
     turn.expect(group, member)
-    interval_ms = turn.config.consumer.heartbeat_interval_of(turn.topology.group_configs(group.group_id))
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        # A target that is held back comes within the assignment interval: the member should not sleep through it.
-        heartbeat_interval_ms=interval_ms if step.wait_ms is None else min(interval_ms, step.wait_ms + 1),
+        heartbeat_interval_ms=_next_heartbeat_ms(turn, group, step),
     )
     says_all = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     in_full = request.member_epoch == JOIN_EPOCH or (says_all and request.topic_partitions is not None)
     if in_full or _differ(before.assigned, member.assigned):
         response.assignment = to_wire(member.assigned)
     return response
+
+
+def _next_heartbeat_ms(turn: Turn, group: ConsumerGroup, step: Step) -> int:
+    """When to ask again: the group's interval, or sooner while there may be something to take.
+
+    Kafka always says the interval, so a member sleeps through a target that was held back for a moment, and through the
+    partitions that others give back meanwhile. Clients obey the last answer, so these need not wait.
+    """
+    interval_ms = turn.config.consumer.heartbeat_interval_of(turn.topology.group_configs(group.group_id))
+    if step.wait_ms is not None:
+        return min(interval_ms, step.wait_ms + 1)
+    if step.member.state == MemberState.UNRELEASED_PARTITIONS:
+        return min(interval_ms, WAITING_INTERVAL_MS)
+    return interval_ms
 
 
 def _check_room(turn: Turn, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
