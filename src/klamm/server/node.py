@@ -110,6 +110,8 @@ class Node:
                 producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
                 retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
                 cleaner=_cleaner_config(config),
+                vital_dirs=(config.metadata_log_dir,),
+                metadata_only_dirs=tuple({config.metadata_log_dir} - set(config.log_dirs)),
             ),
             clock=self.clock,
         )

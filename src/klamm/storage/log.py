@@ -4,7 +4,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID
 from klamm.records.batch import BatchView
 from klamm.storage import truncation
@@ -127,6 +127,17 @@ class Log(LogWriter):
         self.topic_id = topic_id
 
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    def take_offline(self, why: str) -> None:
+        """The disk under the log has failed: whoever wants anything of it gets KAFKA_STORAGE_ERROR from now on."""
+        self.fail()
+
+        def refuse(*_: object, **__: object) -> None:
+            raise StorageFailure(f"{self.name} lies in a log dir that has failed: {why}")
+
+        # Shadowing the methods costs the usual case nothing.
+        for name in ("read", "offset_for_timestamp", "offset_of_max_timestamp", "delete_records", "roll"):
+            setattr(self, name, refuse)
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, *, min_one: bool = True) -> FileSlice | None:
         """Where the bytes lie: whole batches, the first holds `offset`, none begins at or after `upper_offset`.

@@ -41,6 +41,8 @@ class LogDirFacts:
     path: str
     total_bytes: int
     usable_bytes: int
+    failure: str | None = None
+    """Why the folder is offline, None while it is not."""
 
 
 class LogDir:
@@ -50,6 +52,8 @@ class LogDir:
         self.disk = disk
         self.path = os.path.abspath(path)
         self._lock_fd = -1
+        self.failure: str | None = None
+        """Why the folder is used no more, None while it is."""
         # Checkpoints are written in several threads, one at a time and never an older one over a newer.
         self._writing = threading.Lock()
         self._taken = self._written = 0
@@ -173,21 +177,7 @@ class LogDir:
 
     def facts(self) -> LogDirFacts:
         """Room on the volume, for DescribeLogDirs."""
+        if self.failure is not None:
+            return LogDirFacts(self.path, -1, -1, self.failure)
         stat = os.statvfs(self.path)
         return LogDirFacts(self.path, stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
-
-
-def is_held(path: str) -> bool:
-    """Whether a node holds a data folder; looks without changing anything."""
-    try:
-        fd = os.open(os.path.join(path, LOCK), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False

@@ -46,6 +46,10 @@ class StorageConfig:
     open_files_max: int = 256
     retention_check_interval_ms: int = 300_000
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    vital_dirs: tuple[str, ...] = ()
+    """Log dirs without which a node cannot go on: that of the metadata log."""
+    metadata_only_dirs: tuple[str, ...] = ()
+    """Log dirs that get no partitions."""
 
 
 class LogManager:
@@ -81,7 +85,9 @@ class LogManager:
         self._to_retain: list[Log] = []
         """Logs that retention has yet to look at in this round."""
         self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
-        """Told of a write or sync that failed for good; the node then stops."""
+        """Told when a disk has failed and nothing is left to go on with; the node then stops."""
+        self.on_dir_offline: Callable[[LogDir], None] | None = None
+        """Told when one of several log dirs has failed."""
 
     @property
     def _threads(self) -> Executor:
@@ -137,19 +143,20 @@ class LogManager:
         self.cleaner.close()
         self.group_sync.close()
         self._background.close(wait=True)
-        healthy = clean
+        unwell = {log_dir.path for log_dir in self.dirs if log_dir.failure is not None}
         for log in self._logs.values():
             try:
                 log.close(clean=clean and not log.failed)
-                healthy = healthy and not log.failed
             except (OSError, KlammError) as error:
-                healthy = False
+                unwell.add(os.path.dirname(log.path))
                 logger.failure("a log could not be closed cleanly", error, partition=log.name)
+            if log.failed:
+                unwell.add(os.path.dirname(log.path))
         try:
             if clean:
                 self.checkpoint()
-                if healthy:
-                    for log_dir in self.dirs:
+                for log_dir in self.dirs:
+                    if log_dir.path not in unwell:
                         log_dir.mark_clean(broker_epoch)
         finally:
             self._logs.clear()
@@ -324,16 +331,22 @@ class LogManager:
         if directory_id is not None:
             for log_dir in self.dirs:
                 if self.directory_ids[log_dir.path] == directory_id:
+                    if log_dir.failure is not None:
+                        raise StorageFailure(f"the log dir {log_dir.path} has failed: {log_dir.failure}")
                     return log_dir
             # Ids below 100 are Kafka's words for "anywhere", "lost", "moving".
             if int.from_bytes(directory_id, "big") >= 100:
                 raise KlammError(ErrorCode.LOG_DIR_NOT_FOUND, "no log dir has the given directory id")
         if len(self.dirs) == 1:
             return self.dirs[0]
+        closed = set(map(os.path.abspath, self.config.metadata_only_dirs))
+        open_to_all = [d for d in self.dirs if d.failure is None and d.path not in closed]
+        if not open_to_all:
+            raise StorageFailure("no log dir is left for a new partition")
         counts = dict.fromkeys((log_dir.path for log_dir in self.dirs), 0)
         for log in self._logs.values():
             counts[os.path.dirname(log.path)] += 1
-        return min(self.dirs, key=lambda log_dir: counts[log_dir.path])
+        return min(open_to_all, key=lambda log_dir: counts[log_dir.path])
 
     # --- keeping house -----------------------------------------------------------------------------------------------
 
@@ -362,7 +375,7 @@ class LogManager:
         by_dir: dict[str, list[Log]] = {log_dir.path: [] for log_dir in self.dirs}
         for log in self._logs.values():
             by_dir[os.path.dirname(log.path)].append(log)
-        writers = [log_dir.checkpoint(by_dir[log_dir.path]) for log_dir in self.dirs]
+        writers = [log_dir.checkpoint(by_dir[log_dir.path]) for log_dir in self.dirs if log_dir.failure is None]
         self._background.write_checkpoints(writers, wait=wait)
 
     def _retain(self) -> None:
@@ -434,6 +447,24 @@ class LogManager:
             self.checkpoint()
 
     def _on_failure(self, log: LogWriter, failure: StorageFailure) -> None:
+        """A disk that has failed one log has failed all that lie on it."""
         logger.error("a log has failed", partition=log.name, reason=failure.message)
-        if self.on_failure is not None:
-            self.on_failure(log, failure)
+        log_dir = self.log_dir_of(log)  # type: ignore[arg-type]
+        if log_dir.failure is not None:
+            return
+        log_dir.failure = failure.message
+        vital = log_dir.path in map(os.path.abspath, self.config.vital_dirs)
+        if vital or all(other.failure is not None for other in self.dirs):
+            if self.on_failure is not None:
+                self.on_failure(log, failure)
+            return
+        lost = [other for other in self._logs.values() if os.path.dirname(other.path) == log_dir.path]
+        logger.error("a log dir is offline", folder=log_dir.path, partitions=len(lost), reason=failure.message)
+        for other in lost:
+            other.take_offline(log_dir.failure)
+        if self.on_dir_offline is not None:
+            self.on_dir_offline(log_dir)
+
+    def offline_directory_ids(self) -> list[Uuid]:
+        """The ids of log dirs that have failed, for the controller."""
+        return [self.directory_ids[log_dir.path] for log_dir in self.dirs if log_dir.failure is not None]

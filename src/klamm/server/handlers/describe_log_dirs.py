@@ -1,10 +1,11 @@
 """DescribeLogDirs, v1-5: what lies in each log dir and how much room is left.
 
 Null topics mean all. Partitions this broker does not hold are left out. offset_lag is how far a moving copy is behind;
-nothing moves here, so it is 0.
+nothing moves here, so it is 0. A log dir that has failed answers KAFKA_STORAGE_ERROR for all it holds.
 v2 flexible · v3 top-level error · v4 total and usable bytes · v5 cordoned dirs
 """
 
+from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -35,8 +36,11 @@ def handle(services: Services, _context: RequestContext, request: DescribeLogDir
         topics = dirs[room.path]
         results.append(
             DescribeLogDirsResult(
+                error_code=ErrorCode.NONE if room.failure is None else ErrorCode.KAFKA_STORAGE_ERROR,
                 log_dir=room.path,
-                topics=[DescribeLogDirsTopic(name=name, partitions=parts) for name, parts in sorted(topics.items())],
+                topics=[DescribeLogDirsTopic(name=name, partitions=parts) for name, parts in sorted(topics.items())]
+                if room.failure is None
+                else [],
                 total_bytes=room.total_bytes,
                 usable_bytes=room.usable_bytes,
             )

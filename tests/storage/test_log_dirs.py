@@ -1,0 +1,115 @@
+"""Several log dirs: where partitions go, and what one failing disk takes along."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from klamm.model.clock import ManualClock
+from klamm.model.errors import ErrorCode, KlammError, StorageFailure
+from klamm.storage import LogConfig, LogManager, StorageConfig
+
+from .conftest import NOW, FaultyDisk, batch, from_producer, read_all
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+class BrokenFolder(FaultyDisk):
+    """A disk on which one folder can be made to fail."""
+
+    broken = ""
+
+    def pwritev(self, fd, buffers, position):
+        self.check(fd)
+        return os.pwritev(fd, buffers, position)
+
+    def fdatasync(self, fd):
+        self.check(fd)
+        return os.fdatasync(fd)
+
+    def check(self, fd) -> None:
+        if self.broken and os.readlink(f"/proc/self/fd/{fd}").startswith(self.broken):
+            raise OSError(errno.EIO, "Input/output error")
+
+
+class Pair:
+    """A manager of two log dirs, `a` (with the metadata log) and `b`."""
+
+    def __init__(self, folder: Path, **config) -> None:
+        self.disk = BrokenFolder()
+        self.a, self.b = str(folder / "a"), str(folder / "b")
+        self.manager = LogManager(
+            StorageConfig(log_dirs=(self.a, self.b), vital_dirs=(self.a,), **config),
+            clock=ManualClock(NOW),
+            disk=self.disk,
+        )
+        self.manager.start(CLUSTER, 1, format_empty=True)
+        self.stopped, self.offline = [], []
+        self.manager.on_failure = lambda _, failure: self.stopped.append(failure)
+        self.manager.on_dir_offline = lambda log_dir: self.offline.append(log_dir.path)
+        ids = self.manager.directory_ids
+        self.logs = {
+            name: self.manager.create(name, 0, name.encode().ljust(16), LogConfig(), directory_id=ids[path])
+            for name, path in (("a1", self.a), ("a2", self.a), ("b1", self.b), ("b2", self.b))
+        }
+        for log in self.logs.values():
+            log.append_as_leader(from_producer(0), 0, NOW)
+
+
+@pytest.mark.parametrize("how", ["write", "sync"])
+def test_a_failed_disk_takes_its_own_logs_and_no_others(tmp_path: Path, how: str):
+    pair = Pair(tmp_path)
+    pair.disk.broken = pair.b
+    log = pair.logs["b1"]
+    fail = log.flush if how == "sync" else lambda: log.append_as_leader(from_producer(1), 0, NOW)
+    with pytest.raises(StorageFailure):
+        fail()
+    assert pair.offline == [pair.b]
+    assert pair.stopped == []
+    for name in ("b1", "b2"):
+        log = pair.logs[name]
+        for use in (
+            lambda log=log: log.append_as_leader(from_producer(1), 0, NOW),
+            lambda log=log: log.read(0, 1000, 1),
+            lambda log=log: log.offset_for_timestamp(0),
+            lambda log=log: log.delete_records(0),
+        ):
+            with pytest.raises(KlammError) as refused:
+                use()
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    for name in ("a1", "a2"):
+        assert pair.logs[name].append_as_leader(from_producer(1), 0, NOW) == 1
+        assert len(read_all(pair.logs[name])) == 2
+    facts = {facts.path: facts.failure is None for facts in pair.manager.describe_dirs()}
+    assert facts == {pair.a: True, pair.b: False}
+    assert pair.manager.offline_directory_ids() == [pair.manager.directory_ids[pair.b]]
+    assert os.path.dirname(pair.manager.create("new", 0, b"n" * 16, LogConfig()).path) == pair.a
+    with pytest.raises(StorageFailure):
+        pair.manager.create("x", 0, b"x" * 16, LogConfig(), directory_id=pair.manager.directory_ids[pair.b])
+    pair.disk.broken = ""
+    pair.manager.tick()
+    pair.manager.close()
+    assert os.path.exists(f"{pair.a}/.kafka_cleanshutdown")
+    assert not os.path.exists(f"{pair.b}/.kafka_cleanshutdown"), "the next start looks at it"
+    again = Pair(tmp_path)
+    assert [len(read_all(again.logs[name])) for name in ("a1", "b1")] == [2, 1]
+    again.manager.close()
+
+
+def test_without_the_metadata_log_or_any_dir_the_node_stops(tmp_path: Path):
+    pair = Pair(tmp_path)
+    pair.disk.broken = pair.a
+    with pytest.raises(StorageFailure):
+        pair.logs["a1"].append_as_leader(batch(), 0, NOW)
+    assert len(pair.stopped) == 1
+    assert pair.offline == []
+    pair.disk.broken = ""
+    pair.manager.close(clean=False)
+
+
+def test_a_folder_for_metadata_alone_gets_no_partitions(tmp_path: Path):
+    pair = Pair(tmp_path, metadata_only_dirs=(str(tmp_path / "a"),))
+    made = [pair.manager.create("t", i, b"t" * 16, LogConfig()) for i in range(5)]
+    assert {os.path.dirname(log.path) for log in made} == {pair.b}
+    pair.manager.close()
