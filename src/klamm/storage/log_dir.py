@@ -181,3 +181,19 @@ class LogDir:
             return LogDirFacts(self.path, -1, -1, self.failure)
         stat = os.statvfs(self.path)
         return LogDirFacts(self.path, stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+def is_held(path: str) -> bool:
+    """Whether a node holds a data folder; looks without changing anything."""
+    try:
+        fd = os.open(os.path.join(path, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False

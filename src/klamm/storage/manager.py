@@ -452,7 +452,7 @@ class LogManager:
         log_dir = self.log_dir_of(log)  # type: ignore[arg-type]
         if log_dir.failure is not None:
             return
-        log_dir.failure = failure.message
+        log_dir.failure = str(failure)
         vital = log_dir.path in map(os.path.abspath, self.config.vital_dirs)
         if vital or all(other.failure is not None for other in self.dirs):
             if self.on_failure is not None:
@@ -461,7 +461,7 @@ class LogManager:
         lost = [other for other in self._logs.values() if os.path.dirname(other.path) == log_dir.path]
         logger.error("a log dir is offline", folder=log_dir.path, partitions=len(lost), reason=failure.message)
         for other in lost:
-            other.take_offline(log_dir.failure)
+            other.take_offline(str(failure))
         if self.on_dir_offline is not None:
             self.on_dir_offline(log_dir)
 
