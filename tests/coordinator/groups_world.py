@@ -74,9 +74,13 @@ class World:
     now_ms: int = 1_000_000
     log: list[Entry] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    lazy: bool = False
+    """Whether appended batches are committed only by `flush`; those that are not are lost with the leader."""
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)
+        self._held: list[tuple[Answer, Any]] = []
+        self._committed = 0
         self._load()
 
     def _load(self) -> None:
@@ -95,9 +99,27 @@ class World:
 
     def restart(self) -> None:
         """The node dies and another one loads the partition; whoever waited is told."""
+        lost = KlammError(ErrorCode.NOT_COORDINATOR)
+        if self.lazy:
+            del self.log[self._committed :]
+            held, self._held = self._held, []
+            for reply_to, _ in held:
+                reply_to(lost)
         for reply_to in self.shard.waiting():
-            reply_to(KlammError(ErrorCode.NOT_COORDINATOR))
+            reply_to(lost)
         self._load()
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether a crash now would lose something that was appended."""
+        return self.lazy and self._committed < len(self.log)
+
+    def flush(self) -> None:
+        """Everything appended is committed: the replies that waited for it leave."""
+        self._committed = len(self.log)
+        held, self._held = self._held, []
+        for reply_to, response in held:
+            reply_to(response)
 
     @property
     def now(self) -> Now:
@@ -112,8 +134,11 @@ class World:
                 self.end_offset += 1
         for key, deadline in decision.timers:
             self.deadlines.set(key, deadline)
-        for reply_to, response in decision.replies:
-            reply_to(response)
+        if self.lazy and (decision.records or self._held):
+            self._held += decision.replies
+        else:
+            for reply_to, response in decision.replies:
+                reply_to(response)
         self.shard.check()
 
     def pass_time(self, ms: int) -> None:
@@ -203,12 +228,14 @@ class World:
             group_id=group_id, generation_id=generation_id, member_id=member_id, group_instance_id=instance_id
         )
         self.run(self.shard.heartbeat(request, self.now, answer))
+        self.flush()
         return answer.error
 
     def leave(self, *member_ids: str, group_id: str = "g", instance_id: str | None = None) -> list[ErrorCode]:
         answer = Answer()
         members = [MemberIdentity(member_id=each, group_instance_id=instance_id) for each in member_ids]
         self.run(self.shard.leave(LeaveGroupRequest(group_id=group_id, members=members), self.now, answer))
+        self.flush()
         return [ErrorCode(member.error_code) for member in answer.members]
 
     def commit(
@@ -225,7 +252,9 @@ class World:
         version: int = 8,
         retention_ms: int = -1,
         topic_id: bytes = ZERO_UUID,
+        unheard: bool = False,
     ) -> ErrorCode:
+        """OffsetCommit; `unheard` leaves it to others whether the answer ever comes."""
         answer = Answer()
         request = OffsetCommitRequest(
             group_id=group_id,
@@ -249,7 +278,9 @@ class World:
             self.run(self.shard.commit_offsets(request, version, self.now, answer))
         except KlammError as error:
             return error.code
-        return ErrorCode(answer.topics[0].partitions[0].error_code)
+        if not unheard:
+            self.flush()
+        return ErrorCode(answer.topics[0].partitions[0].error_code) if not answer.pending else ErrorCode.NONE
 
     def commit_in_transaction(
         self,
@@ -306,6 +337,8 @@ class World:
         answer = Answer()
         wanted = [WantedTopic(topic, topic_id, [partition])]
         self.run(self.shard.fetch_offsets(group_id, None, -1, wanted, answer, require_stable=stable))
+        if answer.pending:
+            self.flush()
         return answer.topics[0].partitions[0]
 
     def offset(self, **what: Any) -> int:

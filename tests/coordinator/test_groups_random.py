@@ -17,6 +17,11 @@ def test_a_group_keeps_its_promises_whatever_happens(seed):
     play(seed)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_and_when_leaders_are_lost_with_what_was_not_committed(seed):
+    play(seed, lazy=True)
+
+
 def _any_generation(self, member_id, instance_id, generation, *, transactional, version):
     if member_id:
         self.check_member(member_id, instance_id)
