@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.storage import Disk, Log, checkpoints, log_dir, recovery
+from klamm.storage import Disk, Log, checkpoints, cleaning, log_dir, recovery
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign
@@ -50,8 +50,8 @@ def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
 def holes_are_passed_over(plant: pytest.MonkeyPatch):
     real = recovery._Checker._check
 
-    def check(self, segment, producers, *, end, last):
-        at, whole = real(self, segment, producers, end=end, last=last)
+    def check(self, segment, producers, *, end, last, **rest):
+        at, whole = real(self, segment, producers, end=end, last=last, **rest)
         return (end if whole and not last else at), whole
 
     plant.setattr(recovery._Checker, "_check", check)
@@ -103,6 +103,23 @@ def aborted_transactions_are_not_rebuilt(plant: pytest.MonkeyPatch):
     plant.setattr(recovery._Checker, "_check", check)
 
 
+def interrupted_swaps_are_not_settled(plant: pytest.MonkeyPatch):
+    plant.setattr(recovery, "settle_swaps", lambda *_: None)
+
+
+def cleaned_files_take_their_place_unsynced(plant: pytest.MonkeyPatch):
+    def rewrite(self, group):
+        real_fsync = type(self._disk).fsync
+        plant.setattr(type(self._disk), "fsync", lambda *_: None)
+        try:
+            return real(self, group)
+        finally:
+            plant.setattr(type(self._disk), "fsync", real_fsync)
+
+    real = cleaning.Cleaning.rewrite
+    plant.setattr(cleaning.Cleaning, "rewrite", rewrite)
+
+
 def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
     plant.setattr("klamm.storage.epochs.UnreadableCheckpoint", KeyError)
 
@@ -120,6 +137,8 @@ def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
         the_recovery_point_moves_without_a_sync,
         a_clean_stop_syncs_nothing,
         aborted_transactions_are_not_rebuilt,
+        interrupted_swaps_are_not_settled,
+        cleaned_files_take_their_place_unsynced,
         unreadable_epochs_stop_the_start,
     ],
 )

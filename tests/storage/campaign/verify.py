@@ -108,7 +108,7 @@ def _check_compacted(
 ) -> list[str]:
     """Every record is one that was written; of every key, the newest is there, and no tombstone's victim without it."""
     history = tuple(batch for batch in known[-1].batches if batch.base < log.log_end_offset)
-    written = dict(_keyed(history))
+    written = {offset: row for offset, row in _keyed(history) if offset < log.log_end_offset}
     held = dict(_keyed(batches))
     problems = [f"offset {o} holds {held[o]}, not {written.get(o)}" for o in held if held[o] != written.get(o)]
     if list(held) != sorted(held):

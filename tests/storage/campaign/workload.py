@@ -100,7 +100,6 @@ class Workload:
             (self.empty, 1),
             (self.elect, 2),
             (self.delete_records, 3),
-            (self.remove_segments, 3),
             (self.roll, 2),
             (self.flush, 3),
             (self.write_indexes, 1),
@@ -108,7 +107,7 @@ class Workload:
             (self.work, 8),
             (self.create_topic, 1),
             (self.delete_topic, 1),
-            (self.retain, 3),
+            (self.retain, 6),
             (self.produce_keyed, 8),
             (self.compact, 4),
             (self.restart_killed, 1),
@@ -256,8 +255,10 @@ class Workload:
         self._epochs[COPY] = self._epochs.get(COPY, 0) + 1
 
     def retain(self) -> None:
-        log = self.log(OLD)
-        log.advance_high_watermark(log.log_end_offset)
+        """Retention on one log: by size, or what lies below its start."""
+        log = self.log(self.chance.choice(list(self.state)))
+        if log.topic_partition == OLD:
+            log.advance_high_watermark(log.log_end_offset)
         self.manager._to_retain = [log]
         self.manager.tick()
 
@@ -293,10 +294,6 @@ class Workload:
         log = self.log(partition)
         log.advance_high_watermark(self.chance.randint(log.high_watermark, log.log_end_offset))
         log.delete_records(self.chance.randint(log.log_start_offset, log.high_watermark))
-
-    def remove_segments(self) -> None:
-        for partition in self.state:
-            self.log(partition).remove_segments_below_start()
 
     def roll(self) -> None:
         self.log(self.chance.choice(list(self.state))).roll(self.clock.now_ms())
