@@ -68,7 +68,8 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path, seed):
     print(f"seed {seed}")
     chance = random.Random(seed)
     partitions = 3
-    with KlammProcess(tmp_path, overrides={"offsets.topic.num.partitions": "3"}) as node:
+    overrides = {"offsets.topic.num.partitions": "3", "offsets.topic.compression.codec": str(seed)}
+    with KlammProcess(tmp_path, overrides=overrides) as node:
         wire = ready(node)
         wire.create_topic("t", partitions)
         sent, acknowledged = {}, {}

@@ -50,6 +50,7 @@ class ActiveShard(Generic[S]):
         clock: Clock,
         write_timeout_ms: int,
         on_failed_write: Callable[[ErrorCode], None],
+        codec: int = 0,
     ) -> None:
         self.name = name
         self.shard = shard
@@ -59,6 +60,7 @@ class ActiveShard(Generic[S]):
         self._clock = clock
         self._write_timeout_ms = write_timeout_ms
         self._on_failed_write = on_failed_write
+        self._codec = codec
         self._held: deque[_Held] = deque()
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
@@ -116,6 +118,7 @@ class ActiveShard(Generic[S]):
         stamp = now.wall_ms
         batch = build_batch(
             [(stamp, record.key, record.value, _NO_HEADERS) for record in records],
+            codec=self._codec,
             producer_id=decision.producer_id,
             producer_epoch=decision.producer_epoch,
             transactional=decision.producer_id >= 0,

@@ -63,8 +63,9 @@ class CoordinatorRuntime(Generic[S]):
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         write_timeout_ms: int = 5000,
+        codec: int = 0,
     ) -> None:
-        """`make_shard` and `open_log` take a partition; a shard also learns the leader epoch."""
+        """`make_shard` and `open_log` take a partition; a shard also learns the leader epoch. `codec` packs batches."""
         self.topic = topic
         self.partitions = 0
         """How many partitions the topic has; 0 while it does not exist."""
@@ -74,6 +75,7 @@ class CoordinatorRuntime(Generic[S]):
         self._loop = loop
         self._clock = clock
         self._write_timeout_ms = write_timeout_ms
+        self._codec = codec
         self._active: dict[int, ActiveShard[S]] = {}
         self._loading: dict[int, tuple[int, asyncio.Task[None]]] = {}
         self._retries: dict[int, asyncio.TimerHandle] = {}
@@ -205,7 +207,15 @@ class CoordinatorRuntime(Generic[S]):
             return
         del self._loading[partition]
         active = self._active[partition] = ActiveShard(
-            name, shard, partition_log, epoch, self._loop, self._clock, self._write_timeout_ms, self._reload(partition)
+            name,
+            shard,
+            partition_log,
+            epoch,
+            self._loop,
+            self._clock,
+            self._write_timeout_ms,
+            self._reload(partition),
+            self._codec,
         )
         if count:
             took_ms = self._clock.monotonic_ms() - started_ms

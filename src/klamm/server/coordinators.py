@@ -45,6 +45,7 @@ class Coordinators:
             loop=services.loop,
             clock=services.clock,
             write_timeout_ms=config.integer("offsets.commit.timeout.ms"),
+            codec=config.integer("offsets.topic.compression.codec"),
         )
         self.transactions = Transactions(services, lambda partition: self._open_log(TRANSACTION_STATE_TOPIC, partition))
         self._topics: dict[str, CreatableTopic] = {

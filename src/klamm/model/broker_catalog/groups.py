@@ -16,6 +16,7 @@ GROUPS: Final = (
         ),
         "Kinds of groups the broker serves.",
         rule=list_of("consumer", "classic", "share", "streams", empty=False),
+        served=True,
     ),
     ConfigKey(
         "group.coordinator.threads",
@@ -98,6 +99,7 @@ GROUPS: Final = (
         0,
         "Codec id of the offsets topic's batches.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "offset.metadata.max.bytes",
@@ -208,6 +210,7 @@ GROUPS: Final = (
         ),
         "Ways partitions are shared out in consumer groups; the first is the default.",
         rule=list_of(empty=False),
+        served=True,
     ),
     ConfigKey(
         "group.consumer.migration.policy",
@@ -215,6 +218,7 @@ GROUPS: Final = (
         "bidirectional",
         "Whether classic groups may turn into consumer groups and back while in use.",
         rule=one_of("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", any_case=True),
+        served=True,
     ),
     ConfigKey(
         "group.consumer.assignment.interval.ms",
