@@ -10,8 +10,8 @@ from compat.crowds import Crowd
 
 PARTITIONS = 12
 CLASSIC = ("range", "roundrobin", "sticky", "cooperative-sticky")
-CONSUMER = ("consumer-uniform", "consumer-range")
-INCREMENTAL = ("cooperative-sticky", "consumer-uniform")
+CONSUMER = ("consumer-uniform", "consumer-range", "pattern-uniform")
+INCREMENTAL = ("cooperative-sticky", "consumer-uniform", "pattern-uniform")
 """Ways in which a member never lets go of what it keeps."""
 Gather = Callable[..., Crowd]
 

@@ -13,6 +13,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -62,6 +63,7 @@ final class Crowd {
     private static final class Member extends Thread implements ConsumerRebalanceListener {
         private final KafkaConsumer<byte[], byte[]> consumer;
         private final String topic;
+        private final boolean byPattern;
         private final TreeSet<Integer> owned = new TreeSet<>();
         private final List<Object> events = new ArrayList<>();
         private final List<String> seen = new ArrayList<>();
@@ -90,10 +92,11 @@ final class Crowd {
                 settings.put("partition.assignment.strategy", ASSIGNORS.get(way));
                 settings.put("session.timeout.ms", order.get("session_ms").asText());
                 settings.put("heartbeat.interval.ms", "200");
-            } else { // the new protocol, with the name of an assignor of the broker
+            } else { // the new protocol, subscribing by name or by pattern, with the name of an assignor of the broker
                 settings.put("group.protocol", "consumer");
-                settings.put("group.remote.assignor", way.substring("consumer-".length()));
+                settings.put("group.remote.assignor", way.substring(way.indexOf('-') + 1));
             }
+            byPattern = way.startsWith("pattern-");
             topic = order.get("topic").asText();
             consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
             setDaemon(true);
@@ -102,7 +105,11 @@ final class Crowd {
         @Override
         public void run() {
             try {
-                consumer.subscribe(List.of(topic), this);
+                if (byPattern) {
+                    consumer.subscribe(new SubscriptionPattern(topic + "(-never)?"), this);
+                } else {
+                    consumer.subscribe(List.of(topic), this);
+                }
                 while (!stopped) {
                     if (paused) {
                         Thread.sleep(20);
