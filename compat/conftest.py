@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "test_transactions",
             "test_transactions_beside",
         ),
-        *("test_transactions_tools", "test_restarts", "test_files"),
+        *("test_transactions_tools", "test_restarts", "test_files", "test_compacted_files"),
     ]
     items.sort(key=lambda item: order.index(item.path.stem))
 
