@@ -1,8 +1,10 @@
 """Consumer groups as their members live them: join, share, give back, wait, take, leave."""
 
+from dataclasses import replace
+
 import pytest
 
-from coordinator.consumer_groups_world import Consumer, ConsumerWorld, consumer_config
+from coordinator.consumer_groups_world import CONFIG, Consumer, ConsumerWorld, consumer_config
 from klamm.coordinator.groups.consumer.member import MemberState
 from klamm.coordinator.shard import Decision, make_record
 from klamm.model.errors import ErrorCode
@@ -379,3 +381,15 @@ def test_who_never_joined_is_not_known():
     Consumer(world, "one").join()
     assert Consumer(world, "stranger", epoch=3).beat() is ErrorCode.UNKNOWN_MEMBER_ID
     assert Consumer(world, "stranger").leave() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_too_large_for_one_batch_is_refused_and_its_neighbours_feel_nothing():
+    world = ConsumerWorld(replace(CONFIG, record_bytes_max=2_000), t=3, wide=900)
+    small = Consumer(world, "one").join()
+    assert Consumer(world, "two", topics=("wide",), group_id="large").beat() is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "large" not in world.shard.groups
+    assert small.beat() is ErrorCode.NONE
+    assert Consumer(world, "two", topics=("wide",)).beat() is ErrorCode.UNKNOWN_SERVER_ERROR
+    world.grow("t", 4)
+    small.beat()
+    assert small.numbers == [0, 1, 2, 3]

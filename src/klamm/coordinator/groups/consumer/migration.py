@@ -142,7 +142,14 @@ def may_downgrade(turn: Turn, group: ConsumerGroup, without: Collection[str], jo
         and all(member.uses_classic_protocol for member in left)
         and any(not group.members[member_id].uses_classic_protocol for member_id in without)
         and turn.config.consumer.migration_policy.allows_downgrade
+        and sum(map(_stored_bytes, left)) < turn.config.record_bytes_max
     )
+
+
+def _stored_bytes(member: Member) -> int:
+    """About how much of a classic group's one record a member takes; that record must not become too large."""
+    words = sum(len(name) + len(metadata) for name, metadata in member.classic_protocols)
+    return 200 + words + sum(50 + 4 * len(numbers) for numbers in member.assigned.values())
 
 
 def downgrade(

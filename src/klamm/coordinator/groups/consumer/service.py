@@ -89,16 +89,28 @@ class ConsumerGroups:
             text = f"{request.group_id} is a classic group now, and {request.member_id} is no member of it"
             raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, text)
         elif request.member_epoch > JOIN_EPOCH or isinstance(group, ConsumerGroup):
-            turn.out.reply(reply_to, heartbeat(turn, self._existing(request.group_id), request, caller))
+            found = self._existing(request.group_id)
+            turn.out.reply(reply_to, heartbeat(turn, found, request, caller))
+            self._check_size(turn, found)
         elif isinstance(group, ClassicGroup) and not group.is_empty:
-            answer = heartbeat(turn, upgrade(turn, group), request, caller)
+            upgraded = upgrade(turn, group)
+            turn.out.reply(reply_to, heartbeat(turn, upgraded, request, caller))
+            self._check_size(turn, upgraded)
             send_away(turn, group)
-            turn.out.reply(reply_to, answer)
         else:
             if group is not None:
                 turn.out.records += group.tombstones()
-            turn.out.reply(reply_to, heartbeat(turn, ConsumerGroup(request.group_id), request, caller))
+            new = ConsumerGroup(request.group_id)
+            turn.out.reply(reply_to, heartbeat(turn, new, request, caller))
+            self._check_size(turn, new)
         return turn.out.decision()
+
+    def _check_size(self, turn: Turn, group: ConsumerGroup) -> None:
+        """Refuse what the offsets topic would refuse, so that the other groups of the shard feel nothing of it."""
+        size = sum(len(record.key) + len(record.value or b"") + 20 for record in turn.out.records)
+        if size > self._config.record_bytes_max:
+            group.checked_image = None
+            raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{group.group_id} would need {size} bytes in one batch")
 
     def _existing(self, group_id: str) -> ConsumerGroup:
         group = self._groups.get(group_id)
@@ -132,6 +144,7 @@ class ConsumerGroups:
         turn = self._turn(now)
         try:
             answer = classic_members.join(turn, group, request, caller, new_member_id)
+            self._check_size(turn, group)
         except KlammError as error:
             return _answer(reply_to, JoinGroupResponse(error_code=error.code, member_id=request.member_id))
         turn.out.reply(reply_to, answer)
