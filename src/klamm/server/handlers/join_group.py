@@ -5,11 +5,16 @@ given one first (MEMBER_ID_REQUIRED) and must come back with it.
 v1 rebalance timeout · v5 static members · v6 flexible · v7 protocol type · v8 reason · v9 skip assignment (KIP-814)
 """
 
-from klamm.model.errors import ErrorCode
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from klamm.server.context import RequestContext
-from klamm.server.handlers.groups import caller_of, submit
+from klamm.server.context import ANSWERED, RequestContext
+from klamm.server.deferred import DeferredReply
+from klamm.server.handlers.groups import caller_of, submit_to
 from klamm.server.services import Services
+
+NULL_PROTOCOL_SINCE = 7
 
 
 def handle(services: Services, context: RequestContext, request: JoinGroupRequest) -> object:
@@ -19,14 +24,24 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
         return JoinGroupResponse(error_code=code, member_id=request.member_id)
 
     if not request.group_id:
-        return refused(ErrorCode.INVALID_GROUP_ID)
+        return _in_form(context.version, refused(ErrorCode.INVALID_GROUP_ID))
     if context.version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(context)
-    return submit(
-        services,
-        context,
-        request.group_id,
-        lambda shard, now, reply_to: shard.join(request, caller, now, reply_to),
-        refused,
+    reply = DeferredReply(context, refused)
+
+    def answer(response: Any) -> None:
+        if isinstance(response, KlammError):
+            response = refused(response.code)
+        reply(_in_form(caller.version, response))
+
+    submit_to(
+        services, request.group_id, lambda shard, now, reply_to: shard.join(request, caller, now, reply_to), answer
     )
+    return ANSWERED
+
+
+def _in_form(version: int, response: JoinGroupResponse) -> JoinGroupResponse:
+    """No protocol is an empty text up to v6 and null from v7 on."""
+    response.protocol_name = response.protocol_name or (None if version >= NULL_PROTOCOL_SINCE else "")
+    return response
