@@ -11,6 +11,7 @@ from pathlib import Path
 from compat.brokers import KINDS
 from compat.toolchain import cache_dir
 
+from benchmarks.coordinators import COORDINATORS
 from benchmarks.loaders import LoadFailed
 from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
 from benchmarks.machine import PageCache
@@ -39,9 +40,9 @@ class Row:
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
     if not pattern:
-        return list(LOADS)
+        return [*LOADS, *COORDINATORS]
     parts = pattern.split(",")
-    return [load for load in LOADS if any(fnmatch.fnmatch(load.name, f"*{part}*") for part in parts)]
+    return [load for load in (*LOADS, *COORDINATORS) if any(fnmatch.fnmatch(load.name, f"*{part}*") for part in parts)]
 
 
 def work_folder() -> tempfile.TemporaryDirectory[str]:

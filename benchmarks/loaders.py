@@ -1,4 +1,4 @@
-"""Build the two C loaders on demand and run them."""
+"""Build the C loaders on demand and run them."""
 
 import importlib.util
 import json
@@ -41,6 +41,10 @@ def program(name: str) -> Path:
 
 def raw(*arguments: object, timeout_s: float) -> dict[str, Any]:
     return _run([str(program("rawload")), *map(str, arguments)], timeout_s)
+
+
+def coordinators(*arguments: object, timeout_s: float) -> dict[str, Any]:
+    return _run([str(program("coordload")), *map(str, arguments)], timeout_s)
 
 
 def rd(mode: str, *arguments: object, timeout_s: float, **settings: object) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Reach:
 
     @property
     def higher_is_better(self) -> bool:
-        return self.measure in ("MB/s", "records/s", "requests/s")
+        return self.measure.endswith("/s")
 
     def holds(self, ratio: float) -> bool:
         if self.ratio is None:
