@@ -1,4 +1,4 @@
-"""kafka-consumer-groups and its neighbours, and the internal topics as Kafka's own formatters and decoders read them."""
+"""kafka-consumer-groups and its neighbours, and internal topics as Kafka's own formatters and decoders read them."""
 
 import json
 import re
@@ -49,7 +49,9 @@ def table(text: str) -> list[dict[str, str]]:
     return [dict(zip(lines[head], words, strict=False)) for words in lines[head + 1 :]]
 
 
-@pytest.mark.parametrize(("crowd", "kind"), [("range", "Classic"), ("consumer-uniform", "Consumer")], indirect=["crowd"])
+@pytest.mark.parametrize(
+    ("crowd", "kind"), [("range", "Classic"), ("consumer-uniform", "Consumer")], indirect=["crowd"]
+)
 def test_a_group_with_members(run: Run, crowd: Crowd, java: JavaClient, broker: Broker, kind: str) -> None:
     group = crowd.group
     crowd.write(5)
@@ -145,7 +147,9 @@ def test_reset_offsets_in_all_forms(run: Run, java: JavaClient, broker: Broker, 
         assert current() == {0: expected, 1: expected}, how
     assert reset("--to-offset", "11", scope=("--topic", f"{topic}:1")) == {1: 11}
     assert reset("--to-current", scope=("--all-topics",)) == {0: 0, 1: 11}
-    exported = run(GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-current", "--export", "--dry-run")
+    exported = run(
+        GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-current", "--export", "--dry-run"
+    )
     lines = [line.replace('"', "") for line in exported.out.splitlines() if line.count(",") == 2]
     assert sorted(lines) == [f"{topic},0,0", f"{topic},1,11"], exported.out
     plan = tmp_path / "plan.csv"

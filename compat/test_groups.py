@@ -1,4 +1,4 @@
-"""Groups of real clients share a topic while members come, go, crash, pause and return: nothing lost, one owner each."""
+"""Groups of real clients share a topic; members come, go, crash, pause and return: nothing lost, one owner each."""
 
 from collections.abc import Callable, Iterator
 
