@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from klamm.model.errors import ConfigError, CorruptBatch, StorageFailure
 from klamm.records.control import ControlType, control_records
 from klamm.storage.batch_file import BatchFile
-from klamm.storage.check_segment import Looked, SegmentCheck
+from klamm.storage.check_segment import UNCLEANED, Looked, SegmentCheck
 from klamm.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCH,
@@ -39,12 +39,13 @@ from klamm.storage.properties import META_PROPERTIES, read_meta_properties
 from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import decode as decode_snapshot
+from klamm.storage.swaps import CLEANED_SUFFIX, SWAP_SUFFIX
 
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEANER_OFFSET)
 QUORUM_STATE = "quorum-state"
 _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-_LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp", ".part")
+_LEFTOVERS = (".deleted", CLEANED_SUFFIX, ".tmp", ".part")
 _INLINE_BYTES = 64 << 20
 """Less than this is looked at here: starting processes would take longer."""
 
@@ -115,7 +116,7 @@ def inspect_partition(task: Task, looked: Looked = lambda _size: None) -> Findin
         last = i == len(bases) - 1
         if base != end_offset and not task.compacted:
             path = os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")
-            found.add(path, f"offsets {end_offset} to {base - 1} before it are missing", Fix.NOTHING)
+            found.add(path, f"offsets {end_offset} to {base - 1} before it are missing{UNCLEANED}", Fix.NOTHING)
         end = 2**63 if last else bases[i + 1]
         segment = SegmentCheck(folder, base, end, found, last=last, closed=task.clean, holes=task.compacted, disk=disk)
         end_offset, whole = segment.run(producers, epochs, looked, knows_producers=knows)
@@ -224,6 +225,8 @@ def _check_small_files(
                 found.add(path, str(failure), Fix.REMOVE)
         elif name == QUORUM_STATE:
             _check_json(disk, path, "leaderEpoch", Fix.NOTHING, found)
+        elif name.endswith(SWAP_SUFFIX):
+            found.notes.append(f"{path}: an interrupted compaction, settled by the next start")
         elif name.endswith(_LEFTOVERS):
             found.notes.append(f"{path}: left over from an interrupted change, removed by the next start")
         elif not (suffix == LOG_SUFFIX and stem.isdigit()) and name != LEADER_EPOCH:

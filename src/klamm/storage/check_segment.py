@@ -23,6 +23,7 @@ Looked = Callable[[int], None]
 """Told how many bytes were looked at since the last call."""
 
 _TELL_BYTES = 1 << 20
+UNCLEANED = ", and cleaner-offset-checkpoint does not say that compaction took them"
 
 
 class SegmentEnd(NamedTuple):
@@ -79,7 +80,7 @@ class SegmentCheck:
                 why = str(error)
                 break
             if batch.base_offset > next_offset > segment.base_offset and not self._holes:
-                what = f"offsets {next_offset} to {batch.base_offset - 1} are missing before this batch"
+                what = f"offsets {next_offset} to {batch.base_offset - 1} are missing before this batch{UNCLEANED}"
                 found.add(path, what, Fix.NOTHING, at)
             self._check_offset_entries(batch, at)
             self._check_time_entries(batch)

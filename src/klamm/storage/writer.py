@@ -499,11 +499,12 @@ class LogWriter:
             return
         # Whatever the disk refuses here leaves the old segment the active one.
         old.finish()
+        self.snapshots.take(self.log_end_offset, self.producers.entries.values())
         if self.recovery_point >= self.log_end_offset:
             # All records are durable already, so no restart would look at this segment again: its indexes must be too.
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 self._disk.sync_file(old.path(suffix))
-        self.snapshots.take(self.log_end_offset, self.producers.entries.values())
+            self._disk.sync_file(self.snapshots.path(self.log_end_offset))
         self._active = self.segments.add(self.log_end_offset, self._config, now_ms)
         old.release()
         if self.on_roll is not None:
