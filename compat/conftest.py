@@ -9,13 +9,14 @@ from compat.clients import Client, GoClient, JavaClient, JsClient, KcatClient
 
 # Small enough that a run leaves snapshots of the metadata log behind for kafka-dump-log to read.
 SNAPSHOT_BYTES = {"metadata.log.max.record.bytes.between.snapshots": "10000"}
-# Groups that notice a crash within seconds, on both protocols.
+# Groups that notice a crash within seconds, on both protocols, and transactions whose time is over.
 QUICK_GROUPS = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 CLIENTS: dict[str, type[Client]] = {"java": JavaClient, "franz-go": GoClient, "kafkajs": JsClient, "kcat": KcatClient}
 
@@ -35,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "test_transactions",
             "test_transactions_beside",
         ),
-        *("test_transactions_tools", "test_restarts", "test_files", "test_compacted_files"),
+        *("test_transactional_clients", "test_restarts", "test_files", "test_compacted_files"),
     ]
     items.sort(key=lambda item: order.index(item.path.stem))
 

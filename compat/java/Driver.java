@@ -73,6 +73,8 @@ public final class Driver {
             case "member_end": return Crowd.end(order);
             case "member_pause": return Crowd.pause(order);
             case "members": return Crowd.report(order);
+            case "writer_open": return Writers.open(order, producerSettings(order));
+            case "writer": return Writers.obey(order);
             case "tool": return tool(order);
             default: throw new IllegalArgumentException("no such order: " + order);
         }
