@@ -268,7 +268,7 @@ class Log(LogWriter):
         return SegmentFacts(
             self._end_of(segment),
             segment.size,
-            largest if largest >= 0 else segment.modified_ms(),
+            largest if largest >= 0 or segment.size == 0 else segment.modified_ms(),
             segment is self._active,
         )
 

@@ -354,7 +354,7 @@ class LogManager:
         """Do what is due. `now_ms` is monotonic."""
         now = self._clock.monotonic_ms() if now_ms is None else now_ms
         self._background.tick(now)
-        if now >= self._next_retention_ms:
+        if now >= self._next_retention_ms and not self._to_retain:
             self._next_retention_ms = now + self.config.retention_check_interval_ms
             self._to_retain = list(self._logs.values())
         if self._to_retain:
@@ -373,8 +373,11 @@ class LogManager:
     def checkpoint(self, *, wait: bool = True) -> None:
         """Write recovery points, log starts and high watermarks of every log dir; without `wait`, in a thread."""
         by_dir: dict[str, list[Log]] = {log_dir.path: [] for log_dir in self.dirs}
-        for log in self._logs.values():
-            by_dir[os.path.dirname(log.path)].append(log)
+        if len(by_dir) == 1:
+            by_dir[self.dirs[0].path] = list(self._logs.values())
+        else:
+            for log in self._logs.values():
+                by_dir[os.path.dirname(log.path)].append(log)
         writers = [log_dir.checkpoint(by_dir[log_dir.path]) for log_dir in self.dirs if log_dir.failure is None]
         self._background.write_checkpoints(writers, wait=wait)
 
