@@ -119,6 +119,9 @@ def test_damage_is_the_last_row(folder: Path, tmp_path: Path):
     kind, fields = rows(path)[-1]
     assert kind == "damage"
     assert 0 < fields["position"] < len(data)
+    aside = tmp_path / f"{0:020d}.log.190.damaged"
+    aside.write_bytes(data)
+    assert len(rows(aside)) == 9
     path.write_bytes(data)
     flip(path, 70)
     assert rows(path)[0][1]["valid"] is False

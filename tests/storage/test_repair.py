@@ -61,6 +61,7 @@ def test_an_index_is_rebuilt_and_nothing_else(folder: Path, suffix: str):
 
 def test_a_torn_tail_is_cut(folder: Path):
     name = names(folder, "orders-1")[-1]
+    size = (folder / name).stat().st_size
     with open(folder / name, "ab") as file:
         file.write(b"torn")
     plan = make_plan([str(folder)])
@@ -69,7 +70,9 @@ def test_a_torn_tail_is_cut(folder: Path):
         name,
         *(name.replace(".log", s) for s in (".index", ".timeindex")),
         "recovery-point-offset-checkpoint",
+        f"{name}.{size}.damaged",
     }
+    assert (folder / f"{name}.{size}.damaged").read_bytes() == b"torn"
     assert check_folders([str(folder)]).problems == []
     manager = started(folder)
     assert len(read_all(manager.get("orders", 1))) == 40

@@ -46,7 +46,7 @@ OFFSET_CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEA
 QUORUM_STATE = "quorum-state"
 _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _LEFTOVERS = (".deleted", CLEANED_SUFFIX, ".tmp", ".part")
-_INLINE_BYTES = 64 << 20
+_INLINE_BYTES = 512 << 20
 """Less than this is looked at here: starting processes would take longer."""
 
 

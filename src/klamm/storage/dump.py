@@ -10,6 +10,7 @@ quorum-state · .kafka_cleanshutdown     JSON
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import decode as decode_snapshot
 
 _CHUNK_ENTRIES = 4096
+_ENDINGS = re.compile(r"\.deleted$|\.swap$|\.cleaned$|(\.\d+)?\.damaged$")
+"""What files on their way in or out are called besides their own names."""
 
 
 class Row(NamedTuple):
@@ -42,9 +45,7 @@ def dump_file(path: str, *, records: bool = False, metadata: Decoder | None = No
     """The rows of a file; ConfigError when its name tells no kind. `metadata` decodes records of the quorum's log."""
     if os.path.isdir(path) or not os.path.exists(path):
         raise ConfigError(f"{path} is {'a folder; name a file in it' if os.path.isdir(path) else 'not there'}")
-    name = os.path.basename(path)
-    for suffix in (".deleted", ".swap", ".cleaned", ".damaged"):
-        name = name.removesuffix(suffix)
+    name = _ENDINGS.sub("", os.path.basename(path))
     stem, suffix = os.path.splitext(name)
     base = int(stem) if stem.isdigit() else 0
     if suffix in (LOG_SUFFIX, ".checkpoint"):

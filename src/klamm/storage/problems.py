@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 class Fix(enum.Enum):
     """What repair does; the value completes the sentence "repair would ..."."""
 
-    CUT = "cut the file there and set the segments after it aside"
+    CUT = "cut the file there, keeping what follows under another name"
     REBUILD = "rebuild the segment's indexes from its log"
     REMOVE = "remove the file, which a start makes anew"
     EPOCHS = "write the file anew from the batches"

@@ -1,7 +1,7 @@
 """Mending data folders by hand: a plan made from what the check found, shown first, then carried out step by step.
 
-Only what the plan names is touched. Records that follow damage are set aside under another name, never deleted; files
-nobody knows are left alone. What a start makes anew by itself (producer snapshots, topic ids) is only taken away.
+Only what the plan names is touched. What is cut off and what follows damage is kept under another name; files nobody
+knows are left alone. What a start makes anew by itself (producer snapshots, topic ids) is only taken away.
 """
 
 import os
@@ -14,7 +14,7 @@ from klamm.records.batch import BatchView
 from klamm.storage.check import check_folders
 from klamm.storage.checkpoints import RECOVERY_POINT, read_offsets, write_lines, write_offsets
 from klamm.storage.config import LogConfig
-from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.disk import Disk, OpenFiles, write_all
 from klamm.storage.log_dir import LOCK, LogDir
 from klamm.storage.problems import Findings, Fix, Problem
 from klamm.storage.producers import Origin, ProducerStates
@@ -26,6 +26,7 @@ from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
 
 ASIDE_SUFFIX = ".damaged"
+_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def make_plan(
     cut = [problem for problem in found.problems if problem.fix is Fix.CUT]
     for problem in cut:
         steps += _cut_steps(disk, problem)
-    steps += [_remove_step(disk, problem) for problem in found.problems if problem.fix is Fix.REMOVE]
+    steps += [_remove_step(disk, p) for p in found.problems if p.fix is Fix.REMOVE and not _is_set_aside(p.path, cut)]
     rebuilt = {_segment_of(p.path) for p in found.problems if p.fix in (Fix.REBUILD, Fix.CUT)}
     steps += [_rebuild_step(disk, folder, base) for folder, base in sorted(rebuilt)]
     steps += [_epochs_step(disk, p.path) for p in found.problems if p.fix is Fix.EPOCHS]
@@ -96,10 +97,18 @@ def _cut_steps(disk: Disk, problem: Problem) -> list[Step]:
         if of_segment or (suffix == SNAPSHOT_SUFFIX and int(stem) > (problem.offset or 0)):
             other = os.path.join(folder, name)
             steps.append(Step(f"set {other} aside as {name}{ASIDE_SUFFIX}", partial(_set_aside, disk, other)))
-    steps.append(
-        Step(f"cut {path} at position {position}: {size - position} bytes", lambda: _cut(disk, path, position))
-    )
+    what = f"cut {path} at position {position}: {size - position} bytes, kept as {_cut_name(path, position)}"
+    steps.append(Step(what, partial(_cut, disk, path, position)))
     return steps
+
+
+def _is_set_aside(path: str, cut: list[Problem]) -> bool:
+    """Whether a snapshot speaks of what a cut takes away, and goes with it."""
+    folder, name = os.path.split(path)
+    stem, suffix = os.path.splitext(name)
+    return suffix == SNAPSHOT_SUFFIX and any(
+        os.path.dirname(each.path) == folder and int(stem) > (each.offset or 0) for each in cut
+    )
 
 
 def _set_aside(disk: Disk, path: str) -> None:
@@ -113,13 +122,27 @@ def _set_aside(disk: Disk, path: str) -> None:
         disk.sync_dir(os.path.dirname(path))
 
 
+def _cut_name(path: str, position: int) -> str:
+    return f"{os.path.basename(path)}.{position}{ASIDE_SUFFIX}"
+
+
 def _cut(disk: Disk, path: str, position: int) -> None:
+    """Cut a file, after what goes was copied beside it."""
     fd = disk.open(path, os.O_RDWR | os.O_CLOEXEC, 0o644)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    copy = disk.open(os.path.join(os.path.dirname(path), _cut_name(path, position)), flags, 0o644)
     try:
+        at = position
+        while data := disk.pread(fd, _COPY_BYTES, at):
+            write_all(disk, copy, data, at - position)
+            at += len(data)
+        disk.fsync(copy)
+        disk.sync_dir(os.path.dirname(path))
         disk.ftruncate(fd, position)
         disk.fsync(fd)
     finally:
         disk.close(fd)
+        disk.close(copy)
 
 
 def _remove_step(disk: Disk, problem: Problem) -> Step:
