@@ -64,7 +64,6 @@ class Client:
     name = ""
     codecs: tuple[str, ...] = ALL_CODECS
     admin = True
-    consumes = True
     tells_offsets = True
     sets_timestamps = True
     streams = True
@@ -242,11 +241,10 @@ class GoClient(ProcessClient):
 
 
 class JsClient(ProcessClient):
-    """kafkajs: its consumer is a group member, so it only produces and asks here."""
+    """kafkajs: its consumer is always a member of a group, here one of its own for every order to consume."""
 
     name = "kafkajs"
     codecs = ("none", "gzip")
-    consumes = False
 
     def command(self) -> list[str]:
         return toolchain.js_program()

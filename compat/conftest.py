@@ -81,12 +81,6 @@ def client(request: pytest.FixtureRequest, all_clients: dict[str, Client]) -> Cl
 
 
 @pytest.fixture
-def reader(client: Client, java: JavaClient) -> Client:
-    """The client itself where it can read by assignment, else the Java client."""
-    return client if client.consumes else java
-
-
-@pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of its own for each test, readable in a dump."""
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.name).strip("-")

@@ -18,9 +18,7 @@ def streamer(client: Client) -> Client:
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
-def test_records_survive_a_restart(
-    client: Client, reader: Client, java: JavaClient, broker: Broker, topic: str, how: str
-) -> None:
+def test_records_survive_a_restart(client: Client, java: JavaClient, broker: Broker, topic: str, how: str) -> None:
     java.create(broker.bootstrap, topic, 2)
     for codec in client.codecs:
         records = [Record(f"{codec} {i}".encode(), key=b"k", partition=i % 2) for i in range(20)]
@@ -29,9 +27,9 @@ def test_records_survive_a_restart(
     before = {p: java.consume(broker.bootstrap, topic, p, count=expected) for p in (0, 1)}
     restart(broker, how)
     assert client.topics(broker.bootstrap)[topic] == 2
-    assert {p: reader.consume(broker.bootstrap, topic, p, count=expected) for p in (0, 1)} == before
+    assert {p: client.consume(broker.bootstrap, topic, p, count=expected) for p in (0, 1)} == before
     client.produce(broker.bootstrap, topic, [Record(b"after the restart")], idempotent=True)
-    assert reader.consume(broker.bootstrap, topic, offset=expected, count=1)[0].value == b"after the restart"
+    assert client.consume(broker.bootstrap, topic, offset=expected, count=1)[0].value == b"after the restart"
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
