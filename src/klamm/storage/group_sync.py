@@ -25,9 +25,11 @@ class GroupSync:
         self._threads: Executor | None = None
         self._waiting: dict[Log, list[tuple[int, Done]]] = {}
         self._busy: set[Log] = set()
+        self._closed = False
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for what is under way; nothing new begins."""
+        self._closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=True)
 
@@ -69,7 +71,8 @@ class GroupSync:
         later = [(end, done) for end, done in waiting if end > up_to]
         if later:
             self._waiting[log] = later
-            self._start(log)
+            if not self._closed:
+                self._start(log)
         for end, done in waiting:
             if end <= up_to:
                 done(None)

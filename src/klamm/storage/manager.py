@@ -403,8 +403,8 @@ class LogManager:
                 if log.due_for_deletion(wall):
                     self._background.sync(log, log.segments.active.base_offset)
                     again.append(log)
-            except StorageFailure as failure:
-                logger.warning("retention failed", partition=log.name, reason=failure.message)
+            except (OSError, StorageFailure) as error:
+                logger.warning("retention failed", partition=log.name, reason=error)
         self._to_retain += again
 
     def _flush_by_time(self, now_ms: int) -> None:
