@@ -295,6 +295,15 @@ def test_single_offsets_can_be_removed_unless_members_read_the_topic(world):
     assert (world.offset(topic="t"), world.offset(topic="u")) == (2, -1)
 
 
+def test_what_a_group_reads_is_what_its_last_generation_said(world):
+    a, b = world.stable_group(2, protocols=SUBSCRIBED)
+    world.commit(2, a, world.group().generation_id)
+    world.member(protocols=SUBSCRIBED)
+    world.leave(a, b)
+    assert world.group().state_name == "PreparingRebalance"
+    assert delete(world, "g", "t", 0) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+
+
 def test_nothing_is_removed_from_a_group_of_connect_workers_in_service(world):
     world.stable_group(1, protocol_type="connect")
     with pytest.raises(Exception, match="NON_EMPTY_GROUP") as refused:

@@ -52,6 +52,8 @@ class ClassicGroup:
         self.new_member_added = False
         """Whether somebody came during the initial delay, which then is prolonged."""
         self.initial_delay_left_ms = 0
+        self._subscriptions: tuple[bytes | None, ...] = ()
+        """What the members of the last agreed generation said."""
         self._supporters: dict[str, int] = {}
         """How many members offer each protocol."""
         self._awaiting_joins = 0
@@ -183,8 +185,8 @@ class ClassicGroup:
 
     def _topics(self) -> frozenset[str] | None:
         found: set[str] = set()
-        for member in self.members.values():
-            topics = subscribed_topics(member.metadata(self.protocol_name))
+        for subscription in self._subscriptions:
+            topics = subscribed_topics(subscription)
             if topics is None:
                 return None
             found |= topics
@@ -221,6 +223,10 @@ class ClassicGroup:
         self.previous_state = self.state
         self.state = state
         self.state_timestamp = wall_ms
+
+    def agreed(self) -> None:
+        """A generation has begun: what its members say now is what the group reads until the next one."""
+        self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members.values())
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Take somebody in; the first one leads."""

@@ -117,6 +117,7 @@ def complete_join(turn: Turn, group: ClassicGroup) -> None:
         return
     group.generation_id += 1
     group.protocol_name = group.select_protocol()
+    group.agreed()
     group.transition_to(COMPLETING_REBALANCE, turn.now.wall_ms)
     group.pending_sync.clear()
     for member in group.members.values():

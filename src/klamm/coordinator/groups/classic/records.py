@@ -67,6 +67,7 @@ def replay_group(group: ClassicGroup, value: GroupMetadataValue) -> None:
         _replay_member(group, member, value)
     if value.leader in group.members:
         group.leader_id = value.leader
+    group.agreed()
     group.previous_state = group.state
     group.state = STABLE if group.members else EMPTY
     group.state_timestamp = value.current_state_timestamp
