@@ -78,6 +78,7 @@ class Node:
 
     async def start(self) -> None:
         """Serve; ConfigError means that nothing was touched."""
+        _refuse_several(self.config)
         loop = asyncio.get_running_loop()
         self._net = NetServer(loop, _net_config(self.config))
         try:
@@ -301,6 +302,15 @@ def _cleaner_config(config: NodeConfig) -> CleanerConfig:
         bytes_per_second=float(str(config.value("log.cleaner.io.max.bytes.per.second"))),
         backoff_ms=config.integer("log.cleaner.backoff.ms"),
     )
+
+
+def _refuse_several(config: NodeConfig) -> None:
+    """Nodes do not talk to each other yet: a node that would wait for others says so instead."""
+    if not (config.is_broker and config.is_controller) or [v.node_id for v in config.voters] != [config.node_id]:
+        raise ConfigError(
+            "this version of Klamm runs clusters of one node: write process.roles=broker,controller and name this node"
+            f" alone in controller.quorum.voters ({config.node_id}@host:port)"
+        )
 
 
 def _identify(dirs: tuple[str, ...], *, may_format: bool) -> str:
