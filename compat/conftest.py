@@ -33,6 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "test_tools",
             "test_groups",
             "test_group_tools",
+            "test_consumer_groups_beside",
             "test_transactions",
             "test_transactions_beside",
         ),
