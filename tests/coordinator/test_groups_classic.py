@@ -215,6 +215,16 @@ def test_the_protocol_most_members_like_best_wins():
     assert [m.metadata for m in answers[0].members] == [b"1", b"2", b"3"]
 
 
+def test_of_two_protocols_liked_equally_the_one_kafka_takes_wins():
+    world = World(GroupConfig(initial_rebalance_delay_ms=1000))
+    answers = [
+        world.join(version=3, protocols=(("b", b""), ("a", b""))),
+        world.join(version=3, protocols=(("a", b""), ("b", b""))),
+    ]
+    world.pass_time(3000)
+    assert {answer.protocol_name for answer in answers} == {"a"}
+
+
 def test_members_need_a_protocol_in_common(world):
     world.stable_group(1, protocols=BOTH)
     assert world.join(protocols=(("sticky", b""),)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -298,7 +298,7 @@ def test_single_offsets_can_be_removed_unless_members_read_the_topic(world):
 def test_what_a_group_reads_is_what_its_last_generation_said(world):
     a, b = world.stable_group(2, protocols=SUBSCRIBED)
     world.commit(2, a, world.group().generation_id)
-    world.member(protocols=SUBSCRIBED)
+    world.join(protocols=SUBSCRIBED)
     world.leave(a, b)
     assert world.group().state_name == "PreparingRebalance"
     assert delete(world, "g", "t", 0) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]

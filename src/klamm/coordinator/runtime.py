@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from klamm.coordinator.active import ActiveShard
+from klamm.coordinator.java_hash import non_negative_hash
 from klamm.coordinator.loading import load_shard
 from klamm.coordinator.shard import Decision, Now, ReplyTo, Shard
 from klamm.metadata.delta import MetadataDelta
@@ -86,7 +87,7 @@ class CoordinatorRuntime(Generic[S]):
         """The partition that keeps what belongs to `key`, as every Kafka broker computes it."""
         if not self.partitions:
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} does not exist yet")
-        return _non_negative_hash(key) % self.partitions
+        return non_negative_hash(key) % self.partitions
 
     @property
     def active(self) -> tuple[int, ...]:
@@ -248,19 +249,6 @@ def _into(answer: "asyncio.Future[Any]") -> ReplyTo:
             answer.set_result(response)
 
     return settle
-
-
-def _non_negative_hash(text: str) -> int:
-    """Java's String.hashCode over UTF-16 units, made non-negative as Kafka's Utils.abs does: MIN_VALUE becomes 0."""
-    code = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for i in range(0, len(encoded), 2):
-        code = (31 * code + (encoded[i] << 8 | encoded[i + 1])) & 0xFFFFFFFF
-    if code & 0x80000000:
-        code = 0x100000000 - code
-        if code == 0x80000000:
-            return 0
-    return code
 
 
 def keys_by_partition(runtime: "CoordinatorRuntime[Any]", keys: Iterable[str]) -> dict[int, list[str]]:

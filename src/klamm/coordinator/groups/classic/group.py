@@ -20,6 +20,7 @@ from klamm.coordinator.groups.classic.state import (
 )
 from klamm.coordinator.groups.classic.subscription import subscribed_topics
 from klamm.coordinator.groups.offsets import CommittedOffset
+from klamm.coordinator.java_hash import map_place
 from klamm.coordinator.shard import Record, ReplyTo, make_record
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.group_records import GroupMetadataKey
@@ -112,14 +113,14 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """The protocol most members like best among those all of them speak; of equals the one voted for first."""
+        """The protocol most members like best among those all of them speak; of equals the one Kafka would take."""
         everybody = len(self.members)
         candidates = {name for name, count in self._supporters.items() if count == everybody}
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=votes.__getitem__)
+        return max(votes, key=lambda name: (votes[name], -map_place(name)))
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         """The member, or the KlammError that says why it is none (any more)."""

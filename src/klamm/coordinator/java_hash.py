@@ -1,0 +1,24 @@
+"""Java's String.hashCode, by which Kafka decides where a group lives and which of two equally liked protocols wins."""
+
+
+def java_hash(text: str) -> int:
+    """The hash over UTF-16 units as an unsigned number of 32 bits."""
+    code = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(encoded), 2):
+        code = (31 * code + (encoded[i] << 8 | encoded[i + 1])) & 0xFFFFFFFF
+    return code
+
+
+def non_negative_hash(text: str) -> int:
+    """The hash made non-negative as Kafka does it: the smallest number becomes 0."""
+    code = java_hash(text)
+    if code < 0x80000000:
+        return code
+    return 0 if code == 0x80000000 else 0x100000000 - code
+
+
+def map_place(text: str) -> int:
+    """Where a small Java HashMap keeps a text: the order in which Kafka walks a handful of names."""
+    code = java_hash(text)
+    return (code ^ (code >> 16)) & 15
