@@ -59,7 +59,7 @@ class ReplicaManager:
 
     def stage_own(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
         """Stage a batch that a coordinator of this node made: markers are allowed, sequences are not looked at."""
-        base_offset = replica.log._stage_any(
+        base_offset = replica.log.stage_from(
             batch, replica.leader_epoch, self._clock.now_ms(), Origin.COORDINATOR, transaction_version
         )
         if not replica.dirty:

@@ -136,7 +136,7 @@ class LogWriter:
         """
         size = len(batches)
         if size < HEADER_SIZE or not self._plain:
-            return self._stage_any(batches, leader_epoch, now_ms, Origin.CLIENT)
+            return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
         (
             base_offset,
             length,
@@ -162,7 +162,7 @@ class LogWriter:
             or base_offset
             or max_timestamp > now_ms + self._after_max_ms
         ):
-            return self._stage_any(batches, leader_epoch, now_ms, Origin.CLIENT)
+            return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
         offset = self.next_offset
         if producer_id >= 0:
             entry = self._entries.get(producer_id)
@@ -173,7 +173,7 @@ class LogWriter:
                 or entry.txn_first_offset >= 0
                 or sequence > MAX_SEQUENCE - count
             ):
-                return self._stage_any(batches, leader_epoch, now_ms, Origin.CLIENT)
+                return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
             if crc32c(batches[CRC_START:]) != crc:
                 raise CorruptBatch(f"the batch for {self.name} does not match its checksum")
             remembered = entry.batches
@@ -242,7 +242,7 @@ class LogWriter:
         if origin is Origin.CLIENT:
             offset = self.stage(batches, leader_epoch, now_ms)
         else:
-            offset = self._stage_any(batches, leader_epoch, now_ms, origin)
+            offset = self.stage_from(batches, leader_epoch, now_ms, origin)
         self.commit()
         return offset
 
@@ -292,7 +292,7 @@ class LogWriter:
             coordinator_epoch=coordinator_epoch,
             timestamp=now_ms,
         )
-        offset = self._stage_any(memoryview(marker), leader_epoch, now_ms, Origin.COORDINATOR, transaction_version)
+        offset = self.stage_from(memoryview(marker), leader_epoch, now_ms, Origin.COORDINATOR, transaction_version)
         self.commit()
         return offset
 
@@ -300,7 +300,7 @@ class LogWriter:
         """Stage and commit a control batch of our own; returns its offset."""
         return self.append_as_leader(batch, leader_epoch, now_ms, origin=Origin.COORDINATOR)
 
-    def _stage_any(
+    def stage_from(
         self, data: memoryview, leader_epoch: int, now_ms: int, origin: Origin, transaction_version: int = 0
     ) -> int:
         """`stage` for everything that is not plain."""
