@@ -11,7 +11,9 @@ from benchmarks import coordinator_plans as plans
 from benchmarks import loaders
 from benchmarks.loads import LIMIT_S, Bench, Load, Reach, Sample
 from benchmarks.machine import cpu_seconds, rss_mb
-from klamm.client.wire import Connection, Unreachable
+from klamm.client.wire import GROUP, Connection, Unreachable
+from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
+from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 COMMITTERS = 8
@@ -97,7 +99,7 @@ def many_groups(bench: Bench) -> Sample:
         what = (HEARTBEATERS, 5, bench.count(100_000), plans.HEARTBEAT_ERROR_AT)
         result = load(bench, "pump", plans.lanes(frames), *what)
     for group in groups:
-        plans.patient(connection, plans.LeaveGroupRequest(group_id=group.name, members=_members(group)), 3)
+        plans.patient(connection, LeaveGroupRequest(group_id=group.name, members=_members(group)), 3)
     connection.close()
     return _rates(sample, result)
 
@@ -147,14 +149,14 @@ def await_group(port: int, topic: str, group: str, *, expect: int | None = None)
                 raise loaders.LoadFailed(f"{group} has offset {found}, not {expect}")
             return
         if answer is not None:
-            plans.ask(port, plans.FindCoordinatorRequest(key=group, key_type=plans.GROUP), 3)
+            plans.ask(port, FindCoordinatorRequest(key=group, key_type=GROUP), 3)
         if time.monotonic() > deadline:
             raise loaders.LoadFailed(f"no coordinator for {group} after {LIMIT_S:.0f} s")
         time.sleep(0.005)
 
 
-def _members(group: plans.Group) -> list[plans.MemberIdentity]:
-    return [plans.MemberIdentity(member_id=member_id) for member_id in group.member_ids]
+def _members(group: plans.Group) -> list[MemberIdentity]:
+    return [MemberIdentity(member_id=member_id) for member_id in group.member_ids]
 
 
 def _rates(sample: Sample, result: dict[str, float]) -> Sample:
