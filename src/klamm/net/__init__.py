@@ -5,7 +5,8 @@ idle connections. Knows nothing of what a frame means: a `FrameHandler` does.
 """
 
 from klamm.net.channel import Channel, FileRegion, FrameHandler, Slot
+from klamm.net.poller import TurnLoop
 from klamm.net.server import NetConfig, NetServer
 from klamm.net.turn import Turn
 
-__all__ = ["Channel", "FileRegion", "FrameHandler", "NetConfig", "NetServer", "Slot", "Turn"]
+__all__ = ["Channel", "FileRegion", "FrameHandler", "NetConfig", "NetServer", "Slot", "Turn", "TurnLoop"]

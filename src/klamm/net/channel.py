@@ -149,7 +149,7 @@ class Channel:
     def start(self) -> None:
         """Begin to read."""
         self._reading = True
-        self._server.loop.add_reader(self._fd, self._on_readable)
+        self._server.watcher.add_reader(self._fd, self._on_readable)
 
     def _on_readable(self) -> None:
         try:
@@ -247,7 +247,7 @@ class Channel:
         """Take no more requests for now."""
         if self._reading and not self.closed:
             self._reading = False
-            self._server.loop.remove_reader(self._fd)
+            self._server.watcher.remove_reader(self._fd)
 
     def _resume_reading(self) -> None:
         if self._leaving:
@@ -344,10 +344,10 @@ class Channel:
             self.active_tick = self._server.tick
             if self._awaiting_write:
                 self._awaiting_write = False
-                self._server.loop.remove_writer(self._fd)
+                self._server.watcher.remove_writer(self._fd)
         elif not self._awaiting_write:
             self._awaiting_write = True
-            self._server.loop.add_writer(self._fd, self._on_writable)
+            self._server.watcher.add_writer(self._fd, self._on_writable)
             self.pause_reading()
 
     def _send_queued(self) -> bool:
@@ -416,7 +416,7 @@ class Channel:
         if self.closed or self._out or self._reading:
             return
         self._reading = True
-        self._server.loop.add_reader(self._fd, self._on_farewell)
+        self._server.watcher.add_reader(self._fd, self._on_farewell)
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
@@ -438,12 +438,12 @@ class Channel:
             return
         self.closed = True
         log.debug("connection closed", peer=self.peer_address, reason=reason)
-        loop = self._server.loop
+        watcher = self._server.watcher
         if self._reading:
             self._reading = False
-            loop.remove_reader(self._fd)
+            watcher.remove_reader(self._fd)
         if self._awaiting_write:
-            loop.remove_writer(self._fd)
+            watcher.remove_writer(self._fd)
         self._sock.close()
         self._out.clear()
         self._slots.clear()

@@ -5,11 +5,13 @@ import errno
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from klamm.model.errors import ConfigError
 from klamm.net.channel import Channel, FrameHandler
+from klamm.net.poller import TurnLoop
 from klamm.net.turn import Turn
 from klamm.telemetry.log import get_logger
 
@@ -18,11 +20,31 @@ log = get_logger("net")
 ACCEPTS_PER_TURN = 64
 """Connections taken from a listener before other work gets its chance."""
 
+LOOPBACK_SEND_BUFFER_BYTES = 50 * 1024
+"""For peers on this machine: few bytes on their way are still in the cache when the peer copies them, which costs half
+of what a megabyte does. Over a network the kernel's own tuning does better."""
+
 IDLE_CHECKS = 4
 """How often within connections.max.idle.ms quiet connections are looked for."""
 
 
 LEAVE_CHECK_S = 0.005
+
+
+class Watcher(Protocol):
+    """What calls connections back: a `Poller`, or any event loop."""
+
+    def add_reader(self, fd: int, callback: Callable[[], None], /) -> object:
+        """Call back whenever `fd` can be read."""
+
+    def add_writer(self, fd: int, callback: Callable[[], None], /) -> object:
+        """Call back whenever `fd` can be written."""
+
+    def remove_reader(self, fd: int, /) -> object:
+        """Read no more for now."""
+
+    def remove_writer(self, fd: int, /) -> object:
+        """Nothing waits to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +68,11 @@ class NetServer:
         self.loop = loop
         self.config = config
         self.handler: FrameHandler
-        self.turn = Turn(loop)
+        poller = loop.poller if isinstance(loop, TurnLoop) else None
+        self.turn = Turn(loop, poller=poller)
+        self.watcher: Watcher = poller or loop
+        if poller is not None:
+            poller.turn = self.turn
         self.tick = 0
         self._listeners: dict[str, socket.socket] = {}
         self._channels: set[Channel] = set()
@@ -104,8 +130,11 @@ class NetServer:
                 continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self.config.send_buffer_bytes > 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.send_buffer_bytes)
+            send_buffer = self.config.send_buffer_bytes
+            if send_buffer <= 0 and (ip.startswith("127.") or ip == "::1"):
+                send_buffer = LOOPBACK_SEND_BUFFER_BYTES
+            if send_buffer > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             try:
                 channel = Channel(self, sock, name, context)
             except OSError:

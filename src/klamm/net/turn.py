@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from klamm.net.poller import Poller
+
 
 class Flushable(Protocol):
     """Something that sends what it has gathered when the turn ends."""
@@ -24,14 +26,20 @@ class Flushable(Protocol):
 class Turn:
     """Gathers the connections with replies and ends the turn once; not safe across threads."""
 
-    __slots__ = ("_commit", "_dirty", "_loop", "_on_failure", "_scheduled")
+    __slots__ = ("_commit", "_dirty", "_loop", "_on_failure", "_poller", "scheduled")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, commit: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        commit: Callable[[], None] = lambda: None,
+        poller: Poller | None = None,
+    ) -> None:
         self._loop = loop
+        self._poller = poller
         self._commit = commit
         self._on_failure: Callable[[BaseException], None] = _raise
         self._dirty: list[Flushable] = []
-        self._scheduled = False
+        self.scheduled = False
 
     def on_commit(self, commit: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
         """Name what must be done before any reply of a turn leaves, and who is told when it breaks."""
@@ -41,17 +49,20 @@ class Turn:
     def mark(self, channel: Flushable) -> None:
         """Have `channel` flushed at the end of this turn."""
         self._dirty.append(channel)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end)
+        if not self.scheduled:
+            self.schedule()
 
     def schedule(self) -> None:
         """End the turn even if nothing is to be sent, because something was staged."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end)
+        if not self.scheduled:
+            self.scheduled = True
+            if self._poller is None or not self._poller.dispatching:
+                self._loop.call_soon(self.end)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Commit, then send; nothing happens when the turn has ended already."""
+        if not self.scheduled:
+            return
         try:
             self._commit()
         except Exception as error:  # noqa: BLE001 - whatever broke, no reply of this turn may claim that it did not
@@ -61,7 +72,7 @@ class Turn:
             self._on_failure(error)
             return
         finally:
-            self._scheduled = False
+            self.scheduled = False
         dirty, self._dirty = self._dirty, []
         for channel in dirty:
             channel.flush()

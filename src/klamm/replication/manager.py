@@ -29,6 +29,7 @@ class ReplicaManager:
         self._by_name: dict[str, dict[int, Replica]] = {}
         self._by_id: dict[bytes, dict[int, Replica]] = {}
         self._dirty: list[Replica] = []
+        self._now_ms = 0
         self.schedule_commit: Callable[[], None] = lambda: None
         """Asks for `commit` to be called when the turn ends; set by whoever owns the turn."""
 
@@ -50,7 +51,12 @@ class ReplicaManager:
 
     def stage(self, replica: Replica, batches: memoryview, now_ms: int = 0) -> int:
         """Stage a producer's batches on a replica that leads; what `Log.stage` raises is the refusal."""
-        base_offset = replica.log.stage(batches, replica.leader_epoch, now_ms or self._clock.now_ms())
+        if not now_ms:
+            # One look at the clock a turn is enough: nothing of a turn is older than its beginning.
+            if not self._dirty:
+                self._now_ms = self._clock.now_ms()
+            now_ms = self._now_ms
+        base_offset = replica.log.stage(batches, replica.leader_epoch, now_ms)
         if not replica.dirty:
             replica.dirty = True
             self._dirty.append(replica)
@@ -84,6 +90,12 @@ class ReplicaManager:
             if replica.quick_replies:
                 replica.quick_replies.clear()
             if replica.awaits_sync and self._await_sync(replica):
+                continue
+            if replica.commits_alone and not replica.appends and not replica.ack_waiters:
+                # Most appends: nobody else is in sync, nobody waits for an acknowledgement.
+                replica.state.high_watermark = replica.log.advance_to_end()
+                if replica.fetch_waiters:
+                    woken.update(replica.fetch_waiters)
                 continue
             before = replica.state.high_watermark
             reached = replica.state.on_local_append(replica.log.log_end_offset)

@@ -15,6 +15,7 @@ class Replica:
         "ack_waiters",
         "appends",
         "awaits_sync",
+        "commits_alone",
         "commits_inline",
         "dirty",
         "fetch_waiters",
@@ -44,6 +45,8 @@ class Replica:
         """Whether acks=all is satisfied by this node's own write: it is alone in sync and min.insync.replicas is 1."""
         self.quick = False
         """Whether a Produce may be answered from a template: this node leads and timestamps are the producer's."""
+        self.commits_alone = False
+        """Whether what is written is committed: this node leads and nobody else is in sync."""
         self.dirty = False
         self.quick_replies: list[tuple[bytearray | None, int, object]] = []
         """Replies made before their write: (bytes, where the error code stands, the connection)."""
@@ -68,13 +71,14 @@ class Replica:
         self.leader_epoch = self.state.leader_epoch
         self.awaits_sync = self.log.config.flush_messages < MAX_LONG
         self.quick = self.leads and not self.log.config.log_append_time and not self.awaits_sync
-        self.commits_inline = self.leads and self.state.alone_in_sync and self.min_insync_replicas <= 1
+        self.commits_alone = self.leads and self.state.alone_in_sync
+        self.commits_inline = self.commits_alone and self.min_insync_replicas <= 1
 
     def retire(self) -> None:
         """This node holds the partition no longer: everybody who waits is told."""
         self.leads = False
         self.quick = False
-        self.commits_inline = False
+        self.commits_alone = self.commits_inline = False
         self.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for waiter in list(self.fetch_waiters):
             waiter.look_again()

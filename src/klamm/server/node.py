@@ -17,7 +17,7 @@ from klamm.metadata.publisher import MetadataLoader
 from klamm.model.clock import SystemClock
 from klamm.model.errors import ConfigError
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_str
-from klamm.net import NetConfig, NetServer
+from klamm.net import NetConfig, NetServer, TurnLoop
 from klamm.raft import RaftConfig, RaftDriver
 from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.config import NodeConfig
@@ -334,7 +334,8 @@ def _identify(dirs: tuple[str, ...], *, may_format: bool) -> str:
 
 def run_node(config: NodeConfig, *, on_ready: Callable[[str], None]) -> int:
     """Run a node until it is told to stop; `on_ready` hears its address once it serves. Returns the exit code."""
-    return asyncio.run(_run(config, on_ready))
+    with asyncio.Runner(loop_factory=TurnLoop) as runner:
+        return runner.run(_run(config, on_ready))
 
 
 async def _run(config: NodeConfig, on_ready: Callable[[str], None]) -> int:

@@ -188,6 +188,14 @@ class Log(LogWriter):
             self.producers.on_high_watermark(self.high_watermark)
         return self.high_watermark
 
+    def advance_to_end(self) -> int:
+        """Everything written is committed; returns the high watermark, which never goes back."""
+        end = self.log_end_offset
+        self.high_watermark = end
+        if not self.producers.settled:
+            self.producers.on_high_watermark(end)
+        return end
+
     def delete_records(self, offset: int) -> int:
         """Move the log start forward to `offset` (-1: to the high watermark); returns where it is now."""
         if offset == -1:

@@ -90,7 +90,7 @@ def handle(
                 if shift > 28:
                     return False
         stop = position + size - 1
-        if stop + 3 != end or view[stop:end] != _NO_TAGS:
+        if stop + 3 != end or view[stop] or view[stop + 1] or view[stop + 2]:
             return False
     else:
         size = _INT32.unpack_from(view, position)[0]

@@ -1,0 +1,169 @@
+"""An event loop that handles our connections while it waits, so that a turn needs one wait and not two.
+
+asyncio wraps every ready socket in a handle, and what is scheduled meanwhile runs only after another look at the
+sockets. Here the loop's selector calls the connections itself as soon as the wait is over, ends the turn, and returns
+to asyncio what is asyncio's. Timers, tasks and signals are untouched; any other loop works too, at a higher price.
+"""
+
+import asyncio
+import contextlib
+import math
+import select
+from collections.abc import Callable, Mapping
+from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, SelectorKey
+from typing import TYPE_CHECKING, Any
+
+from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.net.turn import Turn
+
+log = get_logger("net")
+
+Callback = Callable[[], None]
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+
+
+class _Watch:
+    """What to call when a connection can be read or written."""
+
+    __slots__ = ("read", "write")
+
+    def __init__(self) -> None:
+        self.read: Callback | None = None
+        self.write: Callback | None = None
+
+    @property
+    def mask(self) -> int:
+        return (_IN if self.read is not None else 0) | (_OUT if self.write is not None else 0)
+
+
+class Poller(BaseSelector):
+    """The selector of a `TurnLoop`; connections use `add_reader` and its siblings as they would asyncio's."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._keys: dict[int, SelectorKey] = {}
+        self._watched: dict[int, _Watch] = {}
+        self.turn: Turn | None = None
+        self.dispatching = False
+        """Whether connections are being called; the turn then ends without being scheduled."""
+
+    # Our connections
+
+    def add_reader(self, fd: int, callback: Callback) -> None:
+        """Call back whenever `fd` can be read."""
+        self._change(fd, read=callback)
+
+    def add_writer(self, fd: int, callback: Callback) -> None:
+        """Call back whenever `fd` can be written."""
+        self._change(fd, write=callback)
+
+    def remove_reader(self, fd: int) -> None:
+        """Read no more for now."""
+        self._change(fd, read=None)
+
+    def remove_writer(self, fd: int) -> None:
+        """Nothing waits to be written."""
+        self._change(fd, write=None)
+
+    def _change(self, fd: int, **callbacks: Callback | None) -> None:
+        watch = self._watched.get(fd)
+        before = watch.mask if watch is not None else 0
+        if watch is None:
+            watch = self._watched[fd] = _Watch()
+        for name, callback in callbacks.items():
+            setattr(watch, name, callback)
+        after = watch.mask
+        if not after:
+            del self._watched[fd]
+            if before:
+                self._epoll.unregister(fd)
+        elif not before:
+            self._epoll.register(fd, after)
+        elif before != after:
+            self._epoll.modify(fd, after)
+
+    # The wait
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        """Wait, handle our connections, end the turn; returns what asyncio watches itself."""
+        turn = self.turn
+        if turn is not None and turn.scheduled:
+            # What was staged outside of a wait borrows receive buffers: commit it before they are read into again.
+            turn.end()
+        if timeout is None:
+            timeout = -1
+        elif timeout <= 0:
+            timeout = 0
+        else:
+            timeout = math.ceil(timeout * 1e3) * 1e-3
+        try:
+            events = self._epoll.poll(timeout, max(len(self._keys) + len(self._watched), 1))
+        except InterruptedError:
+            return []
+        ready: list[tuple[SelectorKey, int]] = []
+        watched = self._watched
+        self.dispatching = True
+        try:
+            for fd, event in events:
+                watch = watched.get(fd)
+                if watch is None:
+                    key = self._keys.get(fd)
+                    if key is not None:
+                        mask = (EVENT_READ if event & ~_OUT else 0) | (EVENT_WRITE if event & ~_IN else 0)
+                        ready.append((key, mask & key.events))
+                    continue
+                try:
+                    if event & ~_IN and watch.write is not None:
+                        watch.write()
+                    if event & ~_OUT and watch.read is not None and watched.get(fd) is watch:
+                        watch.read()
+                except Exception as error:  # noqa: BLE001 - one connection's bug must not stop the loop
+                    log.failure("a connection could not be handled", error)
+        finally:
+            self.dispatching = False
+        if turn is not None and turn.scheduled:
+            turn.end()
+        return ready
+
+    # What asyncio asks of a selector
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
+        """Watch something for asyncio."""
+        fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        if fd in self._keys:
+            raise KeyError(f"{fileobj!r} is registered already")
+        key = self._keys[fd] = SelectorKey(fileobj, fd, events, data)
+        self._epoll.register(fd, (_IN if events & EVENT_READ else 0) | (_OUT if events & EVENT_WRITE else 0))
+        return key
+
+    def unregister(self, fileobj: Any) -> SelectorKey:
+        """Watch it no longer."""
+        fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        key = self._keys.pop(fd)
+        with contextlib.suppress(OSError):  # closed before it was unregistered
+            self._epoll.unregister(fd)
+        return key
+
+    def get_map(self) -> Mapping[Any, SelectorKey]:
+        """What asyncio watches, by descriptor."""
+        return self._keys
+
+    def get_key(self, fileobj: Any) -> SelectorKey:
+        """What is known of one descriptor; KeyError when nothing is."""
+        return self._keys[fileobj if isinstance(fileobj, int) else fileobj.fileno()]
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._epoll.close()
+        self._keys.clear()
+        self._watched.clear()
+
+
+class TurnLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop with a `Poller` inside."""
+
+    def __init__(self) -> None:
+        self.poller = Poller()
+        super().__init__(self.poller)

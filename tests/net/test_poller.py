@@ -1,0 +1,128 @@
+"""The loop that handles connections inside its wait: same promises as any loop, one wait a turn."""
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from klamm.net import TurnLoop
+from klamm.net.turn import Turn
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def run(main):
+    with asyncio.Runner(loop_factory=TurnLoop) as runner:
+        return runner.run(main())
+
+
+def test_a_connection_is_called_when_it_can_be_read_and_no_longer_when_removed(pair):
+    ours, theirs = pair
+    seen = []
+
+    async def main():
+        poller = asyncio.get_running_loop().poller
+        poller.add_reader(ours.fileno(), lambda: seen.append(ours.recv(10)))
+        theirs.send(b"one")
+        await until(lambda: seen)
+        poller.remove_reader(ours.fileno())
+        theirs.send(b"two")
+        await asyncio.sleep(0)
+        poller.add_reader(ours.fileno(), lambda: seen.append(ours.recv(10)))
+        await until(lambda: len(seen) == 2)
+        poller.remove_reader(ours.fileno())
+
+    run(main)
+    assert seen == [b"one", b"two"]
+
+
+def test_a_turn_ends_within_the_wait_that_began_it(pair):
+    ours, theirs = pair
+    order = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        turn = loop.poller.turn = Turn(loop, lambda: order.append("commit"), poller=loop.poller)
+
+        def read():
+            ours.recv(10)
+            order.append("read")
+            turn.schedule()
+            loop.call_soon(order.append, "later")
+
+        loop.poller.add_reader(ours.fileno(), read)
+        theirs.send(b"x")
+        await until(lambda: "later" in order)
+        loop.poller.remove_reader(ours.fileno())
+
+    run(main)
+    assert order == ["read", "commit", "later"]
+
+
+def test_what_was_scheduled_outside_a_wait_is_committed_before_anything_is_read(pair):
+    ours, theirs = pair
+    order = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        turn = loop.poller.turn = Turn(loop, lambda: order.append("commit"), poller=loop.poller)
+        loop.poller.add_reader(ours.fileno(), lambda: (order.append("read"), ours.recv(10)))
+        theirs.send(b"x")
+        turn.schedule()
+        await until(lambda: "read" in order)
+        loop.poller.remove_reader(ours.fileno())
+
+    run(main)
+    assert order == ["commit", "read"], "borrowed bytes would have been overwritten; and one commit is enough"
+
+
+def test_a_callback_that_fails_stops_neither_the_others_nor_the_loop(pair):
+    ours, theirs = pair
+
+    async def main():
+        poller = asyncio.get_running_loop().poller
+        calls = []
+
+        def fail():
+            ours.recv(10)
+            calls.append(1)
+            raise RuntimeError("a bug")
+
+        poller.add_reader(ours.fileno(), fail)
+        theirs.send(b"x")
+        await until(lambda: calls)
+        poller.remove_reader(ours.fileno())
+        return await asyncio.sleep(0, "alive")
+
+    assert run(main) == "alive"
+
+
+def test_asyncio_keeps_its_own_descriptors_timers_and_threads():
+    async def main():
+        loop = asyncio.get_running_loop()
+        reader, writer = os.pipe()
+        got = loop.create_future()
+        loop.add_reader(reader, lambda: got.done() or got.set_result(os.read(reader, 10)))
+        os.write(writer, b"mine")
+        result = await got
+        loop.remove_reader(reader)
+        os.close(reader)
+        os.close(writer)
+        assert await loop.run_in_executor(None, lambda: 7) == 7
+        await asyncio.sleep(0.001)
+        return result
+
+    assert run(main) == b"mine"
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the condition is a list that grows
+            await asyncio.sleep(0.001)
