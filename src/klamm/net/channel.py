@@ -365,10 +365,14 @@ class Channel:
         while out:
             if budget <= 0:
                 return False
-            budget -= self._send_front(out)
+            sent = self._send_front(out)
+            if sent < 0:
+                return False
+            budget -= sent
         return True
 
     def _send_front(self, out: list[Part]) -> int:
+        """Send what is first; -1 when the socket did not take all of it, so that nobody tries again in vain."""
         front = out[0]
         if not isinstance(front, (bytes, bytearray, memoryview)):
             return self._send_region(out, front)
@@ -382,21 +386,24 @@ class Channel:
         except (BlockingIOError, InterruptedError):
             out[:count] = [data]
             raise
-        if sent == len(data):
-            del out[:count]
-        else:
+        if sent < len(data):
             out[:count] = [memoryview(data)[sent:]]
+            return -1
+        del out[:count]
         return sent
 
     def _send_region(self, out: list[Part], region: FileRegion) -> int:
         sent = os.sendfile(self._fd, region.fileno(), region.position, region.length)
         if sent == region.length:
             del out[0]
-        elif sent == 0:
+            return sent
+        if sent == 0:
             raise OSError(0, "the file ended before the bytes that were promised")
-        else:
-            out[0] = _Rest(region, region.position + sent, region.length - sent)
-        return sent
+        rest = region if isinstance(region, _Rest) else _Rest(region, region.position, region.length)
+        rest.position += sent
+        rest.length -= sent
+        out[0] = rest
+        return -1
 
     # The end
 
