@@ -23,7 +23,7 @@ _SIZE = struct.Struct(">i")
 BUFFER_BYTES = 32 * 1024
 """A new connection's receive buffer; it grows with the bytes that arrive, never by a length the peer declares."""
 
-BUFFER_BUSY_BYTES = 256 * 1024
+BUFFER_BUSY_BYTES = 128 * 1024
 """A buffer that a single read filled doubles up to this size: more frames per read, fewer moved in pieces."""
 
 BUFFER_IDLE_BYTES_MAX = 128 * 1024
