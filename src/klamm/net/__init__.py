@@ -1,12 +1,25 @@
 """The only socket code: listeners, connections, turns of the loop.
 
 Owns accepting, reading frames, keeping replies in request order, sending them (record bytes with sendfile), limits and
-idle connections. Knows nothing of what a frame means: a `FrameHandler` does.
+idle connections; and, outbound, `Peer`: a node asking another. What a request means is a `FrameHandler`'s business.
 """
 
 from klamm.net.channel import Channel, FileRegion, FrameHandler, Slot
+from klamm.net.peer import Peer, PeerGone, Peers
 from klamm.net.poller import TurnLoop
 from klamm.net.server import NetConfig, NetServer
 from klamm.net.turn import Turn
 
-__all__ = ["Channel", "FileRegion", "FrameHandler", "NetConfig", "NetServer", "Slot", "Turn", "TurnLoop"]
+__all__ = [
+    "Channel",
+    "FileRegion",
+    "FrameHandler",
+    "NetConfig",
+    "NetServer",
+    "Peer",
+    "PeerGone",
+    "Peers",
+    "Slot",
+    "Turn",
+    "TurnLoop",
+]

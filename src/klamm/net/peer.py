@@ -1,0 +1,366 @@
+"""Outbound connections between nodes, so that whoever asks another node needs no socket of its own.
+
+    peer = Peer(loop, "127.0.0.1", 9093, client_id="raft-1")
+    answer = await peer.ask(VoteRequest(...), 2)
+
+A peer connects when it is first asked, pipelines requests, and connects again after a loss; the pause between attempts
+grows up to a limit. A request is sent at most once: whoever asks decides whether to ask again.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError, ProtocolError, RemoteProtocolError
+from klamm.protocol.apis import API_VERSIONS, BY_NAME, Api
+from klamm.protocol.codec import decode, encode_into
+from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
+from klamm.protocol.messages.api_versions import ApiVersionsRequest
+
+RESPONSE_BYTES_MAX = 256 << 20
+"""A longer frame is no response of ours."""
+IN_FLIGHT_MAX = 1024
+"""Requests of one connection that wait for an answer."""
+API_VERSIONS_VERSION = 3
+
+_LENGTH = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+
+Body = Iterable[bytes | bytearray | memoryview]
+
+
+class PeerGone(ConnectionError):
+    """The other node cannot be reached, or went away before it answered.
+
+    `refused` says that its machine answered and nobody listens: the process is dead.
+    """
+
+    def __init__(self, text: str, *, refused: bool = False) -> None:
+        super().__init__(text)
+        self.refused = refused
+
+
+class _Waiting:
+    """One request whose answer has not come."""
+
+    __slots__ = ("api_key", "future", "timer", "version")
+
+    def __init__(self, api_key: int, version: int, future: "asyncio.Future[memoryview]") -> None:
+        self.api_key = api_key
+        self.version = version
+        self.future = future
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class _Link(asyncio.Protocol):
+    """One connection of a peer: cuts what arrives into frames and gives each to who waits for it."""
+
+    def __init__(self, peer: "Peer") -> None:
+        self._peer = peer
+        self._transport: asyncio.WriteTransport | None = None
+        self._chunks: list[bytes] = []
+        self._received = 0
+        self._needed = 4
+        self._next_correlation_id = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self.versions: dict[int, tuple[int, int]] | None = None
+        self.asking_versions: asyncio.Future[None] | None = None
+        self.closed = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._received += len(data)
+        if self._received < self._needed:
+            return
+        whole = data if len(self._chunks) == 1 else b"".join(self._chunks)
+        view, at = memoryview(whole), 0
+        try:
+            while len(whole) - at >= 4:
+                (length,) = _LENGTH.unpack_from(whole, at)
+                if not 4 <= length <= RESPONSE_BYTES_MAX:
+                    raise RemoteProtocolError(f"a response of {length} bytes")
+                if len(whole) - at - 4 < length:
+                    break
+                self._answer(view[at + 4 : at + 4 + length])
+                at += 4 + length
+        except ProtocolError as error:
+            self.close(f"{self._peer.address} sent no response: {error}")
+            return
+        rest = whole[at:]
+        self._chunks = [rest] if rest else []
+        self._received = len(rest)
+        self._needed = 4 + (_LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else 0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {exc}" if exc is not None else ""
+        self._end(f"{self._peer.address} closed the connection{reason}")
+
+    # the peer's side
+
+    def send(
+        self, api_key: int, version: int, body: Body, client_id: str, timeout_ms: int
+    ) -> "asyncio.Future[memoryview]":
+        """Send one request; the future gets the response after its header."""
+        assert self._transport is not None
+        if len(self._waiting) >= IN_FLIGHT_MAX:
+            raise KlammError(ErrorCode.NETWORK_EXCEPTION, f"{IN_FLIGHT_MAX} requests wait for {self._peer.address}")
+        loop = self._peer.loop
+        self._next_correlation_id = number = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        waiting = _Waiting(api_key, version, loop.create_future())
+        self._waiting[number] = waiting
+        waiting.timer = loop.call_later(timeout_ms / 1000, self._expire, number, timeout_ms)
+        parts = [encode_request_header(RequestHeader(api_key, version, number, client_id)), *body]
+        self._transport.write(b"".join((_LENGTH.pack(sum(map(len, parts))), *parts)))
+        return waiting.future
+
+    def _answer(self, frame: memoryview) -> None:
+        (number,) = _CORRELATION.unpack_from(frame)
+        waiting = self._waiting.pop(number, None)
+        if waiting is None:
+            raise RemoteProtocolError(f"an answer to request {number}, which was not asked")
+        assert waiting.timer is not None
+        waiting.timer.cancel()
+        _, offset = decode_response_header(frame, waiting.api_key, waiting.version)
+        if not waiting.future.done():
+            waiting.future.set_result(frame[offset:])
+
+    def _expire(self, number: int, timeout_ms: int) -> None:
+        """Answers come in order, so one that does not come holds up all later ones: give the connection up."""
+        waiting = self._waiting.pop(number, None)
+        if waiting is None:
+            return
+        text = f"{self._peer.address} did not answer within {timeout_ms} ms"
+        if not waiting.future.done():
+            waiting.future.set_exception(KlammError(ErrorCode.REQUEST_TIMED_OUT, text))
+        self.close(text)
+
+    def close(self, reason: str) -> None:
+        """Give the connection up; whoever waits is told."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            if each.timer is not None:
+                each.timer.cancel()
+            if not each.future.done():
+                each.future.set_exception(PeerGone(reason))
+        if self.asking_versions is not None and not self.asking_versions.done():
+            self.asking_versions.set_exception(PeerGone(reason))
+        self._peer.link_closed(self)
+
+
+class Peer:
+    """One address of another node; lives on one event loop and never blocks it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+        reconnect_backoff_ms: int = 50,
+        reconnect_backoff_max_ms: int = 1_000,
+    ) -> None:
+        self.loop = loop
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.refused = False
+        """Whether the last attempt to connect was refused: the machine is there, the process is not."""
+        self.on_closed: Callable[[], None] | None = None
+        """Called when an established connection ends for whatever reason but `close`."""
+        self._request_timeout_ms = request_timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
+        self._backoff_ms = reconnect_backoff_ms
+        self._backoff_max_ms = reconnect_backoff_max_ms
+        self._link: _Link | None = None
+        self._connecting: asyncio.Task[_Link] | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """Host and port, for sentences."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection stands."""
+        return self._link is not None
+
+    # asking
+
+    async def ask(self, request: Any, version: int | None = None, *, timeout_ms: int | None = None) -> Any:
+        """The answer to a request; `version` None is the newest both sides speak.
+
+        PeerGone: not reached, or lost before the answer. KlammError REQUEST_TIMED_OUT: no answer in time;
+        UNSUPPORTED_VERSION: the other node does not serve this API.
+        """
+        api = BY_NAME[type(request).__name__.removesuffix("Request")]
+        link = await self.connect()
+        if version is None:
+            version = await self._common_version(link, api)
+        body: list[Any] = []
+        encode_into(request, version, body)
+        answer = await self._send(link, api.key, version, body, timeout_ms)
+        response, _ = decode(api.response, version, answer)
+        return response
+
+    async def ask_raw(self, api_key: int, version: int, body: Body, *, timeout_ms: int | None = None) -> memoryview:
+        """The bytes of the answer after its header, for those who read them in place."""
+        link = self._link or await self.connect()
+        return await self._send(link, api_key, version, body, timeout_ms)
+
+    def _send(
+        self, link: _Link, api_key: int, version: int, body: Body, timeout_ms: int | None
+    ) -> "asyncio.Future[memoryview]":
+        if link.closed:
+            raise PeerGone(f"{self.address} closed the connection")
+        timeout = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        return link.send(api_key, version, body, self.client_id, timeout)
+
+    async def _common_version(self, link: _Link, api: Api) -> int:
+        if link.versions is None:
+            if link.asking_versions is None:
+                link.asking_versions = self.loop.create_future()
+                link.asking_versions.add_done_callback(lambda done: done.cancelled() or done.exception())
+                await self._ask_versions(link)
+            else:
+                await asyncio.shield(link.asking_versions)
+        first, last = (link.versions or {}).get(api.key, (0, -1))
+        version = min(last, api.versions[1])
+        if version < max(first, api.versions[0]):
+            raise KlammError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not serve {api.name}")
+        return version
+
+    async def _ask_versions(self, link: _Link) -> None:
+        assert link.asking_versions is not None
+        try:
+            api = BY_NAME["ApiVersions"]
+            body: list[Any] = []
+            request = ApiVersionsRequest(client_software_name="klamm", client_software_version="1")
+            encode_into(request, API_VERSIONS_VERSION, body)
+            answer = await self._send(link, API_VERSIONS, API_VERSIONS_VERSION, body, None)
+            response, _ = decode(api.response, API_VERSIONS_VERSION, answer)
+            link.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        except BaseException:
+            asking, link.asking_versions = link.asking_versions, None
+            if asking is not None and not asking.done():
+                asking.set_exception(PeerGone(f"{self.address} did not say what it speaks"))
+            raise
+        if not link.asking_versions.done():
+            link.asking_versions.set_result(None)
+
+    # connecting
+
+    async def connect(self) -> _Link:
+        """The connection, made if there is none; all who wait share one attempt. PeerGone when it fails."""
+        if self._closed:
+            raise PeerGone(f"the connection to {self.address} is closed for good")
+        if self._link is not None:
+            return self._link
+        if self._connecting is None:
+            self._connecting = self.loop.create_task(self._connect(), name=f"connect {self.address}")
+            self._connecting.add_done_callback(self._attempted)
+        return await asyncio.shield(self._connecting)
+
+    def _attempted(self, task: "asyncio.Task[_Link]") -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # whoever asked has it; with nobody left it is no news
+
+    async def _connect(self) -> _Link:
+        pause = self._not_before - self.loop.time()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        try:
+            async with asyncio.timeout(self._connect_timeout_ms / 1000):
+                _, link = await self.loop.create_connection(lambda: _Link(self), self.host, self.port)
+        except (OSError, TimeoutError) as error:
+            self.refused = isinstance(error, ConnectionRefusedError)
+            backoff = min(self._backoff_ms << min(self._failures, 10), self._backoff_max_ms)
+            self._failures += 1
+            self._not_before = self.loop.time() + backoff / 1000
+            why = "refused" if self.refused else (error.strerror if isinstance(error, OSError) else None) or "no answer"
+            raise PeerGone(f"{self.address} cannot be reached: {why}", refused=self.refused) from error
+        self.refused = False
+        self._failures = 0
+        if self._closed:
+            link.close("closed")
+            raise PeerGone(f"the connection to {self.address} is closed for good")
+        if not link.closed:
+            self._link = link
+        return link
+
+    def link_closed(self, link: _Link) -> None:
+        """A connection of this peer ended."""
+        if self._link is link:
+            self._link = None
+            if self.on_closed is not None and not self._closed:
+                self.on_closed()
+
+    def disconnect(self) -> None:
+        """Give up the present connection; the next request makes another."""
+        if self._link is not None:
+            self._link.close(f"the connection to {self.address} was given up")
+
+    def close(self) -> None:
+        """Let go for good; whoever waits gets PeerGone."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self.disconnect()
+
+
+class Peers:
+    """The connections of a node to others, one per (node, listener); an address that moved replaces its connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, client_id: str, **settings: int) -> None:
+        self._loop = loop
+        self._client_id = client_id
+        self._settings = settings
+        self._peers: dict[tuple[int, str], Peer] = {}
+
+    def get(self, node_id: int, host: str, port: int, listener: str = "") -> Peer:
+        """The connection to a node."""
+        found = self._peers.get((node_id, listener))
+        if found is not None and (found.host, found.port) == (host, port):
+            return found
+        if found is not None:
+            found.close()
+        peer = Peer(self._loop, host, port, client_id=self._client_id, **self._settings)
+        self._peers[node_id, listener] = peer
+        return peer
+
+    def forget(self, node_id: int) -> None:
+        """Close every connection to a node."""
+        for key in [key for key in self._peers if key[0] == node_id]:
+            self._peers.pop(key).close()
+
+    def keep(self, node_ids: Sequence[int]) -> None:
+        """Close the connections to all nodes but these."""
+        for node_id in {key[0] for key in self._peers} - set(node_ids):
+            self.forget(node_id)
+
+    def close(self) -> None:
+        """Close them all."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
