@@ -1,8 +1,21 @@
 """What the tests that judge a node from outside share: a process, a raw wire client, a proxy that cuts."""
 
+from harness.cluster import KlammCluster, KlammNode
 from harness.inprocess import NodeThread
 from harness.process import KLAMM, KlammFailed, KlammProcess
 from harness.proxy import CuttingProxy
 from harness.wire import Wire, batch, rows, unique
 
-__all__ = ["KLAMM", "CuttingProxy", "KlammFailed", "KlammProcess", "NodeThread", "Wire", "batch", "rows", "unique"]
+__all__ = [
+    "KLAMM",
+    "CuttingProxy",
+    "KlammCluster",
+    "KlammFailed",
+    "KlammNode",
+    "KlammProcess",
+    "NodeThread",
+    "Wire",
+    "batch",
+    "rows",
+    "unique",
+]

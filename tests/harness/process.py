@@ -54,18 +54,31 @@ class KlammProcess:
         assert self.process is not None
         return self.process.pid
 
-    def start(self) -> "KlammProcess":
+    def start(self) -> Self:
         """Start and wait for the line that says it serves."""
+        self.launch()
+        return self.wait_ready()
+
+    def command(self) -> list[str]:
+        """What is run."""
+        command = [*KLAMM, "up", "--data", str(self.data), "--port", str(self.port), "--log-level", self.log_level]
+        for key, value in self.overrides.items():
+            command += ["--override", f"{key}={value}"]
+        return command
+
+    def launch(self) -> None:
+        """Start without waiting."""
         assert self.process is None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._mark = self._log.stat().st_size if self._log.exists() else 0
-        command = [*KLAMM, "up", "--data", str(self.data), "--port", str(self.port)]
-        command += ["--log-level", self.log_level]
-        for key, value in self.overrides.items():
-            command += ["--override", f"{key}={value}"]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
-        line = self._first_line()
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+            )
+
+    def wait_ready(self, timeout_s: float = READY_S) -> Self:
+        """Wait for the line that says it serves."""
+        line = self._first_line(timeout_s)
         match = _READY.fullmatch(line)
         if match is None:
             self.kill9()
@@ -73,10 +86,10 @@ class KlammProcess:
         self.port = int(match[2])
         return self
 
-    def _first_line(self) -> str:
+    def _first_line(self, timeout_s: float) -> str:
         assert self.process is not None
         assert self.process.stdout is not None
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + timeout_s
         line = b""
         fd = self.process.stdout.fileno()
         while not line.endswith(b"\n"):
@@ -91,9 +104,18 @@ class KlammProcess:
 
     def stop(self) -> None:
         """SIGTERM; it must end by itself, with 0, having said nothing more on standard output."""
+        self.ask_to_stop()
+        self.wait_stopped()
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait_stopped(self) -> None:
+        """Wait for the end of a process that was asked to stop."""
         assert self.process is not None
         process, self.process = self.process, None
-        process.send_signal(signal.SIGTERM)
         try:
             rest, _ = process.communicate(timeout=STOP_S)
         except subprocess.TimeoutExpired:
@@ -107,6 +129,14 @@ class KlammProcess:
         if self.process is not None:
             process, self.process = self.process, None
             _end(process)
+
+    def pause(self) -> None:
+        """SIGSTOP: it holds its sockets and does nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def restart(self, *, clean: bool = True) -> None:
         """Stop (or kill) and start again."""

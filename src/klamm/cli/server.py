@@ -5,15 +5,16 @@ from __future__ import annotations
 import click
 
 from klamm.cli.refusal import refuses
-from klamm.cli.serving import LEVELS, serve, set_log_level
+from klamm.cli.serving import LEVELS, serve, set_log_level, stop_at_eof
 
 
 @click.command()
 @click.argument("file", metavar="FILE.properties")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that wins over the file.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lines to log.")
+@click.option("--until-eof", is_flag=True, help="Stop when standard input ends, as it does when the starter is gone.")
 @refuses
-def server(file: str, overrides: tuple[str, ...], log_level: str) -> None:
+def server(file: str, overrides: tuple[str, ...], log_level: str, *, until_eof: bool) -> None:
     """Run a node from a server.properties written for Kafka 4.
 
     The file may hold any setting Kafka knows; those without meaning here are named once in the log. The data folder of
@@ -22,4 +23,6 @@ def server(file: str, overrides: tuple[str, ...], log_level: str) -> None:
     from klamm.server.config import load_config
 
     set_log_level(log_level)
+    if until_eof:
+        stop_at_eof()
     serve(load_config(file, overrides))

@@ -10,7 +10,10 @@ import click
 from klamm.cli.refusal import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from klamm.server.config import NodeConfig
+    from klamm.server.listeners import Listener
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -37,9 +40,23 @@ def serve(config: NodeConfig) -> None:
         sys.exit(code)
 
 
-def refuse_exposure(config: NodeConfig) -> None:
+def stop_at_eof() -> None:
+    """Stop this process as SIGTERM does once standard input ends: whoever started it is gone."""
+    import os
+    import signal
+    import threading
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="until-eof", daemon=True).start()
+
+
+def refuse_exposure(listeners: Iterable[Listener]) -> None:
     """Stop a node from being open to other machines by accident."""
-    for listener in config.listeners:
+    for listener in listeners:
         if not listener.loopback:
             raise Refusal(
                 f"{listener} opens the node to other machines, and it asks nobody for a password;"

@@ -1,0 +1,157 @@
+"""`klamm up --nodes 3`: real processes under one supervisor, one log per node, one Ctrl-C for all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from klamm.cli.refusal import Refusal
+
+if TYPE_CHECKING:
+    from klamm.cli.local_cluster import LocalNode
+
+READY_S = 60.0
+STOP_S = 40.0
+RESTART_MIN_S, RESTART_MAX_S = 0.5, 30.0
+LOG_TAIL_BYTES = 2000
+
+
+class Supervisor:
+    """Starts the nodes, starts one again that died, and stops all of them."""
+
+    def __init__(self, nodes: Sequence[LocalNode], log_level: str) -> None:
+        self._nodes = nodes
+        self._log_level = log_level
+        self._stopping = asyncio.Event()
+        self._interrupts = 0
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._ready: dict[int, asyncio.Event] = {node.node_id: asyncio.Event() for node in nodes}
+
+    async def run(self) -> None:
+        """Serve until told to stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt)
+        watchers = [asyncio.create_task(self._keep(node), name=f"node {node.node_id}") for node in self._nodes]
+        try:
+            await self._announce(watchers)
+            await asyncio.wait([asyncio.create_task(self._stopping.wait()), *watchers], return_when="FIRST_COMPLETED")
+        finally:
+            self._stopping.set()
+            self._signal_all(signal.SIGTERM)
+            await asyncio.wait(watchers, timeout=STOP_S)
+            self._signal_all(signal.SIGKILL)
+            results = await asyncio.gather(*watchers, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        self._stopping.set()
+        if self._interrupts > 1:
+            self._signal_all(signal.SIGKILL)
+
+    async def _announce(self, watchers: Sequence[asyncio.Task[None]]) -> None:
+        everybody = asyncio.create_task(self._all_ready())
+        stop = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([everybody, stop, *watchers], timeout=READY_S, return_when="FIRST_COMPLETED")
+        stop.cancel()
+        if not everybody.done():
+            everybody.cancel()
+            if self._stopping.is_set() or any(watcher.done() for watcher in watchers):
+                return
+            missing = [node for node in self._nodes if not self._ready[node.node_id].is_set()]
+            raise Refusal(
+                f"node {missing[0].node_id} does not serve after {READY_S:.0f} s; its log is {missing[0].log}"
+            )
+        click.echo(f"Klamm is ready on {','.join(node.address for node in self._nodes)}")
+        for node in self._nodes:
+            process = self._processes[node.node_id]
+            click.echo(f"  node {node.node_id}  {node.address}  pid {process.pid}  log {node.log}")
+        click.echo("Ctrl-C stops all of them.")
+        sys.stdout.flush()
+
+    async def _all_ready(self) -> None:
+        for ready in self._ready.values():
+            await ready.wait()
+
+    async def _keep(self, node: LocalNode) -> None:
+        """One node's life: started, and started again with growing pauses when it dies by itself."""
+        pause = RESTART_MIN_S
+        served = False
+        while not self._stopping.is_set():
+            code = await self._run_once(node)
+            if self._stopping.is_set():
+                return
+            if not served and not self._ready[node.node_id].is_set():
+                raise Refusal(f"node {node.node_id} ended with {code} before it served: {_last_words(node.log)}")
+            served = True
+            click.echo(f"node {node.node_id} ended with {code}; starting it again (log {node.log})", err=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            pause = min(2 * pause, RESTART_MAX_S)
+
+    async def _run_once(self, node: LocalNode) -> int:
+        command = (
+            sys.executable,
+            "-m",
+            "klamm",
+            "server",
+            node.properties,
+            "--log-level",
+            self._log_level,
+            "--until-eof",
+        )
+        with open(node.log, "ab") as log:  # noqa: ASYNC230 - a supervisor has nobody else to serve meanwhile
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._processes[node.node_id] = process
+        assert process.stdout is not None
+        if self._stopping.is_set():
+            process.terminate()
+        async for line in process.stdout:
+            if line.startswith(b"Klamm is ready"):
+                self._ready[node.node_id].set()
+        return await process.wait()
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in self._processes.values():
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(number)
+
+
+def _last_words(path: str) -> str:
+    """The last line of a log, which says why a node left."""
+    with open(path, "rb") as file:
+        file.seek(max(os.path.getsize(path) - LOG_TAIL_BYTES, 0))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return f"{lines[-1]} (log {path})" if lines else f"it said nothing (log {path})"
+
+
+def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Sequence[str], log_level: str) -> None:
+    """Start a cluster in `folder` and wait until it is told to stop."""
+    from klamm.cli.local_cluster import plan_cluster, prepare_cluster
+
+    settings = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"--override {override}: write --override key=value")
+        settings[key.strip()] = value.strip()
+    planned = plan_cluster(os.path.abspath(folder), nodes, host=host, port=port)
+    prepare_cluster(planned, settings)
+    asyncio.run(Supervisor(planned, log_level).run())

@@ -1,0 +1,72 @@
+"""Several real `klamm server` processes that are one cluster, each stopped, killed, paused and started by itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from harness.process import KLAMM, KlammProcess
+from klamm.cli.local_cluster import LocalNode, plan_cluster, prepare_cluster
+
+READY_S = 90.0
+
+
+class KlammNode(KlammProcess):
+    """One node of a cluster; its folder and port stay the same from start to start."""
+
+    def __init__(self, node: LocalNode, log_level: str) -> None:
+        super().__init__(Path(node.folder), log_level=log_level)
+        self.node_id = node.node_id
+        self.port = node.port
+        self._properties = node.properties
+
+    def command(self) -> list[str]:
+        """What is run."""
+        return [*KLAMM, "server", self._properties, "--log-level", self.log_level]
+
+
+class KlammCluster:
+    """Nodes 1..n, combined broker and controller, replication factor 3 and two in sync by default."""
+
+    def __init__(
+        self, folder: Path, nodes: int = 3, *, overrides: dict[str, str] | None = None, log_level: str = "info"
+    ) -> None:
+        self.planned = plan_cluster(str(folder), nodes)
+        self.cluster_id = prepare_cluster(self.planned, overrides)
+        self.nodes = [KlammNode(each, log_level) for each in self.planned]
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.kill9()
+
+    @property
+    def bootstrap(self) -> str:
+        """Every node's address."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    def node(self, node_id: int) -> KlammNode:
+        """The node with this id."""
+        return self.nodes[node_id - 1]
+
+    def start(self, node_ids: Sequence[int] | None = None) -> Self:
+        """Start all nodes (or those), and wait until they serve; none can serve before a majority runs."""
+        chosen = [node for node in self.nodes if node_ids is None or node.node_id in node_ids]
+        try:
+            for node in chosen:
+                node.launch()
+            for node in chosen:
+                node.wait_ready(READY_S)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM to every running node, then wait for each: all must end by themselves."""
+        running = [node for node in self.nodes if node.process is not None]
+        for node in running:
+            node.ask_to_stop()
+        for node in running:
+            node.wait_stopped()
