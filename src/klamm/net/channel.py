@@ -4,7 +4,6 @@ Requests of one connection are handled as they arrive; a reply that is not ready
 the peer does not take its replies, or too many requests wait, the connection is not read until that has changed.
 """
 
-import os
 import socket
 import struct
 from collections import deque
@@ -393,7 +392,7 @@ class Channel:
         return sent
 
     def _send_region(self, out: list[Part], region: FileRegion) -> int:
-        sent = os.sendfile(self._fd, region.fileno(), region.position, region.length)
+        sent = self._server.sendfile(self._fd, region.fileno(), region.position, region.length)
         if sent == region.length:
             del out[0]
             return sent

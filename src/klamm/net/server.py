@@ -12,6 +12,7 @@ from typing import Protocol
 from klamm.model.errors import ConfigError
 from klamm.net.channel import Channel, FrameHandler
 from klamm.net.poller import TurnLoop
+from klamm.net.sockets import Sockets
 from klamm.net.turn import Turn
 from klamm.telemetry.log import get_logger
 
@@ -64,9 +65,11 @@ class NetConfig:
 class NetServer:
     """All listeners and connections of a node; lives on one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, config: NetConfig) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: NetConfig, sockets: Sockets | None = None) -> None:
         self.loop = loop
         self.config = config
+        self.sockets = sockets or Sockets()
+        self.sendfile = self.sockets.sendfile
         self.handler: FrameHandler
         poller = loop.poller if isinstance(loop, TurnLoop) else None
         self.turn = Turn(loop, poller=poller)
@@ -75,7 +78,7 @@ class NetServer:
             poller.turn = self.turn
         self.tick = 0
         self._listeners: dict[str, socket.socket] = {}
-        self._channels: set[Channel] = set()
+        self._channels: dict[Channel, None] = {}
         self._per_ip: Counter[str] = Counter()
         self._reaper: asyncio.TimerHandle | None = None
 
@@ -86,18 +89,15 @@ class NetServer:
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
         """Take an address without serving it yet, so that a taken port is known before anything is touched."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self.config.receive_buffer_bytes > 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.receive_buffer_bytes)
-            sock.bind((host, port))
-            sock.listen(self.config.listen_backlog_size)
+            sock = self.sockets.listen(
+                host,
+                port,
+                backlog=self.config.listen_backlog_size,
+                receive_buffer_bytes=self.config.receive_buffer_bytes,
+            )
         except OSError as error:
-            sock.close()
             raise ConfigError(_bind_complaint(name, host, port, error)) from error
-        sock.setblocking(False)
         self._listeners[name] = sock
         bound_host, bound_port = sock.getsockname()[:2]
         return bound_host, bound_port
@@ -141,7 +141,7 @@ class NetServer:
                 sock.close()  # the peer left before it was looked at
                 continue
             channel.active_tick = self.tick
-            self._channels.add(channel)
+            self._channels[channel] = None
             self._per_ip[ip] += 1
             channel.start()
 
@@ -160,7 +160,7 @@ class NetServer:
     def forget(self, channel: Channel) -> None:
         """A channel has closed."""
         if channel in self._channels:
-            self._channels.discard(channel)
+            del self._channels[channel]
             ip = channel.peer_address[0]
             self._per_ip[ip] -= 1
             if not self._per_ip[ip]:

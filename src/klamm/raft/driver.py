@@ -9,7 +9,6 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
@@ -36,6 +35,7 @@ from klamm.raft.recovery import Storage, open_storage
 from klamm.raft.report import QuorumReport, report_quorum
 from klamm.raft.state import Leader
 from klamm.storage.disk import Disk
+from klamm.storage.threads import Threads, real_threads
 
 READ_BYTES = 1024 * 1024
 """How much of the log is read at a time, for replay and for followers."""
@@ -86,6 +86,7 @@ class RaftDriver:
         *,
         on_fatal: Callable[[BaseException], None] | None = None,
         disk: Disk | None = None,
+        threads: Threads = real_threads,
         storage: Callable[[RaftConfig, Disk, int], Storage] = open_storage,
     ) -> None:
         self.config = config
@@ -99,7 +100,7 @@ class RaftDriver:
         self._open_storage = storage
         self._storage: Storage
         self._loop: asyncio.AbstractEventLoop
-        self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-sync")
+        self._sync_thread = threads(1, "raft-sync")
         self._running = False
         self._pumping = False
         self._failure: BaseException | None = None

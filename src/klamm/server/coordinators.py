@@ -5,7 +5,6 @@ says who leads; replicas follow it first, then shards are loaded and unloaded he
 """
 
 import asyncio
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +39,7 @@ class Coordinators:
         group_config = group_config_of(config)
         self.groups: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
-            lambda _partition, _epoch: GroupShard(group_config, lambda: str(uuid.uuid4())),
+            lambda _partition, _epoch: GroupShard(group_config, lambda: str(services.new_uuid())),
             lambda partition: self._open_log(GROUP_METADATA_TOPIC, partition),
             loop=services.loop,
             clock=services.clock,

@@ -5,16 +5,12 @@ the node can answer it.
 """
 
 import asyncio
-import os
 import signal
-import uuid
 from collections.abc import Callable
-from random import Random
 
 from klamm.controller import CatalogValidator, Controller, ControllerConfig
 from klamm.metadata.image import Endpoint, FeatureRange
 from klamm.metadata.publisher import MetadataLoader
-from klamm.model.clock import SystemClock
 from klamm.model.errors import ConfigError
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_str
 from klamm.net import NetConfig, NetServer, TurnLoop
@@ -32,7 +28,8 @@ from klamm.server.routes import routes
 from klamm.server.services import Services
 from klamm.server.snapshots import Snapshotter
 from klamm.server.topic_settings import TopicSettingsResolver
-from klamm.storage import CleanerConfig, Disk, LogManager, StorageConfig
+from klamm.server.world import World
+from klamm.storage import CleanerConfig, LogManager, StorageConfig
 from klamm.storage.properties import read_meta_properties
 from klamm.telemetry.log import get_logger
 
@@ -57,10 +54,11 @@ _IGNORED_IN_EMPTY = frozenset({".lock", "lost+found"})
 class Node:
     """One process of a cluster: broker, controller, or both."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, world: World | None = None) -> None:
         self.config = config
-        self.clock = SystemClock()
-        self.random = Random()  # noqa: S311 - spreads load and election timeouts, keeps no secret
+        self.world = world or World()
+        self.clock = self.world.clock
+        self.random = self.world.random
         self.addresses: dict[str, tuple[str, int]] = {}
         self.failure: BaseException | None = None
         self.stopping = asyncio.Event()
@@ -80,7 +78,7 @@ class Node:
         """Serve; ConfigError means that nothing was touched."""
         _refuse_several(self.config)
         loop = asyncio.get_running_loop()
-        self._net = NetServer(loop, _net_config(self.config))
+        self._net = NetServer(loop, _net_config(self.config), self.world.sockets)
         try:
             for listener in self.config.listeners:
                 host = listener.host or "0.0.0.0"  # noqa: S104 - an empty host is how Kafka writes every interface
@@ -102,7 +100,7 @@ class Node:
     async def _open_logs(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self.config
         dirs = tuple(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
-        cluster_id = _identify(dirs, may_format=len(config.voters) == 1 and config.is_controller)
+        cluster_id = _identify(self.world, dirs, may_format=len(config.voters) == 1 and config.is_controller)
         self._logs = LogManager(
             StorageConfig(
                 log_dirs=dirs,
@@ -115,6 +113,9 @@ class Node:
                 metadata_only_dirs=tuple({config.metadata_log_dir} - set(config.log_dirs)),
             ),
             clock=self.clock,
+            disk=self.world.disk,
+            threads=self.world.threads,
+            new_uuid=self.world.new_uuid,
         )
         self._logs.group_sync.call_on_loop = loop.call_soon_threadsafe
         self._logs.cleaner.wake = lambda: loop.call_soon_threadsafe(self._logs.cleaner.step)
@@ -147,6 +148,8 @@ class Node:
             self.random,
             self._snapshotter,
             on_fatal=self._fail,
+            disk=self.world.disk,
+            threads=self.world.threads,
         )
         await self._raft.start()
         controller_config = ControllerConfig(
@@ -181,6 +184,7 @@ class Node:
             producer_ids=ProducerIds(config.node_id, runtime),
             supported_features=controller_config.supported_features,
             controller_address=self.addresses[config.controller_listener_names[0]],
+            new_uuid=self.world.new_uuid,
         )
         self.services.coordinators = Coordinators(self.services)
         self._router = Router(self.services)
@@ -190,7 +194,7 @@ class Node:
         self._lifecycle = BrokerLifecycle(
             config.node_id,
             services.cluster_id,
-            uuid.uuid4().bytes,
+            self.world.new_uuid().bytes,
             services.controller,
             services.metadata,
             heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
@@ -313,9 +317,9 @@ def _refuse_several(config: NodeConfig) -> None:
         )
 
 
-def _identify(dirs: tuple[str, ...], *, may_format: bool) -> str:
+def _identify(world: World, dirs: tuple[str, ...], *, may_format: bool) -> str:
     """The cluster the folders belong to; empty folders of a node that is its own quorum get a new one."""
-    disk = Disk()
+    disk = world.disk
     found = {path: read_meta_properties(disk, path) for path in dirs}
     known = sorted({meta.cluster_id for meta in found.values() if meta is not None})
     if len(known) > 1:
@@ -323,13 +327,13 @@ def _identify(dirs: tuple[str, ...], *, may_format: bool) -> str:
     for path, meta in found.items():
         if meta is not None:
             continue
-        content = set(os.listdir(path)) - _IGNORED_IN_EMPTY if os.path.isdir(path) else set()
+        content = set(disk.listdir(path)) - _IGNORED_IN_EMPTY if disk.isdir(path) else set()
         if content or not may_format:
             raise ConfigError(
                 f"the data folder {path} is not formatted: run `klamm storage format -t CLUSTER_ID -c FILE` first"
                 + (f" or choose an empty folder (it holds {min(content)})" if content else "")
             )
-    return known[0] if known else uuid_to_str(Uuid(uuid.uuid4().bytes))
+    return known[0] if known else uuid_to_str(Uuid(world.new_uuid().bytes))
 
 
 def run_node(config: NodeConfig, *, on_ready: Callable[[str], None]) -> int:

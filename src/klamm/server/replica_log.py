@@ -1,6 +1,5 @@
 """The log behind a coordinator's shard: a replica this node leads, appended to in the turn like any producer's."""
 
-import os
 from collections.abc import Callable
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -48,4 +47,4 @@ class ReplicaLog:
         log = self._replica.log
         start = max(offset, log.log_start_offset)
         found = log.read(start, READ_BYTES, log.log_end_offset) if start < log.log_end_offset else None
-        return os.pread(found.file.fd, found.length, found.position) if found is not None else b""
+        return found.read() if found is not None else b""

@@ -1,7 +1,8 @@
 """What the rooms offer to handlers: one object, made by the node, with a name for each service."""
 
 import asyncio
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class Services:
     supported_features: Mapping[str, FeatureRange]
     controller_address: tuple[str, int]
     """Where this node's own controller listener is bound."""
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
     coordinators: "Coordinators" = field(init=False)
 
     @property

@@ -4,15 +4,14 @@ Everything is started and collected on the loop's thread; a job in a thread look
 collects what is done and starts what is due.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from klamm.model.errors import StorageFailure
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
+from klamm.storage.threads import Threads, real_threads
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
@@ -29,9 +28,9 @@ class _Removal:
 class Background:
     """Two threads and what they are busy with."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, threads: Threads = real_threads) -> None:
         self._disk = disk
-        self.threads: Executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="klamm-storage")
+        self.threads: Executor = threads(2, "klamm-storage")
         self._syncs: list[tuple[Future[None], Log, int, int]] = []
         """(job, log, up to which offset, how often it was truncated by then)"""
         self._removals: list[_Removal] = []
@@ -106,8 +105,8 @@ class Background:
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
-            if os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
+            if self._disk.isdir(path):
+                self._disk.rmtree(path)
                 continue
             try:
                 self._disk.remove_if_exists(path)

@@ -12,7 +12,7 @@ truncation, retention - is noticed before each step, and the round is given up.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from klamm.model.clock import Clock
@@ -23,6 +23,7 @@ from klamm.storage.config import MAX_LONG
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
 from klamm.storage.swaps import CLEANED_SUFFIX, SWAP_SUFFIX, remove_files, rename_files
+from klamm.storage.threads import Threads, real_threads
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
@@ -69,6 +70,7 @@ class Cleaner:
         discard: Callable[[Log, list[str]], None],
         save: Callable[[Log], Callable[[], None]],
         secure: Callable[[Log], Callable[[], None] | None],
+        threads: Threads = real_threads,
     ) -> None:
         self.config = config
         self._disk = disk
@@ -81,7 +83,7 @@ class Cleaner:
         compaction makes must lie below it: beyond, a start takes a hole for something a crash has torn out."""
         self.wake: Callable[[], object] = lambda: None
         """Has `step` called soon on the loop's thread; safe to call from any thread. Without one, ticks must do."""
-        self._threads = ThreadPoolExecutor(max(config.threads, 1), thread_name_prefix="klamm-cleaner")
+        self._threads = threads(max(config.threads, 1), "klamm-cleaner")
         self._steps: deque[_Step] = deque()
         self._running: list[_Running] = []
         self._unfit: set[Log] = set()

@@ -398,7 +398,7 @@ class _Writer:
             self._disk.write_file(self._segment.path(suffix) + CLEANED_SUFFIX, content, sync=True)
         modified = self._disk.fstat(last.open_file().fd).st_mtime_ns
         self._disk.fsync(self._fd)
-        os.utime(self._fd, ns=(modified, modified))
+        self._disk.utime(self._fd, ns=(modified, modified))
 
     def close(self) -> None:
         """Let go of the file."""

@@ -5,7 +5,10 @@ them all.
 """
 
 import contextlib
+import fcntl
+import mmap
 import os
+import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -31,6 +34,25 @@ class Disk:
     listdir = staticmethod(os.listdir)
     makedirs = staticmethod(os.makedirs)
     posix_fallocate = staticmethod(os.posix_fallocate)
+    statvfs = staticmethod(os.statvfs)
+    utime = staticmethod(os.utime)
+    isdir = staticmethod(os.path.isdir)
+    exists = staticmethod(os.path.exists)
+    getsize = staticmethod(os.path.getsize)
+
+    def lock(self, fd: int) -> None:
+        """Hold a file for this process alone; OSError when another does."""
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Kafka's JVM takes a POSIX record lock; hold one too, so that neither starts on the other's folder.
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def map(self, fd: int) -> mmap.mmap | bytes:
+        """A file that is not empty, mapped for reading."""
+        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+
+    def rmtree(self, path: str) -> None:
+        """Remove a folder with all that is in it, as far as that is possible."""
+        shutil.rmtree(path, ignore_errors=True)
 
     def read_file(self, path: str) -> bytes:
         """The whole of a small file."""

@@ -5,10 +5,11 @@ written until it begins; syncs of several logs run side by side, where the file 
 """
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 
 from klamm.model.errors import StorageFailure
 from klamm.storage.log import Log
+from klamm.storage.threads import Threads, real_threads
 
 Done = Callable[[StorageFailure | None], None]
 THREADS = 8
@@ -17,11 +18,12 @@ THREADS = 8
 class GroupSync:
     """Owned by the loop's thread; only the syncs themselves run elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Threads = real_threads) -> None:
         self.call_on_loop: Callable[[Callable[[], None]], object] | None = None
         """Has something called soon on the loop's thread, from any thread. Without one, callers wait inline."""
         self.syncs = 0
         """How many have been made; beside the number of appends, this is how well sharing works."""
+        self._make_threads = threads
         self._threads: Executor | None = None
         self._waiting: dict[Log, list[tuple[int, Done]]] = {}
         self._busy: set[Log] = set()
@@ -49,7 +51,7 @@ class GroupSync:
             self._finish(log, up_to, cuts, _outcome(job))
             return
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="klamm-sync")
+            self._threads = self._make_threads(THREADS, "klamm-sync")
 
         def collect(future: Future[None]) -> None:
             call_on_loop(lambda: self._finish(log, up_to, cuts, future.exception()))

@@ -9,7 +9,7 @@ the segment rolls, closes or is checkpointed; a closed segment's file is mapped.
 
 import struct
 from bisect import bisect_right
-from mmap import ACCESS_READ, mmap
+from mmap import mmap
 
 from klamm.storage.disk import Disk
 
@@ -81,7 +81,7 @@ def map_file(disk: Disk, path: str) -> "mmap | bytes":
     except FileNotFoundError:
         return b""
     try:
-        return mmap(fd, 0, access=ACCESS_READ) if disk.fstat(fd).st_size else b""
+        return disk.map(fd) if disk.fstat(fd).st_size else b""
     finally:
         disk.close(fd)
 

@@ -63,9 +63,7 @@ class LogDir:
         except OSError as error:
             raise ConfigError(f"the data folder {self.path} cannot be written: {error.strerror}") from error
         try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Kafka's JVM takes a POSIX record lock; hold one too, so that neither starts on the other's folder.
-            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            disk.lock(self._lock_fd)
         except OSError as error:
             self.release()
             raise ConfigError(f"the data folder {self.path} is in use by another process") from error
@@ -163,7 +161,7 @@ class LogDir:
         for name in sorted(self.disk.listdir(self.path)):
             full = os.path.join(self.path, name)
             match = _PARTITION.match(name)
-            if match and os.path.isdir(full):
+            if match and self.disk.isdir(full):
                 if match["topic"] != METADATA_TOPIC:
                     found[TopicPartition(match["topic"], int(match["partition"]))] = full
             elif not _DELETED.match(name) and not _FILES.match(name):
@@ -179,7 +177,7 @@ class LogDir:
         """Room on the volume, for DescribeLogDirs."""
         if self.failure is not None:
             return LogDirFacts(self.path, -1, -1, self.failure)
-        stat = os.statvfs(self.path)
+        stat = self.disk.statvfs(self.path)
         return LogDirFacts(self.path, stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
 
 

@@ -7,7 +7,7 @@ blocks the loop on a disk longer than renaming a few files takes.
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 from klamm.model.clock import Clock, SystemClock
@@ -23,6 +23,7 @@ from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.progress import CheckProgress
 from klamm.storage.recovery import open_log, suspect_bytes
 from klamm.storage.segment import Segment
+from klamm.storage.threads import Threads, real_threads
 from klamm.storage.writer import LogWriter
 from klamm.telemetry.log import get_logger
 
@@ -55,10 +56,20 @@ class StorageConfig:
 class LogManager:
     """The logs of all log dirs. `identify` takes the folders, `open_logs` opens them, `close` gives them back."""
 
-    def __init__(self, config: StorageConfig, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        config: StorageConfig,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        threads: Threads = real_threads,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
         self.config = config
         self._clock = clock or SystemClock()
         self._disk = disk or Disk()
+        self._make_threads = threads
+        self._new_uuid = new_uuid
         self._files = OpenFiles(config.open_files_max)
         self.dirs: list[LogDir] = []
         self.directory_ids: dict[str, Uuid] = {}
@@ -67,8 +78,8 @@ class LogManager:
         self.previous_broker_epoch = -1
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
-        self._background = Background(self._disk)
-        self.group_sync = GroupSync()
+        self._background = Background(self._disk, threads)
+        self.group_sync = GroupSync(threads)
         self._unsynced_since: dict[Log, int] = {}
         """Since when logs with flush.ms have had something to sync."""
         self.cleaner = Cleaner(
@@ -78,6 +89,7 @@ class LogManager:
             discard=self._discard,
             save=self._cleaner_checkpoint,
             secure=self._secure,
+            threads=threads,
         )
         self._next_checkpoint_ms = 0
         self._next_expiry_ms = 0
@@ -182,7 +194,7 @@ class LogManager:
                         f"the data folder {log_dir.path} is not formatted; "
                         "run `klamm storage format -t CLUSTER_ID -c FILE` first"
                     )
-                meta = log_dir.format(self.cluster_id, node_id, Uuid(uuid.uuid4().bytes))
+                meta = log_dir.format(self.cluster_id, node_id, Uuid(self._new_uuid().bytes))
             self.directory_ids[log_dir.path] = meta.directory_id
 
     def _open_all(self, config_for: Callable[[str], LogConfig]) -> None:
@@ -190,9 +202,7 @@ class LogManager:
         jobs: dict[Future[Log], LogDir] = {}
         marks = {log_dir.path: log_dir.high_watermarks() for log_dir in self.dirs}
         cleaned = {log_dir.path: log_dir.cleaned_offsets() for log_dir in self.dirs}
-        with ThreadPoolExecutor(
-            max_workers=self.config.recovery_threads_per_dir * len(self.dirs), thread_name_prefix="klamm-recovery"
-        ) as pool:
+        with self._make_threads(self.config.recovery_threads_per_dir * len(self.dirs), "klamm-recovery") as pool:
             for log_dir in self.dirs:
                 epoch = log_dir.take_clean_shutdown()
                 epochs.append(epoch)
@@ -224,7 +234,7 @@ class LogManager:
                         progress=progress,
                     )
                     jobs[job] = log_dir
-            for done, job in enumerate(as_completed(jobs), 1):
+            for done, job in enumerate(jobs, 1):
                 log, log_dir = job.result(), jobs[job]
                 log.advance_high_watermark(marks[log_dir.path].get(log.topic_partition, 0))
                 log.cleaned_offset = cleaned[log_dir.path].get(log.topic_partition)
@@ -307,7 +317,7 @@ class LogManager:
         log.close(clean=False)
         log_dir = self.log_dir_of(log)
         # A folder name holds at most 255 characters; the topic's name gives way.
-        suffix = f"-{log.partition}.{uuid.uuid4().hex}-{state}"
+        suffix = f"-{log.partition}.{self._new_uuid().hex}-{state}"
         target = os.path.join(log_dir.path, log.topic[: 255 - len(suffix)] + suffix)
         try:
             self._disk.rename(log.path, target)

@@ -65,7 +65,7 @@ def open_log(
     disk.makedirs(path, exist_ok=True)
     settle_swaps(disk, path)
     bases = _look_around(disk, path)
-    found = [Segment(disk, files, path, base, os.path.getsize(_log_path(path, base))) for base in bases]
+    found = [Segment(disk, files, path, base, disk.getsize(_log_path(path, base))) for base in bases]
     epochs = LeaderEpochs(disk, path)
     snapshots = Snapshots(disk, path)
     producers = ProducerStates(str(partition))
@@ -82,7 +82,7 @@ def open_log(
     )
 
     suspects = [] if clean else [s for s in found if _end(found, s) > recovery_point or s is found[-1]]
-    suspects += [s for s in found if s not in suspects and not _has_sane_index(s)]
+    suspects += [s for s in found if s not in suspects and not _has_sane_index(disk, s)]
     suspects.sort(key=lambda segment: segment.base_offset)
     kept = checker.check_all(found, suspects, progress)
     if kept and not (clean and not suspects):
@@ -330,10 +330,10 @@ def _look_around(disk: Disk, path: str) -> list[int]:
     return bases
 
 
-def _has_sane_index(segment: Segment) -> bool:
+def _has_sane_index(disk: Disk, segment: Segment) -> bool:
     """Whether a segment's index files can be used: there, of whole entries, and within the log."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        if not os.path.exists(segment.path(suffix)):
+        if not disk.exists(segment.path(suffix)):
             logger.warning("an index is missing and will be rebuilt", path=segment.path(suffix))
             return False
     sane = segment.offset_index().sane(segment.size)
@@ -358,5 +358,5 @@ def suspect_bytes(disk: Disk, path: str, recovery_point: int) -> int:
     bases = sorted(int(name[:-4]) for name in disk.listdir(path) if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
     ends = [*bases[1:], 2**63][: len(bases)]
     return sum(
-        os.path.getsize(_log_path(path, base)) for base, end in zip(bases, ends, strict=True) if end > recovery_point
+        disk.getsize(_log_path(path, base)) for base, end in zip(bases, ends, strict=True) if end > recovery_point
     )

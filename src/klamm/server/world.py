@@ -1,0 +1,32 @@
+"""The world a node lives in: everything it takes from outside, so that a simulation can give it another one.
+
+Beside these a node uses only its event loop: `loop.time`, timers, `run_in_executor`, `create_connection`. Nothing that
+runs in a node asks `time`, `random`, `uuid`, `os` or `threading` for anything that can differ from run to run.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from random import Random
+
+from klamm.model.clock import Clock, SystemClock
+from klamm.net.sockets import Sockets
+from klamm.storage import Disk
+from klamm.storage.threads import Threads, real_threads
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Clock, chance, disk, threads and listening sockets; without arguments the real ones."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=Random)
+    """Spreads load and election timeouts; keeps no secret."""
+    disk: Disk = field(default_factory=Disk)
+    threads: Threads = real_threads
+    sockets: Sockets = field(default_factory=Sockets)
+    seeded: bool = False
+    """Whether ids come from `random` too; otherwise from the machine."""
+
+    def new_uuid(self) -> uuid.UUID:
+        """A random id."""
+        return uuid.UUID(bytes=self.random.randbytes(16), version=4) if self.seeded else uuid.uuid4()
