@@ -27,11 +27,13 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 class _Watch:
     """What to call when a connection can be read or written."""
 
-    __slots__ = ("read", "write")
+    __slots__ = ("applied", "read", "write")
 
     def __init__(self) -> None:
         self.read: Callback | None = None
         self.write: Callback | None = None
+        self.applied = 0
+        """What the kernel was told."""
 
     @property
     def mask(self) -> int:
@@ -45,6 +47,9 @@ class Poller(BaseSelector):
         self._epoll = select.epoll()
         self._keys: dict[int, SelectorKey] = {}
         self._watched: dict[int, _Watch] = {}
+        self._changed: set[int] = set()
+        """Watched otherwise than the kernel was told; it is told before the next wait, so a change and its opposite
+        cost nothing."""
         self.turn: Turn | None = None
         self.dispatching = False
         """Whether connections are being called; the turn then ends without being scheduled."""
@@ -53,36 +58,55 @@ class Poller(BaseSelector):
 
     def add_reader(self, fd: int, callback: Callback) -> None:
         """Call back whenever `fd` can be read."""
-        self._change(fd, read=callback)
+        watch = self._watched.get(fd) or self._watch(fd)
+        watch.read = callback
+        self._change(fd, watch)
 
     def add_writer(self, fd: int, callback: Callback) -> None:
         """Call back whenever `fd` can be written."""
-        self._change(fd, write=callback)
+        watch = self._watched.get(fd) or self._watch(fd)
+        watch.write = callback
+        self._change(fd, watch)
 
     def remove_reader(self, fd: int) -> None:
         """Read no more for now."""
-        self._change(fd, read=None)
+        watch = self._watched.get(fd)
+        if watch is not None:
+            watch.read = None
+            self._change(fd, watch)
 
     def remove_writer(self, fd: int) -> None:
         """Nothing waits to be written."""
-        self._change(fd, write=None)
-
-    def _change(self, fd: int, **callbacks: Callback | None) -> None:
         watch = self._watched.get(fd)
-        before = watch.mask if watch is not None else 0
-        if watch is None:
-            watch = self._watched[fd] = _Watch()
-        for name, callback in callbacks.items():
-            setattr(watch, name, callback)
-        after = watch.mask
-        if not after:
+        if watch is not None:
+            watch.write = None
+            self._change(fd, watch)
+
+    def _watch(self, fd: int) -> _Watch:
+        watch = self._watched[fd] = _Watch()
+        return watch
+
+    def _change(self, fd: int, watch: _Watch) -> None:
+        mask = watch.mask
+        if not mask:
+            # At once: the descriptor may be closed next, and its number be another connection's.
             del self._watched[fd]
-            if before:
-                self._epoll.unregister(fd)
-        elif not before:
-            self._epoll.register(fd, after)
-        elif before != after:
-            self._epoll.modify(fd, after)
+            self._changed.discard(fd)
+            self._epoll.unregister(fd)
+        elif not watch.applied:
+            self._epoll.register(fd, mask)
+            watch.applied = mask
+        elif mask != watch.applied:
+            self._changed.add(fd)
+
+    def _tell_kernel(self) -> None:
+        for fd in self._changed:
+            watch = self._watched[fd]
+            mask = watch.mask
+            if mask != watch.applied:
+                self._epoll.modify(fd, mask)
+                watch.applied = mask
+        self._changed.clear()
 
     # The wait
 
@@ -92,6 +116,8 @@ class Poller(BaseSelector):
         if turn is not None and turn.scheduled:
             # What was staged outside of a wait borrows receive buffers: commit it before they are read into again.
             turn.end()
+        if self._changed:
+            self._tell_kernel()
         if timeout is None:
             timeout = -1
         elif timeout <= 0:
