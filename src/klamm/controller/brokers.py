@@ -79,6 +79,7 @@ def _check_registration(
         and existing.incarnation_id != request.incarnation_id
         and not existing.in_controlled_shutdown
         and heartbeats.has_session(request.broker_id, now_ms)
+        and not _took_its_place(heartbeats, request, existing)
     ):
         raise KlammError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
     if request.is_migrating_zk_broker:
@@ -92,6 +93,14 @@ def _check_registration(
         low, high = (span.min_supported_version, span.max_supported_version) if span is not None else (0, 0)
         if not low <= level <= high:
             raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _took_its_place(heartbeats: Heartbeats, request: br.BrokerRegistrationRequest, existing: BrokerImage) -> bool:
+    """Whether the process before has gone: its connection ended, and the new one listens where only one can."""
+    if heartbeats.is_connected(existing.id):
+        return False
+    listeners = {each.name: (each.host, each.port) for each in request.listeners}
+    return bool(listeners) and listeners == {name: (e.host, e.port) for name, e in existing.endpoints.items()}
 
 
 def _check_directories(context: Context, request: br.BrokerRegistrationRequest) -> None:

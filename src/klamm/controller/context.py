@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from klamm.controller.validation import ConfigValidator
-from klamm.metadata.image import FeatureRange, MetadataImage
+from klamm.metadata.image import UNASSIGNED_DIR, FeatureRange, MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import Uuid
 from klamm.protocol.messages.metadata_records import MetadataRecord
 
 R = TypeVar("R")
@@ -87,6 +88,12 @@ class Context:
     def broker_layers(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Dynamic broker configs that topics inherit: those of this node, then those of all brokers."""
         return self.image.broker_configs(self.config.node_id), self.image.broker_configs(None)
+
+    def default_directory(self, broker_id: int) -> Uuid:
+        """Where a new replica of a broker will lie: in its only directory, or where the broker will say."""
+        broker = self.image.cluster.get(broker_id)
+        online = broker.directories if broker is not None else ()
+        return online[0] if len(online) == 1 else UNASSIGNED_DIR
 
     def min_insync_replicas(self, topic: str, replicas: int) -> int:
         """How many replicas must be in sync for a write to be safe; never more than there are."""

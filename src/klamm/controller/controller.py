@@ -6,9 +6,20 @@ next decision sees them; the answer waits until they are committed. When leaders
 not committed is dropped by taking over again from the committed image.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from klamm.controller import brokers, configs, directories, features, partitions, producer_ids, topics
+from klamm.controller import (
+    brokers,
+    configs,
+    directories,
+    elections,
+    features,
+    partitions,
+    producer_ids,
+    reassignment,
+    topics,
+)
 from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
 from klamm.controller.heartbeats import Heartbeats
 from klamm.controller.validation import ConfigValidator
@@ -17,6 +28,10 @@ from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from klamm.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from klamm.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from klamm.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from klamm.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -31,6 +46,10 @@ from klamm.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLead
 from klamm.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+from klamm.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from klamm.protocol.messages.metadata_records import MetadataRecord
 from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -76,6 +95,10 @@ class Controller:
 
     def _context(self) -> Context:
         return Context(self.image, self.config, self._validator, self._random)
+
+    def decide(self, request: Any, version: int, *, next_offset: int, now_ms: int) -> Decision[Any]:
+        """Decide about any request a controller answers; `next_offset` is where the first record will stand."""
+        return _DECIDE[type(request)](self, request, version, next_offset, now_ms)
 
     # Topics
 
@@ -139,6 +162,20 @@ class Controller:
         """When `tick` may next have something to do."""
         return self._heartbeats.next_expiry_ms(self.image)
 
+    def disconnected(self, broker_id: int) -> None:
+        """The broker's connection ended; its session goes on, but a new process at its address may follow it."""
+        self._heartbeats.disconnected(broker_id)
+
+    def fence_dead(self, broker_id: int, broker_epoch: int) -> Decision[bool]:
+        """Fence a broker whose process is known to be gone; the response says whether it was still in service."""
+        broker = self.image.cluster.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            return Decision((), response=False)
+        self._heartbeats.forget(broker_id)
+        if broker.fenced:
+            return Decision((), response=False)
+        return Decision(tuple(brokers.fence_records(self._context(), broker)), response=True)
+
     # Partitions
 
     def alter_partition(self, request: AlterPartitionRequest, version: int) -> Decision[AlterPartitionResponse]:
@@ -151,11 +188,27 @@ class Controller:
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
         """ElectLeaders v0-2."""
-        return partitions.elect_leaders(self._context(), request)
+        return elections.elect_leaders(self._context(), request)
 
     def balance_leaders(self, limit: int = 1_000) -> Decision[bool]:
         """Give partitions their preferred leaders back; the response says whether more may be waiting."""
-        return partitions.balance_leaders(self._context(), limit)
+        return elections.balance_leaders(self._context(), limit)
+
+    def elect_where_allowed(self, limit: int = 1_000) -> Decision[bool]:
+        """Give leaderless partitions a leader where their topic allows an unclean one."""
+        return elections.elect_where_allowed(self._context(), limit)
+
+    def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Decision[AlterPartitionReassignmentsResponse]:
+        """AlterPartitionReassignments v0-1."""
+        return reassignment.alter_partition_reassignments(self._context(), request)
+
+    def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> Decision[ListPartitionReassignmentsResponse]:
+        """ListPartitionReassignments v0."""
+        return reassignment.list_partition_reassignments(self._context(), request)
 
     # The rest
 
@@ -166,3 +219,25 @@ class Controller:
     def update_features(self, request: UpdateFeaturesRequest, version: int) -> Decision[UpdateFeaturesResponse]:
         """UpdateFeatures v0-2."""
         return features.update_features(self._context(), request, version)
+
+
+_Decide = Callable[[Controller, Any, int, int, int], Decision[Any]]
+
+_DECIDE: dict[type[Any], _Decide] = {
+    CreateTopicsRequest: lambda c, q, _v, _o, _t: c.create_topics(q),
+    DeleteTopicsRequest: lambda c, q, v, _o, _t: c.delete_topics(q, v),
+    CreatePartitionsRequest: lambda c, q, _v, _o, _t: c.create_partitions(q),
+    IncrementalAlterConfigsRequest: lambda c, q, _v, _o, _t: c.incremental_alter_configs(q),
+    AlterConfigsRequest: lambda c, q, _v, _o, _t: c.alter_configs(q),
+    BrokerRegistrationRequest: lambda c, q, _v, o, t: c.register_broker(q, next_offset=o, now_ms=t),
+    BrokerHeartbeatRequest: lambda c, q, _v, o, t: c.broker_heartbeat(q, next_offset=o, now_ms=t),
+    UnregisterBrokerRequest: lambda c, q, _v, _o, _t: c.unregister_broker(q),
+    ControllerRegistrationRequest: lambda c, q, _v, _o, _t: c.register_controller(q),
+    AlterPartitionRequest: lambda c, q, v, _o, _t: c.alter_partition(q, v),
+    AssignReplicasToDirsRequest: lambda c, q, _v, _o, _t: c.assign_replicas_to_dirs(q),
+    ElectLeadersRequest: lambda c, q, _v, _o, _t: c.elect_leaders(q),
+    AlterPartitionReassignmentsRequest: lambda c, q, _v, _o, _t: c.alter_partition_reassignments(q),
+    ListPartitionReassignmentsRequest: lambda c, q, _v, _o, _t: c.list_partition_reassignments(q),
+    AllocateProducerIdsRequest: lambda c, q, _v, _o, _t: c.allocate_producer_ids(q),
+    UpdateFeaturesRequest: lambda c, q, v, _o, _t: c.update_features(q, v),
+}

@@ -19,6 +19,8 @@ class _Contact:
     metadata_offset: int = -1
     shutdown_offset: int = -1
     """Once the others have read this far, nobody looks for leaders on the broker any more."""
+    connected: bool = True
+    """Whether the connection it last spoke through still stands, as far as is known."""
 
 
 class Heartbeats:
@@ -41,7 +43,19 @@ class Heartbeats:
             contact = self._contacts[broker_id] = _Contact(epoch, now_ms, heard=True)
         contact.last_contact_ms = now_ms
         contact.heard = True
+        contact.connected = True
         contact.metadata_offset = max(contact.metadata_offset, metadata_offset)
+
+    def disconnected(self, broker_id: int) -> None:
+        """The connection the broker spoke through ended."""
+        contact = self._contacts.get(broker_id)
+        if contact is not None:
+            contact.connected = False
+
+    def is_connected(self, broker_id: int) -> bool:
+        """Whether the broker's connection stands, as far as is known."""
+        contact = self._contacts.get(broker_id)
+        return contact is not None and contact.connected
 
     def forget(self, broker_id: int) -> None:
         """The broker is no longer registered."""

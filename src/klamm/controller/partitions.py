@@ -4,6 +4,7 @@ Everything that changes a partition goes through `change_partition`, so leaders 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 
 from klamm.controller.context import Context, Decision, refuse
@@ -12,7 +13,6 @@ from klamm.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import Uuid
 from klamm.protocol.messages import alter_partition as ap
-from klamm.protocol.messages import elect_leaders as el
 from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionChangeRecord
 
 UNCHANGED_LEADER = -2
@@ -27,6 +27,30 @@ class Election(Enum):
     UNCLEAN = "as ONLINE, else any live replica, at the price of records"
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a partition lives and which of its replicas are on the move."""
+
+    replicas: tuple[int, ...]
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, partition: PartitionImage) -> "Placement":
+        """Where it lives now."""
+        return cls(partition.replicas, partition.removing_replicas, partition.adding_replicas)
+
+    def finished(self, isr: tuple[int, ...]) -> tuple["Placement", tuple[int, ...]]:
+        """The placement and ISR once the move is over, if this ISR holds everybody who stays; else unchanged."""
+        if not self.removing and not self.adding:
+            return self, isr
+        staying = tuple(replica for replica in self.replicas if replica not in self.removing)
+        in_sync = tuple(replica for replica in isr if replica not in self.removing)
+        if not staying or not set(staying) <= set(in_sync):
+            return self, isr
+        return Placement(staying), in_sync
+
+
 def change_partition(
     context: Context,
     topic: TopicImage,
@@ -38,20 +62,25 @@ def change_partition(
     election: Election | None = None,
     unclean_shutdown: int = NO_LEADER,
     leader_recovery_state: int | None = None,
+    placement: Placement | None = None,
 ) -> PartitionChangeRecord | None:
     """The record that gives the partition a new ISR and, if needed, a new leader; None when nothing changes.
 
-    Without an `election` the topic's own rule decides between ONLINE and UNCLEAN.
+    Without an `election` the topic's own rule decides between ONLINE and UNCLEAN. A `placement` moves replicas; a
+    move is finished here as soon as the ISR holds everybody who is to stay.
     """
     if election is None:
         election = Election.UNCLEAN if context.unclean_election_allowed(topic.name) else Election.ONLINE
     elr_enabled = context.elr_enabled
     target_isr = tuple(partition.isr if isr is None else isr)
+    placed, target_isr = (placement or Placement.of(partition)).finished(target_isr)
     target_elr: tuple[int, ...] = ()
-    if elr_enabled and len(target_isr) < context.min_insync_replicas(topic.name, len(partition.replicas)):
-        candidates = dict.fromkeys((*partition.elr, *partition.isr))
+    if elr_enabled and len(target_isr) < context.min_insync_replicas(topic.name, len(placed.replicas)):
+        candidates = [r for r in dict.fromkeys((*partition.elr, *partition.isr)) if r in placed.replicas]
         target_elr = tuple(r for r in candidates if r not in target_isr and r != unclean_shutdown)
-    leader, unclean = _elect(partition, target_isr, target_elr, acceptable, election, elr_enabled=elr_enabled)
+    leader, unclean = _elect(
+        partition, placed.replicas, target_isr, target_elr, acceptable, election, elr_enabled=elr_enabled
+    )
     record = PartitionChangeRecord(topic_id=topic.id, partition_id=index)
     if leader != partition.leader:
         record.leader = leader
@@ -62,6 +91,9 @@ def change_partition(
         elif leader in target_elr:
             target_isr = (leader,)
             target_elr = tuple(r for r in target_elr if r != leader)
+    elif not set(partition.replicas) <= set(placed.replicas):
+        # Who was removed must notice: a new leader epoch fences it.
+        record.leader = leader
     # Without eligible leader replicas the last member stays in the ISR: it alone knows all records.
     if target_isr != partition.isr and (target_isr or elr_enabled):
         record.isr = list(target_isr)
@@ -71,12 +103,28 @@ def change_partition(
         record.last_known_elr = _last_known_leader(partition, record)
     if leader_recovery_state is not None and leader_recovery_state != partition.leader_recovery_state:
         record.leader_recovery_state = leader_recovery_state
+    _place(context, partition, placed, record)
     unchanged = PartitionChangeRecord(topic_id=topic.id, partition_id=index)
     return None if record == unchanged else record
 
 
+def _place(context: Context, partition: PartitionImage, placed: Placement, record: PartitionChangeRecord) -> None:
+    """Write down which replicas move, and where the new ones may be put."""
+    if placed.replicas != partition.replicas:
+        record.replicas = list(placed.replicas)
+        record.directories = [
+            partition.directory(replica) if replica in partition.replicas else context.default_directory(replica)
+            for replica in placed.replicas
+        ]
+    if placed.removing != partition.removing_replicas:
+        record.removing_replicas = list(placed.removing)
+    if placed.adding != partition.adding_replicas:
+        record.adding_replicas = list(placed.adding)
+
+
 def _elect(
     partition: PartitionImage,
+    replicas: tuple[int, ...],
     isr: tuple[int, ...],
     elr: tuple[int, ...],
     acceptable: Callable[[int], bool],
@@ -90,19 +138,19 @@ def _elect(
     def valid(replica: int) -> bool:
         return replica in eligible and acceptable(replica)
 
-    if election is Election.PREFERRED and valid(partition.preferred_replica):
-        return partition.preferred_replica, False
+    if election is Election.PREFERRED and valid(replicas[0]):
+        return replicas[0], False
     if valid(partition.leader):
         return partition.leader, False
-    for replica in partition.replicas:
+    for replica in replicas:
         if valid(replica):
             return replica, False
     if elr_enabled and not eligible and len(partition.last_known_elr) == 1:
         last_leader = partition.last_known_elr[0]
-        if last_leader in partition.replicas and acceptable(last_leader):
+        if last_leader in replicas and acceptable(last_leader):
             return last_leader, True
     if election is Election.UNCLEAN:
-        for replica in partition.replicas:
+        for replica in replicas:
             if acceptable(replica):
                 return replica, True
     return NO_LEADER, False
@@ -279,85 +327,3 @@ def _check_alteration(
         broker = context.image.cluster.get(replica)
         if broker is None or not broker.active or epoch not in (-1, broker.epoch):
             raise KlammError(ErrorCode.INELIGIBLE_REPLICA)
-
-
-# ElectLeaders
-
-PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
-
-
-def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision[el.ElectLeadersResponse]:
-    """Move leadership to the preferred replicas, or give leaderless partitions any leader at all.
-
-    Asked for all partitions (null), those that need nothing are left out of the answer.
-    """
-    response = el.ElectLeadersResponse()
-    if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
-        response.error_code = ErrorCode.INVALID_REQUEST
-        return Decision((), response)
-    everything = request.topic_partitions is None
-    wanted: Iterable[tuple[str, Iterable[int]]]
-    if request.topic_partitions is None:
-        wanted = [(topic.name, sorted(topic.partitions)) for topic in context.image.topics.by_name.values()]
-    else:
-        wanted = [(asked.topic, asked.partitions) for asked in request.topic_partitions]
-    records: list[MetadataRecord] = []
-    for name, indexes in wanted:
-        results = []
-        for index in indexes:
-            code, message = ErrorCode.NONE, None
-            try:
-                records.append(_elect_one(context, name, index, request.election_type))
-            except KlammError as error:
-                if everything and error.code is ErrorCode.ELECTION_NOT_NEEDED:
-                    continue
-                code, message = error.code, str(error)
-            results.append(el.PartitionResult(partition_id=index, error_code=code, error_message=message))
-        response.replica_election_results.append(el.ReplicaElectionResult(topic=name, partition_result=results))
-    return Decision(tuple(records), response)
-
-
-def _elect_one(context: Context, name: str, index: int, election_type: int) -> PartitionChangeRecord:
-    topic = context.image.topics.get(name)
-    if topic is None:
-        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
-    partition = topic.partitions.get(index)
-    if partition is None:
-        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{index}.")
-    preferred = election_type == PREFERRED_ELECTION
-    if partition.has_leader and (not preferred or partition.leader == partition.preferred_replica):
-        raise KlammError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has the leader that was asked for.")
-    record = change_partition(
-        context,
-        topic,
-        index,
-        partition,
-        acceptable=leader_rule(context, partition),
-        election=Election.PREFERRED if preferred else Election.UNCLEAN,
-    )
-    if record is None:
-        if preferred:
-            raise KlammError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred replica is not in sync or down.")
-        raise KlammError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica is alive.")
-    return record
-
-
-def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
-    """Give up to `limit` partitions their preferred leader back; the response says whether more may be waiting."""
-    records: list[MetadataRecord] = []
-    for topic, index, partition in context.image.topics.partitions():
-        if partition.leader == partition.preferred_replica:
-            continue
-        if len(records) == limit:
-            return Decision(tuple(records), response=True)
-        record = change_partition(
-            context,
-            topic,
-            index,
-            partition,
-            acceptable=leader_rule(context, partition),
-            election=Election.PREFERRED,
-        )
-        if record is not None:
-            records.append(record)
-    return Decision(tuple(records), response=False)

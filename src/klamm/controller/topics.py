@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from klamm.controller.configs import topic_creation_records
 from klamm.controller.context import Context, Decision, refuse
 from klamm.controller.placement import UsableBroker, place_replicas
-from klamm.metadata.image import UNASSIGNED_DIR, TopicImage
+from klamm.metadata.image import TopicImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_to_str
 from klamm.model.topic_names import CLUSTER_METADATA_TOPIC, name_complaint
@@ -125,7 +125,7 @@ def _manual_assignments(context: Context, topic: ct.CreatableTopic) -> list[list
     if sorted(assignments) != list(range(len(assignments))):
         raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 on, without a gap.")
     ordered = [assignments[index] for index in range(len(assignments))]
-    _check_manual(context, ordered, len(ordered[0]), first_index=0)
+    check_assignments(context, ordered, len(ordered[0]), first_index=0)
     return ordered
 
 
@@ -161,9 +161,15 @@ def usable_brokers(context: Context) -> Iterable[UsableBroker]:
             yield UsableBroker(broker.id, broker.rack, broker.fenced)
 
 
-def _check_manual(
-    context: Context, assignments: Sequence[Sequence[int]], replication_factor: int, first_index: int
+def check_assignments(
+    context: Context,
+    assignments: Sequence[Sequence[int]],
+    replication_factor: int,
+    first_index: int,
+    *,
+    must_lead: bool = True,
 ) -> None:
+    """Refuse replicas chosen by hand that cannot be; with `must_lead` one of them has to be in service."""
     for index, replicas in enumerate(assignments, first_index):
         if not replicas:
             complaint = f"The manual assignment of partition {index} names no broker."
@@ -178,7 +184,7 @@ def _check_manual(
                 f"The manual assignment of partition {index} has {len(replicas)} replica(s), "
                 f"other partitions have {replication_factor}."
             )
-        elif not any(context.image.cluster.is_active(replica) for replica in replicas):
+        elif must_lead and not any(context.image.cluster.is_active(replica) for replica in replicas):
             complaint = f"No broker in the manual assignment of partition {index} is in service."
         else:
             continue
@@ -188,10 +194,6 @@ def _check_manual(
 def _new_partition(context: Context, topic_id: Uuid, index: int, replicas: Sequence[int]) -> PartitionRecord:
     cluster = context.image.cluster
     isr = [replica for replica in replicas if cluster.is_active(replica)]
-    directories = []
-    for replica in replicas:
-        online = cluster.brokers[replica].directories
-        directories.append(online[0] if len(online) == 1 else UNASSIGNED_DIR)
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -200,7 +202,7 @@ def _new_partition(context: Context, topic_id: Uuid, index: int, replicas: Seque
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=list(directories),
+        directories=[context.default_directory(replica) for replica in replicas],
     )
 
 
@@ -260,7 +262,7 @@ def _add_partitions(context: Context, asked: cp.CreatePartitionsTopic) -> list[M
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{additional} partition(s) are to be added, but {len(assignments)} assignment(s) were given.",
             )
-        _check_manual(context, assignments, replication_factor, first_index=existing)
+        check_assignments(context, assignments, replication_factor, first_index=existing)
     return [_new_partition(context, topic.id, index, replicas) for index, replicas in enumerate(assignments, existing)]
 
 
