@@ -25,6 +25,7 @@ from klamm.raft.events import (
     SnapshotTaken,
     StoreSnapshotChunk,
     Truncate,
+    Unreachable,
 )
 from klamm.raft.member import ParkedFetch
 from klamm.raft.messages import (
@@ -107,6 +108,8 @@ class RaftCore(ElectingMember):
         match event:
             case Received(message):
                 self._receive(message)
+            case Unreachable(peer, correlation_id, refused):
+                self._on_unreachable(peer, correlation_id, refused)
             case Persisted(end_offset):
                 self._on_persisted(end_offset)
             case SnapshotTaken(snapshot_id, base):
@@ -227,8 +230,8 @@ class RaftCore(ElectingMember):
                 progress = state.progress[peer]
                 if not progress.acknowledged_epoch or progress.last_fetch_ms < self._now - interval:
                     self._request(peer, BeginQuorumEpochRequest(self.local.id, state.epoch))
-        for peer in [peer for peer, parked in self._parked.items() if self._now >= parked.deadline_ms]:
-            self._answer_fetch(self._parked.pop(peer).message)
+        for replica in [replica for replica, parked in self._parked.items() if self._now >= parked.deadline_ms]:
+            self._answer_fetch(self._parked.pop(replica).message)
 
     def _poll_follower(self, state: Follower) -> None:
         if self._now >= state.deadline_ms:
@@ -311,8 +314,11 @@ class RaftCore(ElectingMember):
         self._advance_high_watermark(state)
         nothing_new = request.fetch_offset >= self.log.end_offset and request.high_watermark >= self.high_watermark
         if nothing_new and request.max_wait_ms > 0:
-            deadline = self._now + request.max_wait_ms
-            self._parked[message.source] = ParkedFetch(message, request.high_watermark, deadline)
+            deadline = self._now + min(request.max_wait_ms, self.timeouts.fetch_timeout_ms)
+            forgotten = self._parked.pop(request.replica, None)
+            if forgotten is not None:
+                self._answer_fetch(forgotten.message)
+            self._parked[request.replica] = ParkedFetch(message, request.high_watermark, deadline)
         else:
             self._answer_fetch(message)
 
@@ -379,10 +385,10 @@ class RaftCore(ElectingMember):
     # replication, the follower's side
 
     def _on_fetch_response(self, message: Message, response: FetchResponse) -> None:
-        if not self._follow_hint(response):
+        if not self._follow_answer(message, response):
             return
         state = self.state
-        if not isinstance(state, Follower) or message.source != state.leader_id or response.error is not ErrorCode.NONE:
+        if not isinstance(state, Follower) or message.source != state.leader_id:
             return
         state.deadline_ms = self._fetch_deadline()
         state.has_fetched = True
@@ -405,13 +411,16 @@ class RaftCore(ElectingMember):
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.end_offset))
 
     def _on_fetch_snapshot_response(self, message: Message, response: FetchSnapshotResponse) -> None:
-        if not self._follow_hint(response):
+        before = self.state
+        if not self._follow_answer(message, response):
+            if isinstance(before, Follower):
+                before.fetching_snapshot = None
             return
         state = self.state
         if not isinstance(state, Follower) or message.source != state.leader_id:
             return
         snapshot_id = state.fetching_snapshot
-        if response.error is not ErrorCode.NONE or response.snapshot_id != snapshot_id or snapshot_id is None:
+        if response.snapshot_id != snapshot_id or snapshot_id is None:
             state.fetching_snapshot = None
             return
         if response.position != state.snapshot_position:

@@ -20,6 +20,7 @@ from klamm.raft.config import RaftConfig
 from klamm.raft.core import RaftCore
 from klamm.raft.events import (
     Append,
+    Event,
     Leadership,
     LogOperation,
     Persisted,
@@ -29,6 +30,7 @@ from klamm.raft.events import (
     SnapshotTaken,
     StoreSnapshotChunk,
     Truncate,
+    Unreachable,
 )
 from klamm.raft.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
 from klamm.raft.recovery import Storage, open_storage
@@ -215,6 +217,11 @@ class RaftDriver:
         if self._running:
             self._step(Received(message))
 
+    def lost(self, message: Message, *, refused: bool = False) -> None:
+        """A request of ours did not arrive, or its answer will not; `refused` when the peer's process is dead."""
+        if self._running:
+            self._step(Unreachable(message.destination, message.correlation_id, refused))
+
     async def write_snapshot(
         self, offset: int, epoch: int, values: Iterable[bytes], *, last_contained_log_timestamp: int | None = None
     ) -> None:
@@ -249,7 +256,7 @@ class RaftDriver:
 
     # the pump
 
-    def _step(self, event: Received | Persisted | SnapshotTaken | Resign) -> None:
+    def _step(self, event: Event) -> None:
         try:
             self.core.step(event, self._clock.monotonic_ms())
         except Exception as error:  # noqa: BLE001 - a broken invariant must stop this member, not the caller

@@ -26,11 +26,14 @@ class ElectingMember(Member):
             self._request(voter_id, VoteRequest(self.local, self.epoch, self.log.end, pre_vote))
 
     def _on_vote_response(self, message: Message, response: VoteResponse) -> None:
-        if not self._follow_hint(response) or response.error is not ErrorCode.NONE:
+        if not self._follow_answer(message, response):
             return
         state = self.state
         if isinstance(state, Prospective | Candidate) and response.epoch == state.epoch:
             state.ballot.record(message.source, response.granted)
+            if isinstance(state, Candidate) and state.ballot.lost:
+                backoff = 1 + self._random.randrange(max(self.timeouts.election_backoff_max_ms // 4, 1))
+                state.deadline_ms = min(state.deadline_ms, self._now + backoff)
 
     # giving votes
 
@@ -113,6 +116,27 @@ class ElectingMember(Member):
         step = max(self.timeouts.election_timeout_ms // 10, 1)
         return step * rank + self._random.randrange(step)
 
+    # a leader is gone
+
+    def _on_unreachable(self, peer: int, correlation_id: int, refused: bool) -> None:
+        """Ask again a little later; a leader whose process is dead is not waited for."""
+        pending = self._in_flight.get(peer)
+        if pending is None or pending[0] != correlation_id:
+            return
+        self._pause(peer)
+        state = self.state
+        if isinstance(state, Follower) and peer == state.leader_id and refused:
+            state.has_fetched = False
+            if self.is_voter:
+                state.deadline_ms = min(state.deadline_ms, self._now + self._stand_in_delay(peer))
+
+    def _stand_in_delay(self, dead_leader: int) -> int:
+        """Those left stand one after the other, so that they do not split the vote."""
+        left = [voter_id for voter_id in self.voters.ids if voter_id != dead_leader]
+        step = max(self.timeouts.election_timeout_ms // 20, 1)
+        rank = left.index(self.local.id) if self.local.id in left else len(left)
+        return step * rank + self._random.randrange(max(step // 4, 1)) if rank else 0
+
     # who leads
 
     def _refuse_leader(self, leader_id: int, epoch: int) -> ErrorCode:
@@ -130,6 +154,15 @@ class ElectingMember(Member):
         if epoch == state.epoch and (state.role is Role.FOLLOWER or leader_id == self.local.id):
             return
         self._become_follower(epoch, leader_id)
+
+    def _follow_answer(self, message: Message, response: Response) -> bool:
+        """As `_follow_hint`, and False for a refusal; a peer that only refuses is left alone for a moment."""
+        before = self.state
+        if self._follow_hint(response) and response.error is ErrorCode.NONE:
+            return True
+        if self.state is before:
+            self._pause(message.source)
+        return False
 
     def _follow_hint(self, response: Response) -> bool:
         """Learn epoch and leader from any response; False when it changed our epoch or state, or is of an old one."""

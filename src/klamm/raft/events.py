@@ -23,6 +23,8 @@ class QuorumTimeouts:
     request_timeout_ms: int = 2000
     fetch_max_wait_ms: int = 500
     snapshot_max_bytes: int = 8 * 1024 * 1024
+    election_backoff_max_ms: int = 1000
+    retry_backoff_ms: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,18 @@ class Received:
     """A message of another member arrived."""
 
     message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A request did not reach `peer`, or its answer will not come.
+
+    `refused` says that the peer's machine is there and its process is not: nobody need wait for a timeout.
+    """
+
+    peer: int
+    correlation_id: int
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,7 @@ class Resign:
     """Give up leadership: the node stops."""
 
 
-Event: TypeAlias = Received | Persisted | SnapshotTaken | Resign
+Event: TypeAlias = Received | Unreachable | Persisted | SnapshotTaken | Resign
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ from klamm.raft.state import (
     check_transition,
 )
 
+NO_REQUEST = -1
+"""The correlation id that no request has: a peer that is left alone for a moment."""
+
 
 @dataclass(slots=True)
 class ParkedFetch:
@@ -71,7 +74,7 @@ class Member:
         # Not from zero: an answer to a request of our former life must not pass for one to this life's.
         self._next_correlation_id = random.randrange(2**30)
         self._in_flight: dict[int, tuple[int, int]] = {}
-        self._parked: dict[int, ParkedFetch] = {}
+        self._parked: dict[ReplicaKey, ParkedFetch] = {}
         self._operations: list[LogOperation] = []
         self._outbox: list[Message] = []
         self.state: MemberState = self._initial_state(election)
@@ -205,6 +208,10 @@ class Member:
         self._next_correlation_id += 1
         self._in_flight[peer] = (self._next_correlation_id, self._now + self.timeouts.request_timeout_ms)
         self._outbox.append(Message(self.local.id, peer, self._next_correlation_id, body))
+
+    def _pause(self, peer: int) -> None:
+        """Ask this peer nothing for a moment: it could not be reached, or has just refused."""
+        self._in_flight[peer] = (NO_REQUEST, self._now + self.timeouts.retry_backoff_ms)
 
     def _answers_request(self, message: Message) -> bool:
         """Whether a response is the one awaited; an old or repeated one says nothing any more."""

@@ -1,0 +1,203 @@
+"""Carries the quorum's words between nodes: raft's messages out over peers, other members' requests in from handlers.
+
+A request that cannot be delivered is told to the driver, with the one fact that matters: whether the other process is
+dead. Addresses are those of the voters, of leaders that answers have named, and of the bootstrap servers, which have
+the ids -2, -3 and so on, as in Kafka.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError, ProtocolError
+from klamm.net import Peer, PeerGone, Peers
+from klamm.raft import RaftDriver
+from klamm.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    Message,
+    Response,
+    VoteRequest,
+)
+from klamm.raft.quorum import ReplicaKey
+from klamm.raft.wire import Incoming, Refused, decode_request, decode_response, encode_request, encode_response
+from klamm.raft.wire import refuse_request as refuse
+from klamm.telemetry.log import get_logger
+
+log = get_logger("raft")
+
+FIRST_BOOTSTRAP_ID = -2
+RECONNECT_BACKOFF_MS = 10
+RECONNECT_BACKOFF_MAX_MS = 200
+PENDING_MAX = 10_000
+"""Requests of others that wait for the driver's answer."""
+
+_REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
+
+
+class RaftTransport:
+    """Raft's way to other nodes and theirs to it; lives on one event loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node_id: int,
+        cluster_id: str,
+        *,
+        listener: str,
+        endpoint: tuple[str, int] | None,
+        bootstrap: Sequence[tuple[str, int]] = (),
+        request_timeout_ms: int = 2000,
+    ) -> None:
+        self.driver: RaftDriver
+        self._loop = loop
+        self._cluster_id = cluster_id
+        self._listener = listener
+        self._endpoint = endpoint
+        """Where our own controller listener is reached; a node without one leads nothing."""
+        self._bootstrap = dict(zip(itertools.count(FIRST_BOOTSTRAP_ID, -1), bootstrap, strict=False))
+        self._learned: dict[int, tuple[str, int]] = {}
+        self._timeout_ms = request_timeout_ms
+        self._peers = Peers(
+            loop,
+            client_id=f"raft-client-{node_id}",
+            request_timeout_ms=request_timeout_ms,
+            connect_timeout_ms=request_timeout_ms,
+            reconnect_backoff_ms=RECONNECT_BACKOFF_MS,
+            reconnect_backoff_max_ms=RECONNECT_BACKOFF_MAX_MS,
+        )
+        self._asking: set[asyncio.Task[None]] = set()
+        self._pending: dict[int, asyncio.Future[Response]] = {}
+        self._numbers = itertools.count(1)
+        self._complained: set[tuple[int, ErrorCode]] = set()
+        self._closed = False
+
+    # addresses
+
+    @property
+    def bootstrap_ids(self) -> tuple[int, ...]:
+        """The ids of the bootstrap servers, for a member that knows no voters."""
+        return tuple(self._bootstrap)
+
+    def endpoints(self) -> Mapping[int, tuple[str, int]]:
+        """Where members of the quorum are reached, as far as known."""
+        found = dict(self._learned)
+        for voter in self.driver.core.voters:
+            if voter.port:
+                found[voter.id] = (voter.host, voter.port)
+        if self._endpoint is not None:
+            found[self.driver.config.node_id] = self._endpoint
+        return found
+
+    def address(self, node_id: int) -> tuple[str, int] | None:
+        """Where a member is reached."""
+        voter = self.driver.core.voters.get(node_id)
+        if voter is not None and voter.port:
+            return voter.host, voter.port
+        return self._learned.get(node_id) or self._bootstrap.get(node_id)
+
+    def peer(self, node_id: int) -> Peer | None:
+        """The connection to a member; None when nobody knows its address."""
+        found = self.address(node_id)
+        return None if found is None else self._peers.get(node_id, *found)
+
+    # outbound
+
+    def send(self, message: Message) -> None:
+        """Send without waiting: a request to its peer, a response to who asked."""
+        if isinstance(message.body, _REQUESTS):
+            if not self._closed:
+                task = self._loop.create_task(self._ask(message), name=f"raft request to {message.destination}")
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+            return
+        waiting = self._pending.pop(message.correlation_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message.body)  # type: ignore[arg-type]
+
+    async def _ask(self, message: Message) -> None:
+        node_id = message.destination
+        peer = self.peer(node_id)
+        if peer is None:
+            self.driver.lost(message)
+            return
+        voter = self.driver.core.voters.get(node_id)
+        key = voter.key if voter is not None else ReplicaKey(max(node_id, -1))
+        request = encode_request(
+            message.body,  # type: ignore[arg-type]
+            self._cluster_id,
+            key,
+            self._listener,
+            self._endpoint,
+        )
+        try:
+            body, endpoints = decode_response(await peer.ask(request, timeout_ms=self._timeout_ms))
+        except PeerGone as gone:
+            self.driver.lost(message, refused=gone.refused)
+            return
+        except Refused as refused:
+            self._complain(node_id, refused.code)
+            self.driver.lost(message)
+            return
+        except (KlammError, ProtocolError, OSError) as error:
+            log.debug("a request of the quorum failed", peer=node_id, reason=error)
+            self.driver.lost(message)
+            return
+        self._learned.update({each: found for each, found in endpoints.items() if each >= 0})
+        self.driver.receive(Message(node_id, message.source, message.correlation_id, body))
+
+    def _complain(self, node_id: int, code: ErrorCode) -> None:
+        """Once per peer and reason: a node of another cluster would fill the log."""
+        if (node_id, code) not in self._complained:
+            self._complained.add((node_id, code))
+            log.warning("a member of the quorum refuses this node", peer=node_id, reason=code.name)
+
+    # inbound
+
+    async def serve(self, request: Any) -> Any:
+        """Answer a request of another member."""
+        try:
+            incoming = decode_request(request)
+        except Refused as refused:
+            return refuse(request, refused.code)
+        code = self._objection(incoming)
+        if code is not ErrorCode.NONE:
+            return refuse(request, code)
+        if incoming.endpoint is not None:
+            self._learned[incoming.source] = incoming.endpoint
+        number = next(self._numbers)
+        waiting: asyncio.Future[Response] = self._loop.create_future()
+        self._pending[number] = waiting
+        try:
+            self.driver.receive(Message(incoming.source, self.driver.config.node_id, number, incoming.body))
+            body = await waiting
+        finally:
+            self._pending.pop(number, None)
+        return encode_response(body, self.endpoints())
+
+    def _objection(self, incoming: Incoming) -> ErrorCode:
+        if self._closed or not self.driver.running:
+            return ErrorCode.BROKER_NOT_AVAILABLE
+        if incoming.cluster_id is not None and incoming.cluster_id != self._cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        if incoming.voter is not None and not incoming.voter.same_replica(self.driver.config.local):
+            return ErrorCode.INVALID_VOTER_KEY
+        if len(self._pending) >= PENDING_MAX:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        return ErrorCode.NONE
+
+    async def close(self) -> None:
+        """Neither ask nor answer any more."""
+        self._closed = True
+        waiting, self._pending = self._pending, {}
+        for each in waiting.values():
+            each.cancel()
+        tasks = list(self._asking)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._peers.close()
