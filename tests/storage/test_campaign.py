@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.storage import Disk, Log, checkpoints, cleaning, log_dir, recovery
+from klamm.storage import Disk, Log, checkpoints, cleaning, log_dir, recovery, scanning
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign
@@ -45,6 +45,7 @@ def nothing_is_checked(plant: pytest.MonkeyPatch):
 
 def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
     plant.setattr(recovery, "_check_batch", lambda *_: None)
+    plant.setattr(scanning, "CHECKSUMS", False)
 
 
 def holes_are_passed_over(plant: pytest.MonkeyPatch):

@@ -1095,6 +1095,8 @@ def _checksum(p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t,
     """CRC-32C in C; the library's function would need the interpreter's lock."""
     c: cython.uint = 0
     if cython.compiled:
+        if checksum_is_an_instruction():
+            return checksum_by_instruction(p + pos, end - pos)
         c = ~c
         while end - pos >= 8:
             c ^= p[pos] | (p[pos + 1] << 8) | (p[pos + 2] << 16) | (cython.cast(cython.uint, p[pos + 3]) << 24)
@@ -1655,3 +1657,127 @@ def shift_timestamps(data: bytes | bytearray | memoryview, count: int, shift: in
         q.release()
     del out[at:]
     return out
+
+
+# Recovery. One pass over the bytes of a segment, again many batches per call and without the interpreter's lock: length
+# and checksum, offsets that follow each other, index entries, and what the log remembers of producers. `w` is shared
+# from call to call as above, with words of its own:
+#   0 input position · 1 offset the next batch must not lie before · 2 leader epoch · 3 offset at which that epoch ends
+#   4 producers noted · 5 batches passed · 7 to 11 as above, position and index entries being those of the file
+# Producers are noted in a table of slots of 32 words, found by producer id:
+#   0 producer id · 1 epoch · 2 whether the epoch changed since the slot was taken · 3 batches of that epoch, 0: free
+#   4 first offset of a transaction, -1: none · 7 and on: the last five batches, by turns, each as
+#   first sequence · last sequence · first offset · last offset · largest timestamp
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _note_producer(
+    p: cython.p_uchar, pos: cython.Py_ssize_t, t: cython.p_longlong, slots: cython.longlong, w: cython.p_longlong
+) -> cython.int:
+    """Remember a batch of a producer; END, or FULL when the table has no room for another producer."""
+    producer_id: cython.longlong = _int64(p, pos + 43)
+    epoch: cython.longlong = (p[pos + 51] << 8) | p[pos + 52]
+    base_offset: cython.longlong = _int64(p, pos)
+    delta: cython.longlong = _int32(p, pos + 23)
+    first: cython.longlong = _int32(p, pos + 53)
+    slot: cython.longlong = producer_id % slots
+    at: cython.Py_ssize_t = 0
+    if epoch > 32767:
+        epoch -= 65536
+    while t[32 * slot + 3] != 0 and t[32 * slot] != producer_id:
+        slot += 1
+        if slot == slots:
+            slot = 0
+    at = 32 * slot
+    if t[at + 3] == 0:
+        if 4 * w[4] >= 3 * slots:
+            return 2
+        w[4] += 1
+        t[at] = producer_id
+        t[at + 1] = epoch
+        t[at + 2] = 0
+        t[at + 4] = -1
+    elif t[at + 1] != epoch:
+        t[at + 1] = epoch
+        t[at + 2] = 1
+        t[at + 3] = 0
+    if p[pos + 22] & 0x10 and t[at + 4] < 0:
+        t[at + 4] = base_offset
+    t[at + 3] += 1
+    at += 7 + 5 * ((t[at + 3] - 1) % 5)
+    t[at] = first
+    t[at + 1] = first if first < 0 else (first + delta) & 0x7FFFFFFF
+    t[at + 2] = base_offset
+    t[at + 3] = base_offset + delta
+    t[at + 4] = _int64(p, pos + 35)
+    return 0
+
+
+def check_batches(
+    data: bytes | bytearray | memoryview,
+    segment_base: int,
+    end_offset: int,
+    checked: bool,
+    interval: int,
+    marks: bytearray,
+    producers: bytearray,
+    w: bytearray,
+) -> int:
+    """Pass over the sound batches from position w[0] on that continue a segment and end before `end_offset`.
+
+    `checked` False trusts the checksums. Control batches are the caller's, and batches of another leader epoch than
+    w[2] or beyond w[3]. `marks` takes index entries as in `filter_batches`. Returns why it stopped; w[0] is where.
+    """
+    p: cython.p_uchar = _readable(data, 0)
+    end: cython.Py_ssize_t = len(data)
+    v: cython.p_longlong = _writable_longs(w, 12)
+    t: cython.p_longlong = _writable_longs(producers, 32)
+    slots: cython.longlong = len(producers) // 256
+    every: cython.longlong = interval
+    m: cython.p_longlong = _writable_longs(marks, 4 * (end // max(min(interval, 1 << 30), 61) + 2))
+    crc: cython.p_uint = _crc_tables()
+    begin: cython.longlong = segment_base
+    limit: cython.longlong = end_offset
+    most: cython.longlong = 1 << 62
+    verify: cython.bint = checked
+    pos: cython.Py_ssize_t = 0
+    size: cython.longlong = 0
+    base_offset: cython.longlong = 0
+    last_offset: cython.longlong = 0
+    reason: cython.int = 0
+    pos = v[0]
+    with cython.nogil:
+        while True:
+            if verify:
+                reason = _batch_fits(p, pos, end, crc)
+            elif end - pos < 61:
+                reason = 0
+            else:
+                size = _int32(p, pos + 8)
+                reason = 3 if size < 49 or p[pos + 16] != 2 else (1 if size + 12 <= end - pos else 0)
+            if reason != 1:
+                break
+            size = _int32(p, pos + 8) + 12
+            base_offset = _int64(p, pos)
+            last_offset = _int32(p, pos + 23)
+            if base_offset < v[1] or base_offset > most or last_offset < 0:
+                reason = 3
+                break
+            last_offset += base_offset
+            if last_offset >= limit or last_offset - begin > 0x7FFFFFFF:
+                reason = 3
+                break
+            if p[pos + 22] & 0x20 or _int32(p, pos + 12) != v[2] or base_offset >= v[3]:
+                break
+            if _int64(p, pos + 43) >= 0:
+                reason = _note_producer(p, pos, t, slots, v)
+                if reason != 0:
+                    break
+            _note_output(v, m, every, last_offset, size, _int64(p, pos + 35))
+            v[1] = last_offset + 1
+            v[5] += 1
+            pos += size
+    v[0] = pos
+    return reason

@@ -77,3 +77,13 @@ def filter_section(
     prefix: int,
 ) -> tuple[bytearray, int, int, int]: ...
 def shift_timestamps(data: bytes | bytearray | memoryview, count: int, shift: int, prefix: int) -> bytearray: ...
+def check_batches(
+    data: bytes | bytearray | memoryview,
+    segment_base: int,
+    end_offset: int,
+    checked: bool,
+    interval: int,
+    marks: bytearray,
+    producers: bytearray,
+    w: bytearray,
+) -> int: ...

@@ -78,6 +78,11 @@ class LeaderEpochs:
         found = bisect_right(self._starts, offset)
         return self._epochs[found - 1] if found else -1
 
+    def span(self, offset: int) -> tuple[int, int]:
+        """The epoch that wrote `offset`, -1 when unknown, and the offset up to which that answer holds."""
+        found = bisect_right(self._starts, offset)
+        return self._epochs[found - 1] if found else -1, self._starts[found] if found < len(self._starts) else 2**62
+
     @property
     def unsynced(self) -> bool:
         """Whether the checkpoint was written since somebody last made it durable."""

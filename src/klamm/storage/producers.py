@@ -17,6 +17,7 @@ an undo list takes it back when the write fails.
 """
 
 import enum
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -196,6 +197,29 @@ class ProducerStates:
         if batch.is_transactional and entry.txn_first_offset < 0:
             entry.txn_first_offset = batch.base_offset
             self._ongoing[batch.base_offset] = batch.producer_id
+
+    def replay(
+        self,
+        producer_id: int,
+        epoch: int,
+        batches: Sequence[tuple[int, int, int, int, int]],
+        txn_first_offset: int,
+        *,
+        changed: bool,
+    ) -> None:
+        """Remember many data batches at once, unchecked: the last few of one epoch, and whether others came before.
+
+        `txn_first_offset` is where a transaction began among them, -1 when none did.
+        """
+        entry = self._touch(producer_id, None)
+        kept = entry.batches if entry.epoch == epoch and not changed else ()
+        entry.epoch = epoch
+        entry.batches = (*kept, *batches)[-BATCHES_REMEMBERED:]
+        entry.next_sequence = add_sequence(batches[-1][1], 1)
+        entry.last_timestamp = batches[-1][4]
+        if txn_first_offset >= 0 and entry.txn_first_offset < 0:
+            entry.txn_first_offset = txn_first_offset
+            self._ongoing[txn_first_offset] = producer_id
 
     def _append_marker(
         self, batch: BatchView, marker: EndTxnMarker, origin: Origin, undo: Undo | None, transaction_version: int

@@ -23,6 +23,7 @@ from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log import Log
 from klamm.storage.producers import Origin, ProducerStates
 from klamm.storage.replay import leader_epochs, rebuild_producers, refill_batches
+from klamm.storage.scanning import Scan
 from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -39,7 +40,6 @@ _OTHER_SUFFIXES = (".checkpoint",)
 _REFILL_AGE_MS = 600_000
 """Producers retry for delivery.timeout.ms, two minutes by default; those silent much longer have given up."""
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
-_PROGRESS_BYTES = 1 << 24
 
 Progress = Callable[[str, int], None]
 
@@ -236,35 +236,41 @@ class _Checker:
         assert segment.index is not None
         assert segment.time_index is not None
         aborted: list[AbortedTxn] = []
-        position, next_offset, why = 0, segment.base_offset, "the file ends inside a batch"
-        unindexed, interval = 0, self._config.index_interval_bytes
+        why = "the file ends inside a batch"
         told = 0
-        largest = (-1, segment.base_offset)
-        for at, data in segment.batches():
+
+        def tell(size: int) -> None:
+            nonlocal told
+            told += size
+            if progress is not None:
+                progress(str(self._partition), size)
+
+        scan = Scan(
+            segment,
+            producers,
+            next_offset=segment.base_offset,
+            end_offset=end,
+            epochs=self._epochs,
+            interval=self._config.index_interval_bytes,
+            index=True,
+            progress=tell,
+        )
+        for data in scan:
             try:
                 batch = BatchView(data)
-                _check_batch(batch, next_offset, segment.base_offset, end)
+                _check_batch(batch, scan.next_offset, segment.base_offset, end)
                 txn = producers.append(batch, Origin.REPLICATION)
             except CorruptBatch as error:
                 why = str(error)
                 break
             if txn is not None:
                 aborted.append(txn)
-            if batch.max_timestamp > largest[0]:
-                largest = (batch.max_timestamp, batch.last_offset)
-            if unindexed > interval:
-                segment.index.append(batch.last_offset, at)
-                segment.time_index.maybe_append(*largest)
-                unindexed = 0
-            unindexed += batch.size
             if batch.leader_epoch != self._epochs.epoch_for_offset(batch.base_offset):
                 self._epochs.correct(batch.leader_epoch, batch.base_offset)
-            position, next_offset = at + batch.size, batch.next_offset
-            if progress is not None and position - told >= _PROGRESS_BYTES:
-                progress(str(self._partition), position - told)
-                told = position
+            scan.passed(batch)
         if progress is not None:
             progress(str(self._partition), segment.size - told)
+        position, next_offset, largest = scan.position, scan.next_offset, scan.largest
         whole = position == segment.size
         if not whole and next_offset < self._recovery_point:
             self.damaged = True
@@ -292,7 +298,7 @@ class _Checker:
             segment.size = position
             self._disk.ftruncate(segment.file.fd, position)
         segment.max_timestamp = largest
-        segment.bytes_since_index = unindexed
+        segment.bytes_since_index = scan.unindexed
         segment.txn_index.reset(aborted)
         if last or not whole:
             segment.write_indexes()

@@ -2,6 +2,7 @@
 
 from klamm.records.batch import BatchView
 from klamm.storage.producers import BATCHES_REMEMBERED, Origin, ProducerStates
+from klamm.storage.scanning import Scan
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import Snapshots
 
@@ -22,13 +23,16 @@ def rebuild_producers(producers: ProducerStates, snapshots: Snapshots, segments:
     for segment in segments.from_offset(offset):
         if segment.base_offset >= end_offset:
             break
-        start = segment.offset_index().lookup(offset) if offset > segment.base_offset else 0
-        for _, data in segment.batches(start):
+        place = segment.find(offset)
+        if place is None:
+            continue
+        scan = Scan(segment, producers, position=place.position, end_offset=end_offset, checked=False)
+        for data in scan:
             batch = BatchView(data)
             if batch.base_offset >= end_offset:
                 break
-            if batch.last_offset >= offset:
-                producers.append(batch, Origin.REPLICATION)
+            producers.append(batch, Origin.REPLICATION)
+            scan.passed(batch)
 
 
 def refill_batches(producers: ProducerStates, segments: Segments, since_ms: int) -> None:
@@ -45,29 +49,20 @@ def refill_batches(producers: ProducerStates, segments: Segments, since_ms: int)
     }
     if not wanted:
         return
-    earlier: dict[int, list[tuple[int, int, int, int, int]]] = {producer_id: [] for producer_id in wanted}
+    found = ProducerStates()
     for segment in segments[-2:]:
         start = segment.offset_index().floor_position(max(segment.size - _REFILL_BYTES, 0))
-        for batch in segment.headers(start):
-            entry = wanted.get(batch.producer_id)
-            if (
-                entry is not None
-                and not batch.is_control
-                and batch.producer_epoch == entry.epoch
-                and batch.base_offset < entry.batches[0][2]
-            ):
-                earlier[batch.producer_id].append(
-                    (
-                        batch.base_sequence,
-                        batch.last_sequence,
-                        batch.base_offset,
-                        batch.last_offset,
-                        batch.max_timestamp,
-                    )
-                )
-    for producer_id, batches in earlier.items():
-        entry = wanted[producer_id]
-        entry.batches = (*batches, *entry.batches)[-BATCHES_REMEMBERED:]
+        scan = Scan(segment, found, position=start, checked=False)
+        for data in scan:
+            batch = BatchView(data)
+            if not batch.is_control:
+                found.append(batch, Origin.REPLICATION)
+            scan.passed(batch)
+    for producer_id, entry in wanted.items():
+        seen = found.entries.get(producer_id)
+        if seen is not None and seen.epoch == entry.epoch:
+            earlier = [batch for batch in seen.batches if batch[2] < entry.batches[0][2]]
+            entry.batches = (*earlier, *entry.batches)[-BATCHES_REMEMBERED:]
 
 
 def leader_epochs(segments: Segments) -> list[tuple[int, int]]:
