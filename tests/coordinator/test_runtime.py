@@ -5,14 +5,14 @@ from collections.abc import Hashable
 
 import pytest
 
-from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record, runtime
+from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record, Shard, runtime
 from klamm.coordinator.runtime import keys_by_partition
 from klamm.coordinator.timers import Deadlines
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.records.batch import BatchView
+from klamm.records.batch import BatchView, build_batch
 
 
 class Log:
@@ -23,8 +23,22 @@ class Log:
         self.end_offset = 0
         self.high_watermark = 0
         self.leader_epoch = 1
+        self.batch_bytes_max = 1 << 20
         self.refuse: ErrorCode | None = None
         self._waiting: list = []
+        self._gathering: list = []
+
+    def gather(self, append) -> int:
+        if self.refuse is not None:
+            raise KlammError(self.refuse)
+        self._gathering.append(append)
+        asyncio.get_running_loop().call_soon(self.end_turn)
+        return self.end_offset
+
+    def end_turn(self) -> None:
+        gathering, self._gathering = self._gathering, []
+        for append in gathering:
+            append()
 
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
         if self.refuse is not None:
@@ -43,6 +57,7 @@ class Log:
             self._waiting.append((end_offset, settled))
 
     def commit(self) -> None:
+        self.end_turn()
         self.high_watermark = self.end_offset
         waiting, self._waiting = self._waiting, []
         for _, settled in waiting:
@@ -50,6 +65,7 @@ class Log:
 
     def fail(self, error: ErrorCode) -> None:
         """The last batch could not be written."""
+        self.end_turn()
         self.batches.pop()
         self.end_offset = self.high_watermark
         waiting, self._waiting = self._waiting, []
@@ -60,7 +76,7 @@ class Log:
         return b"".join(b for b in self.batches if BatchView(b).next_offset > offset)
 
 
-class Counter:
+class Counter(Shard):
     """Keeps texts by key; what a shard is, and no more."""
 
     def __init__(self) -> None:
@@ -275,6 +291,69 @@ async def test_a_slow_write_is_told_to_those_who_wait_and_may_still_succeed():
     seen = house.get("a")
     house.logs[0].commit()
     assert (len(answers), seen) == (1, [b"1"])
+    house.runtime.stop()
+
+
+async def test_decisions_of_one_turn_are_one_batch():
+    house = House()
+    await house.load()
+    answers = [house.put(f"k{i}", str(i)) for i in range(10)]
+    seen = house.get("k9")
+    assert house.runtime.shard(0).values[b"k9"] == b"9", "the next decision sees what was decided before"
+    house.logs[0].end_turn()
+    assert [BatchView(batch).record_count for batch in house.logs[0].batches] == [10]
+    assert seen == []
+    house.logs[0].commit()
+    assert answers == [[str(i)] for i in range(10)]
+    assert seen == [b"9"]
+    await house.load(epoch=2)
+    assert len(house.runtime.shard(0).values) == 10
+    house.runtime.stop()
+
+
+async def test_a_batch_that_gathers_ends_where_the_log_or_a_transaction_says():
+    house = House()
+    await house.load()
+    house.logs[0].batch_bytes_max = 200
+    for i in range(10):
+        house.put(f"k{i}", "v" * 20)
+    house.submit(lambda *_: Decision(records=(Record(b"t", b"in"),), producer_id=9, producer_epoch=0))
+    house.put("last", "one")
+    house.logs[0].commit()
+    batches = [BatchView(batch) for batch in house.logs[0].batches]
+    assert [(b.record_count, b.is_transactional) for b in batches] == [
+        *[(3, False)] * 3,
+        (1, False),
+        (1, True),
+        (1, False),
+    ]
+    assert all(batch.size <= 200 for batch in batches)
+    assert [batch.base_offset for batch in batches] == [0, 3, 6, 9, 10, 11]
+    house.runtime.stop()
+
+
+async def test_a_batch_that_is_refused_when_the_turn_ends_fails_all_its_decisions():
+    house = House()
+    await house.load()
+    first, second, seen = house.put("a", "1"), house.put("b", "2"), house.get("a")
+    house.logs[0].refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    house.logs[0].end_turn()
+    assert code(first) is code(second) is code(seen) is ErrorCode.NOT_COORDINATOR
+    house.logs[0].refuse = None
+    await house.loaded()
+    assert house.get("a") == [None]
+    house.runtime.stop()
+
+
+async def test_another_writer_between_decision_and_append_reloads_the_shard():
+    house = House()
+    await house.load()
+    lost = house.put("a", "1")
+    house.logs[0].append(build_batch([(0, b"foreign", b"x", ())]))
+    house.logs[0].end_turn()
+    assert code(lost) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await house.loaded()
+    assert house.runtime.shard(0).values == {b"foreign": b"x", b"a": b"1"}, "what the log says counts"
     house.runtime.stop()
 
 

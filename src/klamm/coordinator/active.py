@@ -10,7 +10,7 @@ from klamm.coordinator.shard import Decision, Now, Record, ReplyTo, Shard
 from klamm.coordinator.timers import Deadlines
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.records.batch import build_batch
+from klamm.records.batch import HEADER_SIZE, build_batch
 from klamm.records.control import build_end_txn_marker
 from klamm.telemetry.log import get_logger
 
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 log = get_logger("coordinator")
 
 S = TypeVar("S", bound=Shard)
-Replies = tuple[tuple[ReplyTo, Any], ...]
+Replies = Sequence[tuple[ReplyTo, Any]]
 
 BATCH_BYTES_MAX = 256 * 1024
 """How large a batch of a decision that need not be atomic becomes."""
 
-_NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
+GATHERED_BYTES_MAX = 64 * 1024
+"""How large a batch of many decisions becomes; a decision that is larger has a batch of its own."""
+
+RECORD_OVERHEAD = 24
+"""What a batch adds to the key and value of a record, at most."""
+
+_NO_HEADERS: tuple[()] = ()
 
 
 @dataclass(slots=True)
@@ -38,7 +44,11 @@ class _Held:
 
 
 class ActiveShard(Generic[S]):
-    """One shard, its log, its deadlines, and the replies it owes."""
+    """One shard, its log, its deadlines, and the replies it owes.
+
+    The decisions of one turn of the loop are written together: each is replayed at once, its records gather, and when
+    the turn ends they are one batch with one checksum.
+    """
 
     def __init__(
         self,
@@ -62,6 +72,12 @@ class ActiveShard(Generic[S]):
         self._on_failed_write = on_failed_write
         self._codec = codec
         self._held: deque[_Held] = deque()
+        self._rows: list[tuple[int, bytes, bytes | None, tuple[()]]] = []
+        """What has gathered in this turn, as `build_batch` takes it; its replies are beside it."""
+        self._rows_bytes = self._rows_bytes_max = 0
+        self._rows_offset = 0
+        self._rows_since = Now(0, 0)
+        self._rows_replies: list[tuple[ReplyTo, Any]] = []
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
@@ -92,9 +108,10 @@ class ActiveShard(Generic[S]):
             if reply_to is not None:
                 self._hold(((reply_to, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))),), now)
             return
-        self._carry_out(decision, now)
+        self.carry_out(decision, now)
 
-    def _carry_out(self, decision: Decision, now: Now) -> None:
+    def carry_out(self, decision: Decision, now: Now) -> None:
+        """Do what was decided at `now`, in this very turn."""
         for event in decision.events:
             log.info(event.text, **event.fields)
         if decision.records and not self._append(decision, now):
@@ -107,14 +124,94 @@ class ActiveShard(Generic[S]):
             self._hold(decision.replies, now)
 
     def _append(self, decision: Decision, now: Now) -> bool:
-        runs = [decision.records] if decision.atomic else list(_runs(decision.records))
+        records = decision.records
+        size = RECORD_OVERHEAD * len(records)
+        for key, value in records:
+            size += len(key) + len(value or b"")
+        if decision.producer_id < 0 and size <= GATHERED_BYTES_MAX and self._make_room(size):
+            return self._gather(records, size, decision.replies, now)
+        self._write_gathered()
+        runs = [records] if decision.atomic else list(_runs(records))
         for run in runs[:-1]:
             if not self._append_batch(decision, run, (), now):
                 _deliver(decision.replies, KlammError(ErrorCode.NOT_COORDINATOR, "a part could not be written"))
                 return False
         return self._append_batch(decision, runs[-1], decision.replies, now)
 
+    # Decisions of one turn
+
+    def _make_room(self, size: int) -> bool:
+        """See to it that so many bytes fit into the batch that gathers; False when they never would."""
+        if self._rows:
+            if self._rows_bytes + size <= self._rows_bytes_max:
+                return True
+            self._write_gathered()
+        self._rows_bytes = 0
+        self._rows_bytes_max = min(GATHERED_BYTES_MAX, self._log.batch_bytes_max - HEADER_SIZE)
+        return size <= self._rows_bytes_max
+
+    def _gather(self, records: Sequence[Record], size: int, replies: Replies, now: Now) -> bool:
+        if self._closed:
+            _deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
+            return False
+        rows = self._rows
+        if not rows:
+            self._rows_since = now
+            try:
+                self._rows_offset = self._log.gather(self._write_gathered)
+            except KlammError as error:
+                self._refused(error, replies)
+                return False
+        if not self._replay(records, self._rows_offset + len(rows), -1, -1):
+            _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
+            return False
+        stamp = now.wall_ms
+        for key, value in records:
+            rows.append((stamp, key, value, _NO_HEADERS))
+        self._rows_bytes += size
+        self._rows_replies.extend(replies)
+        return True
+
+    def _write_gathered(self) -> None:
+        """Append what has gathered; the log calls this before it writes what the turn has brought."""
+        rows, replies = self._rows, self._rows_replies
+        if not rows or self._closed:
+            return
+        self._rows, self._rows_replies = [], []
+        try:
+            base = self._log.append(build_batch(rows, codec=self._codec))
+        except KlammError as error:
+            self._refused(error, replies)
+            return
+        if base != self._rows_offset:
+            # Somebody else has written to the log in this turn: what was replayed has other offsets than it believes.
+            log.warning("another writer came between", partition=self.name, offset=base, expected=self._rows_offset)
+            _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "another writer came between"))
+            self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        self._await_commit(base + len(rows), replies, self._rows_since)
+
+    def _refused(self, error: KlammError, replies: Replies) -> None:
+        """Nothing was appended, and the shard may have moved its soft state for a decision that never happened."""
+        log.warning("an append was refused", partition=self.name, reason=error)
+        _deliver(replies, KlammError(_told(error.code), str(error)))
+        self._on_failed_write(error.code)
+
+    def _replay(self, records: Sequence[Record], base: int, producer_id: int, producer_epoch: int) -> bool:
+        try:
+            self.shard.replay_run(records, base, producer_id, producer_epoch)
+        except Exception as error:  # noqa: BLE001 - what is in memory is no longer what the log says
+            log.failure("a record could not be replayed", error, partition=self.name)
+            self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return False
+        return True
+
+    # A batch of its own
+
     def _append_batch(self, decision: Decision, records: Sequence[Record], replies: Replies, now: Now) -> bool:
+        if self._closed:
+            _deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
+            return False
         stamp = now.wall_ms
         batch = build_batch(
             [(stamp, record.key, record.value, _NO_HEADERS) for record in records],
@@ -126,19 +223,10 @@ class ActiveShard(Generic[S]):
         try:
             base = self._log.append(batch)
         except KlammError as error:
-            # The shard may have moved its soft state for a decision that never happened.
-            log.warning("an append was refused", partition=self.name, reason=error)
-            _deliver(replies, KlammError(_told(error.code), str(error)))
-            self._on_failed_write(error.code)
+            self._refused(error, replies)
             return False
-        replay = self.shard.replay
-        try:
-            for offset, record in enumerate(records, base):
-                replay(record, offset, decision.producer_id, decision.producer_epoch)
-        except Exception as error:  # noqa: BLE001 - what is in memory is no longer what the log says
-            log.failure("a record could not be replayed", error, partition=self.name)
-            _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
-            self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if not self._replay(records, base, decision.producer_id, decision.producer_epoch):
+            _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
             return False
         self._await_commit(base + len(records), replies, now)
         return True
@@ -153,6 +241,10 @@ class ActiveShard(Generic[S]):
         reply_to: ReplyTo,
     ) -> None:
         """Write and replay a producer's marker."""
+        self._write_gathered()
+        if self._closed:
+            reply_to(KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
+            return
         now = self.now()
         marker = build_end_txn_marker(
             committed=committed,
@@ -178,7 +270,9 @@ class ActiveShard(Generic[S]):
             self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._look_for_slow_writes)
 
     def _hold(self, replies: Replies, now: Now) -> None:
-        if self._held:
+        if self._rows:
+            self._rows_replies.extend(replies)
+        elif self._held:
             self._held.append(_Held(self._held[-1].end_offset, replies, now.ms + self._write_timeout_ms))
         else:
             _deliver(replies)
@@ -232,6 +326,8 @@ class ActiveShard(Generic[S]):
         held, self._held = self._held, deque()
         for each in held:
             _deliver(each.replies, error)
+        gathered, self._rows, self._rows_replies = self._rows_replies, [], []
+        _deliver(gathered, error)
         _deliver(tuple((reply_to, error) for reply_to in self.shard.waiting()))
 
 

@@ -4,8 +4,9 @@
                     ▲                    │
                     └──a write failed────┘
 
-Everything happens in turns of one event loop. A decision is appended and replayed in the turn that made it; the log
-tells when it is committed, and only then do its replies leave, in the order of the decisions. When a write fails, what
+Everything happens in turns of one event loop. A decision is replayed when it is made and appended before the turn ends,
+with all others of the turn; the log tells when it is committed, and only then do its replies leave, in the order of the
+decisions. When a write fails, what
 the shard believes is no longer what the log says: everybody who waits is told, and the shard is loaded again.
 """
 
@@ -42,8 +43,18 @@ class PartitionLog(Protocol):
     def end_offset(self) -> int:
         """The offset after everything appended."""
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch it takes."""
+
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Queue a batch for writing and return its first offset; KlammError says that nothing was queued."""
+
+    def gather(self, append: Callable[[], None]) -> int:
+        """Have `append` called before this turn's writes, to append one batch; returns the offset it will begin at.
+
+        KlammError says that nothing could be appended now, and `append` is not called.
+        """
 
     def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
         """Call `settled` once: with NONE when everything before `end_offset` is committed, else with what failed."""

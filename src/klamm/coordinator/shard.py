@@ -1,12 +1,11 @@
 """The shape every coordinator has: a shard decides what should become durable, and replays what did.
 
-A decision changes no hard state. Its records are appended as one batch and replayed at once, so the next decision sees
-them; its replies leave when the batch is committed. Soft state (who waits in a join) may change while deciding: it is
-lost with the shard, and whoever waited is told.
+A decision changes no hard state. Its records are replayed at once, so the next decision sees them, and appended in one
+batch, all or none; its replies leave when the batch is committed. Soft state (who waits in a join) may change while
+deciding: it is lost with the shard, and whoever waited is told.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -43,8 +42,7 @@ class Event(NamedTuple):
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What a shard wants done: make these records durable, then send these replies.
 
     Without records the replies wait until everything decided before them is committed, so that no answer shows what
@@ -52,7 +50,7 @@ class Decision:
     """
 
     records: tuple[Record, ...] = ()
-    """One batch, all of them or none, unless `atomic` is false."""
+    """All of them or none, unless `atomic` is false."""
     replies: tuple[tuple[ReplyTo, Any], ...] = ()
     """Who is answered, with a response or a KlammError."""
     timers: tuple[tuple[Hashable, int | None], ...] = ()
@@ -70,6 +68,11 @@ class Shard(Protocol):
 
     def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
         """Let a record count; the only thing that changes hard state. `offset` is where it stands in the log."""
+
+    def replay_run(self, records: Sequence[Record], offset: int, producer_id: int, producer_epoch: int) -> None:
+        """Let records count that stand one after the other, the first of them at `offset`."""
+        for at, record in enumerate(records, offset):
+            self.replay(record, at, producer_id, producer_epoch)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """The transaction of a producer has ended here."""

@@ -26,14 +26,28 @@ class ReplicaLog:
         """The offset after everything appended."""
         return self._replica.log.next_offset
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """The topic's max.message.bytes."""
+        return self._replica.log.config.max_message_bytes
+
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Stage a batch; it is written when the turn ends."""
+        self._check()
+        return self._replicas.stage_own(self._replica, memoryview(batch), transaction_version)
+
+    def gather(self, append: Callable[[], None]) -> int:
+        """Have a batch appended when the turn ends."""
+        self._check()
+        self._replicas.before_commit(append)
+        return self._replica.log.next_offset
+
+    def _check(self) -> None:
         replica = self._replica
         if not replica.leads:
             raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if len(replica.state.isr) < replica.min_insync_replicas:
             raise KlammError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        return self._replicas.stage_own(replica, memoryview(batch), transaction_version)
 
     def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
         """Tell when every in-sync replica has everything before `end_offset`, or that it never will."""

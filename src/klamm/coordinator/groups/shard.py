@@ -23,7 +23,7 @@ from klamm.coordinator.groups.offsets import (
     Offsets,
     offset_tombstone,
 )
-from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, decode_key, decode_value, record_type
+from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, Shard, decode_key, decode_value, record_type
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -43,7 +43,7 @@ EXPIRE = "expire"
 GROUP_METADATA = 2
 
 
-class GroupShard:
+class GroupShard(Shard):
     """State of one partition. Timer keys begin with a word that says whose they are."""
 
     def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:

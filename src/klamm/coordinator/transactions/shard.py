@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, refusal
+from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, Shard, refusal
 from klamm.coordinator.transactions import decisions
 from klamm.coordinator.transactions.decisions import Producer, TakeProducerId
 from klamm.coordinator.transactions.markers import OwedMarkers
@@ -37,7 +37,7 @@ class TransactionConfig:
     remove_expired_interval_ms: int = 3_600_000
 
 
-class TransactionShard:
+class TransactionShard(Shard):
     """The transactional ids that hash to one partition."""
 
     def __init__(
