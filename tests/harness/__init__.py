@@ -2,6 +2,7 @@
 
 from harness.cluster import KlammCluster, KlammNode
 from harness.inprocess import NodeThread
+from harness.links import Links
 from harness.process import KLAMM, KlammFailed, KlammProcess
 from harness.proxy import CuttingProxy
 from harness.wire import Wire, batch, rows, unique
@@ -13,6 +14,7 @@ __all__ = [
     "KlammFailed",
     "KlammNode",
     "KlammProcess",
+    "Links",
     "NodeThread",
     "Wire",
     "batch",

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from harness.links import Links
 from harness.process import KLAMM, KlammProcess
-from klamm.cli.local_cluster import LocalNode, plan_cluster, prepare_cluster
+from klamm.cli.local_cluster import LocalNode, free_ports, plan_cluster, prepare_cluster
 
 READY_S = 90.0
 
@@ -13,26 +14,51 @@ READY_S = 90.0
 class KlammNode(KlammProcess):
     """One node of a cluster; its folder and port stay the same from start to start."""
 
-    def __init__(self, node: LocalNode, log_level: str) -> None:
+    def __init__(self, node: LocalNode, log_level: str, main: Sequence[str]) -> None:
         super().__init__(Path(node.folder), log_level=log_level)
+        self._main = main
         self.node_id = node.node_id
         self.port = node.port
         self._properties = node.properties
 
     def command(self) -> list[str]:
         """What is run."""
-        return [*KLAMM, "server", self._properties, "--log-level", self.log_level]
+        return [*self._main, "server", self._properties, "--log-level", self.log_level]
 
 
 class KlammCluster:
-    """Nodes 1..n, combined broker and controller, replication factor 3 and two in sync by default."""
+    """Nodes 1..n, combined broker and controller, replication factor 3 and two in sync by default.
+
+    With `links`, nodes and clients reach each node through them, so that links can be cut. `main` is what runs a node;
+    another than `klamm` may have faults built in.
+    """
 
     def __init__(
-        self, folder: Path, nodes: int = 3, *, overrides: dict[str, str] | None = None, log_level: str = "info"
+        self,
+        folder: Path,
+        nodes: int = 3,
+        *,
+        overrides: dict[str, str] | None = None,
+        log_level: str = "info",
+        links: Links | None = None,
+        main: Sequence[str] = KLAMM,
     ) -> None:
         self.planned = plan_cluster(str(folder), nodes)
-        self.cluster_id = prepare_cluster(self.planned, overrides)
-        self.nodes = [KlammNode(each, log_level) for each in self.planned]
+        listeners = {}
+        if links is not None:
+            ports = iter(free_ports("127.0.0.1", 2 * nodes))
+            for node in self.planned:
+                own, controller = next(ports), next(ports)
+                listeners[node.node_id] = {
+                    "listeners": f"PLAINTEXT://127.0.0.1:{own},CONTROLLER://127.0.0.1:{controller}",
+                    "advertised.listeners": f"PLAINTEXT://{node.address}",
+                }
+                links.add(node.port, own, node.node_id)
+                links.add(node.controller_port, controller, node.node_id)
+        self.cluster_id = prepare_cluster(
+            self.planned, lambda node: {**(overrides or {}), **listeners.get(node.node_id, {})}
+        )
+        self.nodes = [KlammNode(each, log_level, main) for each in self.planned]
 
     def __enter__(self) -> Self:
         return self.start()

@@ -83,7 +83,7 @@ class KlammProcess:
         if match is None:
             self.kill9()
             raise KlammFailed(f"the node said {line!r} instead of being ready:\n{self.stderr()}")
-        self.port = int(match[2])
+        self.port = self.port or int(match[2])
         return self
 
     def _first_line(self, timeout_s: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klamm.model.errors import ConfigError
@@ -88,13 +88,15 @@ def node_properties(node: LocalNode, nodes: Sequence[LocalNode], overrides: Mapp
     }
 
 
-def prepare_cluster(nodes: Sequence[LocalNode], overrides: Mapping[str, str] | None = None) -> str:
+def prepare_cluster(
+    nodes: Sequence[LocalNode], overrides: Callable[[LocalNode], Mapping[str, str]] = lambda _: {}
+) -> str:
     """Write every node's properties and format the folders that are new; returns the cluster's id."""
     configs = []
     for node in nodes:
         os.makedirs(node.folder, exist_ok=True)
         with open(node.properties, "w", encoding="utf-8") as file:
-            file.write(format_properties(node_properties(node, nodes, overrides or {})))
+            file.write(format_properties(node_properties(node, nodes, overrides(node))))
         configs.append(load_config(node.properties))
     known = {meta.cluster_id for config in configs if (meta := read_meta_properties(Disk(), config.log_dirs[0]))}
     if len(known) > 1:

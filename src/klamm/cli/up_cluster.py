@@ -153,5 +153,5 @@ def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Seq
             raise click.UsageError(f"--override {override}: write --override key=value")
         settings[key.strip()] = value.strip()
     planned = plan_cluster(os.path.abspath(folder), nodes, host=host, port=port)
-    prepare_cluster(planned, settings)
+    prepare_cluster(planned, lambda _: settings)
     asyncio.run(Supervisor(planned, log_level).run())

@@ -1,0 +1,1 @@
+"""Faults on real processes, and the judgement of what clients saw meanwhile."""
