@@ -13,6 +13,7 @@ from klamm.storage import Disk, Log, checkpoints, cleaning, log_dir, recovery, s
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign
+from .campaign.trace import TracingDisk
 
 CUTS = int(os.environ.get("KLAMM_SIM_CUTS", "240"))
 SEED = int(os.environ.get("KLAMM_SIM_SEED", "0"))
@@ -91,7 +92,8 @@ def the_recovery_point_moves_without_a_sync(plant: pytest.MonkeyPatch):
 
 
 def a_clean_stop_syncs_nothing(plant: pytest.MonkeyPatch):
-    plant.setattr(Log, "_sync_for_good", Log.flush)
+    plant.setattr(Log, "sync_for_good", Log.flush)
+    plant.setattr(TracingDisk, "sync_file_system", lambda self, path: True)
 
 
 def aborted_transactions_are_not_rebuilt(plant: pytest.MonkeyPatch):

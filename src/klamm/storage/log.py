@@ -86,14 +86,24 @@ class Log(LogWriter):
 
     def close(self, clean: bool = True) -> None:
         """Let go of all files. `clean` first makes everything durable, so that opening needs no scan."""
-        if clean and not self.failed:
-            self.commit()
-            self._active.time_index.maybe_append(*self._active.max_timestamp)  # type: ignore[union-attr]
-            self._active.write_indexes()
-            self._disk.ftruncate(self._active.file.fd, self._active.size)  # type: ignore[union-attr]
+        if clean and not self.failed and self.finish():
+            self.sync_for_good()
+        self.let_go()
+
+    def finish(self) -> bool:
+        """Bring all files into the form a clean stop leaves; whether any of it is not durable yet."""
+        self.commit()
+        if self.seal() == self.sealed and not self.leader_epochs.unsynced:
+            return False
+        self._active.time_index.maybe_append(*self._active.max_timestamp)  # type: ignore[union-attr]
+        self._active.write_indexes()
+        self._disk.ftruncate(self._active.file.fd, self._active.size)  # type: ignore[union-attr]
+        if self.producers.entries or self.snapshots.offsets():
             self.snapshots.take(self.log_end_offset, self.producers.entries.values())
-            if self.seal() != self.sealed or self.leader_epochs.unsynced:
-                self._sync_for_good()
+        return True
+
+    def let_go(self) -> None:
+        """Close the files, as they are."""
         self.segments.forget_hints()
         for segment in self.segments:
             segment.forget_open()
@@ -103,7 +113,7 @@ class Log(LogWriter):
         """What tells whether anything was written since."""
         return self.log_end_offset, self._active.base_offset, self._active.size
 
-    def _sync_for_good(self) -> None:
+    def sync_for_good(self) -> None:
         """Make everything durable that opening trusts after a clean stop."""
         self.flush()
         paths = [self._active.path(suffix) for suffix in SUFFIXES]
@@ -111,6 +121,20 @@ class Log(LogWriter):
             self._disk.sync_file(path)
         self._disk.sync_dir(self.path)
         self.leader_epochs.synced = self.leader_epochs.written
+
+    def became_durable(self) -> None:
+        """Somebody has synced every file there is."""
+        self.recovery_point = self.log_end_offset
+        self.leader_epochs.synced = self.leader_epochs.written
+
+    @property
+    def durable_offset(self) -> int:
+        """How far the high watermark may go: with flush.messages, no further than what is on the device.
+
+        Fewer than flush.messages unsynced records hold nothing back, as in Kafka.
+        """
+        end = self.log_end_offset
+        return end if end - self.recovery_point < self._config.flush_messages else self.recovery_point
 
     @property
     def size_bytes(self) -> int:

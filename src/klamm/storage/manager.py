@@ -15,6 +15,7 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailur
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.storage.background import Background
 from klamm.storage.cleaner import Cleaner, CleanerConfig
+from klamm.storage.closing import close_logs
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.group_sync import GroupSync
@@ -156,14 +157,8 @@ class LogManager:
         self.group_sync.close()
         self._background.close(wait=True)
         unwell = {log_dir.path for log_dir in self.dirs if log_dir.failure is not None}
-        for log in self._logs.values():
-            try:
-                log.close(clean=clean and not log.failed)
-            except (OSError, KlammError) as error:
-                unwell.add(os.path.dirname(log.path))
-                logger.failure("a log could not be closed cleanly", error, partition=log.name)
-            if log.failed:
-                unwell.add(os.path.dirname(log.path))
+        with self._make_threads(8, "klamm-stop") as threads:
+            unwell |= close_logs(self._disk, self._logs.values(), threads, clean=clean)
         try:
             if clean:
                 self.checkpoint()

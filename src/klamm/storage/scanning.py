@@ -168,7 +168,7 @@ class Scan:
                 batches = []
                 for i in range(max(count - _BATCHES, 0), count):
                     ring = at + _RING + _BATCH_WORDS * (i % _BATCHES)
-                    batches.append(tuple(slots[ring : ring + _BATCH_WORDS]))
+                    batches.append((slots[ring], slots[ring + 1], slots[ring + 2], slots[ring + 3], slots[ring + 4]))
                 noted.append((slots[at + 4], slots[at], slots[at + 1], bool(slots[at + 2]), batches))
                 slots[at + 3] = 0
         self._words[4] = 0

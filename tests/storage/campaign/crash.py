@@ -116,6 +116,11 @@ class FileSystem:
         elif op.kind == "fsync":
             self._handles[op.handle].sync()
             self._journal = self._sequence
+        elif op.kind == "syncfs":
+            self.root.sync()
+            for _, each in list(self._walk(self.root, lambda folder: folder.names)):
+                each.sync()
+            self._journal = self._sequence
         elif op.kind == "mkdir":
             folder, name = self._parent(op.path)
             folder.change(self._sequence, "", name, Folder())

@@ -18,7 +18,7 @@ class Op(NamedTuple):
     flags: int = 0
 
 
-CHANGES = ("create", "write", "truncate", "fsync", "rename", "unlink", "mkdir", "rmdir")
+CHANGES = ("create", "write", "truncate", "fsync", "syncfs", "rename", "unlink", "mkdir", "rmdir")
 """What counts as a boundary; an `open` that changes nothing does not."""
 
 
@@ -72,6 +72,10 @@ class TracingDisk(Disk):
 
     def fdatasync(self, fd):
         self.ops.append(Op("fsync", self._handles[fd]))
+
+    def sync_file_system(self, path):
+        self.ops.append(Op("syncfs"))
+        return True
 
     def rename(self, path, target):
         os.rename(path, target)

@@ -7,11 +7,13 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from klamm.model.clock import ManualClock
 from klamm.model.ids import TopicPartition
 from klamm.records import build_batch
 from klamm.records.control import build_end_txn_marker
-from klamm.storage import Log, LogConfig, LogManager, StorageConfig
+from klamm.storage import Log, LogConfig, LogManager, StorageConfig, closing
 from klamm.storage.cleaner import CleanerConfig
 
 from .model import Batch, Partition, State, replay
@@ -329,7 +331,9 @@ class Workload:
         self.manager = self._start()
 
     def restart_clean(self) -> None:
-        self.manager.close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(closing, "TOGETHER_FROM", self.chance.choice((1, 64)))
+            self.manager.close()
         self._saved_all(closed=True)
         self.manager = self._start()
 

@@ -1,0 +1,64 @@
+"""A clean stop of many logs: everything the next start will trust becomes durable, with as few syncs as it takes."""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import Executor
+
+from klamm.model.errors import KlammError
+from klamm.storage.disk import Disk
+from klamm.storage.log import Log
+from klamm.telemetry.log import get_logger
+
+logger = get_logger("storage")
+
+TOGETHER_FROM = 64
+"""From so many logs on, one sync of the file system costs less than several for each of them."""
+
+
+def close_logs(disk: Disk, logs: Iterable[Log], threads: Executor, *, clean: bool) -> set[str]:
+    """Close logs; returns the log dirs in which one could not be closed properly."""
+    unwell: set[str] = set()
+    unsynced: dict[str, list[Log]] = {}
+    for log in logs:
+        folder = os.path.dirname(log.path)
+        try:
+            if clean and not log.failed and folder not in unwell and log.finish():
+                unsynced.setdefault(folder, []).append(log)
+            else:
+                log.let_go()
+        except (OSError, KlammError) as error:
+            _complain(log, error)
+            unwell.add(folder)
+        if log.failed:
+            unwell.add(folder)
+    for folder, waiting in unsynced.items():
+        try:
+            together = folder not in unwell and len(waiting) >= TOGETHER_FROM and disk.sync_file_system(folder)
+        except OSError as error:
+            # What failed once is not tried again, file by file or otherwise: it might seem to succeed.
+            logger.failure("a log dir could not be synced", error, folder=folder)
+            unwell.add(folder)
+            together = False
+        if together:
+            for log in waiting:
+                log.became_durable()
+        elif folder not in unwell:
+            for log, failure in zip(waiting, threads.map(_sync, waiting), strict=True):
+                if failure is not None:
+                    _complain(log, failure)
+                    unwell.add(folder)
+        for log in waiting:
+            log.let_go()
+    return unwell
+
+
+def _sync(log: Log) -> BaseException | None:
+    try:
+        log.sync_for_good()
+    except (OSError, KlammError) as error:
+        return error
+    return None
+
+
+def _complain(log: Log, error: BaseException) -> None:
+    logger.failure("a log could not be closed cleanly", error, partition=log.name)
