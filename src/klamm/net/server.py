@@ -103,12 +103,18 @@ class NetServer:
         return bound_host, bound_port
 
     def start(self, handler: FrameHandler, contexts: Mapping[str, object] | None = None) -> None:
-        """Serve every bound listener; `contexts` gives what each listener's channels carry for the handler."""
+        """Serve bound listeners: those of `contexts`, which is what their channels carry for the handler, or all.
+
+        May be called again for others.
+        """
+        first = not hasattr(self, "handler")
         self.handler = handler
-        for name, sock in self._listeners.items():
+        for name in contexts if contexts is not None else self._listeners:
             context = (contexts or {}).get(name)
+            sock = self._listeners[name]
             self.loop.add_reader(sock.fileno(), self._accept, name, sock, context)
-        self._schedule_reaper()
+        if first:
+            self._schedule_reaper()
 
     def _accept(self, name: str, listener: socket.socket, context: object) -> None:
         for _ in range(ACCEPTS_PER_TURN):

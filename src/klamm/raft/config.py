@@ -28,6 +28,10 @@ class RaftConfig:
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
     request_timeout_ms: int = 2000
+    election_backoff_max_ms: int = 1000
+    retry_backoff_ms: int = 20
+    fetch_max_bytes: int = 1024 * 1024
+    snapshot_max_bytes: int = 1024 * 1024
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3600 * 1000
     batch_bytes_max: int = 8 * 1024 * 1024
@@ -58,4 +62,8 @@ class RaftConfig:
             election_timeout_ms=self.election_timeout_ms,
             fetch_timeout_ms=self.fetch_timeout_ms,
             request_timeout_ms=self.request_timeout_ms,
+            fetch_max_wait_ms=min(500, self.fetch_timeout_ms // 2),
+            election_backoff_max_ms=self.election_backoff_max_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            snapshot_max_bytes=self.snapshot_max_bytes,
         )

@@ -35,12 +35,14 @@ from klamm.raft.events import (
 from klamm.raft.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
 from klamm.raft.recovery import Storage, open_storage
 from klamm.raft.report import QuorumReport, report_quorum
-from klamm.raft.state import Leader
+from klamm.raft.state import Leader, Resigned
 from klamm.storage.disk import Disk
 from klamm.storage.threads import Threads, real_threads
 
+HAND_OVER_SECONDS = 0.5
+"""How long a stopping leader tries to tell the others; without its word they wait for a timeout."""
 READ_BYTES = 1024 * 1024
-"""How much of the log is read at a time, for replay and for followers."""
+"""How much of the log is read at a time for replay."""
 
 
 class Listener(Protocol):
@@ -117,6 +119,9 @@ class RaftDriver:
         self._unannounced: Leadership | None = None
         self._led: asyncio.Future[None] | None = None
         """Resolves when a sole voter leads; `start` waits for it."""
+        self._awaiting_leader: list[asyncio.Future[int]] = []
+        self.on_leader_change: list[Callable[[int | None, int], None]] = []
+        """Called with leader and epoch after the listener has heard of them."""
 
     # facts
 
@@ -124,6 +129,11 @@ class RaftDriver:
     def leader(self) -> tuple[int | None, int]:
         """(leader id or None, epoch), as last told to the listener."""
         return self._leadership.leader_id, self._leadership.epoch
+
+    @property
+    def running(self) -> bool:
+        """Whether this member takes part."""
+        return self._running and self._failure is None
 
     @property
     def is_leader(self) -> bool:
@@ -154,6 +164,14 @@ class RaftDriver:
         """What DescribeQuorum tells; replica positions are known to the leader only."""
         return report_quorum(self.core, self._clock.now_ms(), self._clock.monotonic_ms())
 
+    async def wait_for_leader(self) -> int:
+        """The quorum's leader, as soon as there is one that this member knows."""
+        if self._leadership.leader_id is not None:
+            return self._leadership.leader_id
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._awaiting_leader.append(future)
+        return await future
+
     # life
 
     async def start(self) -> None:
@@ -183,10 +201,15 @@ class RaftDriver:
         if self._led is not None:
             await self._led
 
-    async def stop(self) -> None:
-        """Hand over leadership as far as one can without waiting for others, let syncs finish, close the log."""
+    def resign(self) -> None:
+        """Lead no more and stand no more: the first step of stopping; others hear of it at once."""
         if self._running and self._failure is None:
             self._step(Resign())
+
+    async def stop(self) -> None:
+        """Hand over leadership, let syncs finish, close the log."""
+        self.resign()
+        await self.hand_over()
         if self._timer is not None:
             self._timer.cancel()
         while self._syncing is not None or self._electing is not None:
@@ -196,6 +219,15 @@ class RaftDriver:
         if hasattr(self, "_storage") and self._failure is None:
             await self._loop.run_in_executor(self._sync_thread, self._storage.log.close)
         self._sync_thread.shutdown(wait=False)
+
+    async def hand_over(self) -> None:
+        """Wait a moment until the others know that this leader is gone; those that are dead are not waited for."""
+        deadline = self._loop.time() + HAND_OVER_SECONDS if self._running else 0.0
+        while self._running and self._failure is None and self._transport is not None:
+            state = self.core.state
+            if not isinstance(state, Resigned) or not state.unacknowledged or self._loop.time() >= deadline:
+                return
+            await asyncio.sleep(0.005)
 
     def append(self, values: Sequence[bytes]) -> "asyncio.Future[int]":
         """Propose record values as one atomic batch.
@@ -409,6 +441,13 @@ class RaftDriver:
         self._unannounced = None
         self._leadership = leadership
         self._listener.on_leader_change(leadership.leader_id, leadership.epoch)
+        for tell in self.on_leader_change:
+            tell(leadership.leader_id, leadership.epoch)
+        if leadership.leader_id is not None:
+            waiting, self._awaiting_leader = self._awaiting_leader, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(leadership.leader_id)
 
     # others
 
@@ -418,7 +457,7 @@ class RaftDriver:
         body = message.body
         match body:
             case FetchResponse(read_from=int(offset)):
-                data = self._storage.log.read(offset, READ_BYTES)
+                data = self._storage.log.read(offset, self.config.fetch_max_bytes)
                 body = replace(body, read_from=None, entries=read_entries(data))
             case FetchSnapshotResponse(error=ErrorCode.NONE, snapshot_id=OffsetAndEpoch() as snapshot_id):
                 try:

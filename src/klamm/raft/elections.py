@@ -125,6 +125,8 @@ class ElectingMember(Member):
             return
         self._pause(peer)
         state = self.state
+        if isinstance(state, Resigned) and refused:
+            state.unacknowledged.discard(peer)
         if isinstance(state, Follower) and peer == state.leader_id and refused:
             state.has_fetched = False
             if self.is_voter:

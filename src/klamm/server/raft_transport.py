@@ -104,6 +104,14 @@ class RaftTransport:
         found = self.address(node_id)
         return None if found is None else self._peers.get(node_id, *found)
 
+    def reachable(self) -> dict[str, str]:
+        """Which members are wanted and which of them cannot be reached, for a log line."""
+        wanted = {voter.id: f"{voter.id}@{voter.host}:{voter.port}" for voter in self.driver.core.voters}
+        wanted |= {each: f"{host}:{port}" for each, (host, port) in self._bootstrap.items() if not wanted}
+        wanted.pop(self.driver.config.node_id, None)
+        missing = [text for each, text in wanted.items() if (peer := self.peer(each)) is None or not peer.connected]
+        return {"members": ",".join(wanted.values()), "unreachable": ",".join(missing)}
+
     # outbound
 
     def send(self, message: Message) -> None:
@@ -116,7 +124,7 @@ class RaftTransport:
             return
         waiting = self._pending.pop(message.correlation_id, None)
         if waiting is not None and not waiting.done():
-            waiting.set_result(message.body)  # type: ignore[arg-type]
+            waiting.set_result(message.body)
 
     async def _ask(self, message: Message) -> None:
         node_id = message.destination

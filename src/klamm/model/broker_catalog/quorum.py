@@ -65,6 +65,7 @@ QUORUM: Final = (
         "Longest random pause before an undecided election is tried again.",
         rule=at_least(0),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "controller.quorum.append.linger.ms",
@@ -88,6 +89,7 @@ QUORUM: Final = (
         "Pause before a voter asks again.",
         rule=at_least(0),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "controller.quorum.auto.join.enable",
@@ -95,6 +97,7 @@ QUORUM: Final = (
         False,
         "Whether a starting controller adds itself to the voters.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "controller.quorum.fetch.snapshot.max.bytes",
@@ -103,6 +106,7 @@ QUORUM: Final = (
         "Bytes of a snapshot sent at a time.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "controller.quorum.fetch.max.bytes",
@@ -111,6 +115,7 @@ QUORUM: Final = (
         "Bytes of the metadata log sent at a time.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "controller.performance.sample.period.ms",
