@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
-from klamm.metadata.image import MetadataImage, TopicImage
+from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, StorageFailure
+from klamm.replication.followers import FollowerSession, FollowerSessions
+from klamm.replication.isr import IsrChanges
 from klamm.replication.replica import Replica
-from klamm.replication.settings import TopicSettings
+from klamm.replication.settings import ReplicationConfig, TopicSettings
+from klamm.replication.throttle import Throttle
 from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import LogManager
 from klamm.storage.producers import Origin
@@ -22,17 +25,27 @@ APPLY_SLICE = 16
 class ReplicaManager:
     """Owns the replicas; one event loop calls it."""
 
-    def __init__(self, node_id: int, logs: LogManager, clock: Clock) -> None:
+    def __init__(self, node_id: int, logs: LogManager, clock: Clock, config: ReplicationConfig | None = None) -> None:
         self.node_id = node_id
         self.logs = logs
+        self.config = config or ReplicationConfig()
+        self.image = EMPTY_IMAGE
+        self.isr = IsrChanges(self)
+        self.follower_sessions = FollowerSessions()
+        self.leader_throttle = Throttle(self.config.leader_throttled_rate)
+        self.follower_throttle = Throttle(self.config.follower_throttled_rate)
         self._clock = clock
         self._by_name: dict[str, dict[int, Replica]] = {}
         self._by_id: dict[bytes, dict[int, Replica]] = {}
         self._dirty: list[Replica] = []
         self._gathering: list[Callable[[], None]] = []
         self._now_ms = 0
+        self.acking: dict[Replica, None] = {}
+        """Replicas with quick replies that wait for the high watermark."""
         self.schedule_commit: Callable[[], None] = lambda: None
         """Asks for `commit` to be called when the turn ends; set by whoever owns the turn."""
+        self.on_role: list[Callable[[Replica], None]] = []
+        """Told when a replica has a new leader, epoch or set of replicas, or is let go (`retired`)."""
 
     def find(self, topic: str, index: int) -> Replica | None:
         """The replica of a partition by its topic's name."""
@@ -90,8 +103,10 @@ class ReplicaManager:
             return
         dirty, self._dirty = self._dirty, []
         woken: dict[FetchWaiter, None] = {}
+        sessions: dict[FollowerSession, None] = {}
         for replica in dirty:
             replica.dirty = False
+            before_end = replica.log.log_end_offset
             try:
                 replica.log.commit()
             except StorageFailure as failure:
@@ -99,22 +114,34 @@ class ReplicaManager:
                 continue
             if replica.quick_replies:
                 replica.quick_replies.clear()
+            if replica.followed:
+                if replica.state.high_watermark == before_end:
+                    replica.state.settled_ms = self._clock.monotonic_ms()
+                for followed in replica.followed:
+                    session = followed.session
+                    session.changed[followed] = None
+                    if session.parked is not None:
+                        sessions[session] = None
             if replica.awaits_sync and self._await_sync(replica):
                 continue
-            if replica.commits_alone and not replica.appends and not replica.ack_waiters:
+            replica.counted_end = replica.log.log_end_offset
+            if replica.commits_alone and not (replica.appends or replica.ack_waiters or replica.quick_acks):
                 # Most appends: nobody else is in sync, nobody waits for an acknowledgement.
                 replica.state.high_watermark = replica.log.advance_to_end()
                 if replica.fetch_waiters:
                     woken.update(replica.fetch_waiters)
                 continue
             before = replica.state.high_watermark
-            reached = replica.state.on_local_append(replica.log.log_end_offset)
+            reached = replica.state.on_local_append(replica.counted_end)
             if replica.appends:
                 self._settle_appends(replica, reached)
             if reached > before:
                 replica.advance(reached)
                 if replica.fetch_waiters:
                     woken.update(replica.fetch_waiters)
+        for session in sessions:
+            if session.parked is not None:
+                session.parked(False)
         for waiter in woken:
             waiter.look_again()
 
@@ -134,6 +161,7 @@ class ReplicaManager:
                 pending.settle(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
             return
         durable = replica.log.recovery_point
+        replica.counted_end = max(replica.counted_end, durable)
         before = replica.state.high_watermark
         reached = replica.state.on_local_append(durable)
         waiting, replica.unsynced = replica.unsynced, []
@@ -162,6 +190,9 @@ class ReplicaManager:
         appends, replica.appends = replica.appends, []
         for pending in appends:
             pending.settle(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
+        end = replica.log.log_end_offset
+        while replica.quick_acks and replica.quick_acks[-1].required_offset > end:
+            replica.quick_acks.pop().fail(ErrorCode.KAFKA_STORAGE_ERROR)
         replies, replica.quick_replies = replica.quick_replies, []
         for reply, error_at, channel in replies:
             if reply is None:
@@ -178,8 +209,45 @@ class ReplicaManager:
             pending.replica.unsynced.append(pending)  # a duplicate of what is not on the device yet
         elif not pending.waiter.acks_all or pending.required_offset <= pending.replica.state.high_watermark:
             pending.settle()
+        elif not pending.replica.leads:
+            pending.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             pending.replica.ack_waiters[pending] = None
+
+    # The high watermark
+
+    def advance(self, replica: Replica) -> None:
+        """Something the high watermark depends on has changed: a follower, the in-sync replicas, a setting."""
+        before = replica.state.high_watermark
+        reached = replica.state.on_local_append(replica.counted_end)
+        if reached > before:
+            self.moved(replica, reached)
+
+    def moved(self, replica: Replica, high_watermark: int) -> None:
+        """The high watermark of a partition led here has moved."""
+        replica.advance(high_watermark)
+        if replica.fetch_waiters:
+            for waiter in list(replica.fetch_waiters):
+                waiter.look_again()
+
+    def advance_follower(self, replica: Replica, high_watermark: int) -> None:
+        """The leader says how far the log is committed; a follower may have less than that, and never goes back."""
+        log_ = replica.log
+        reached = min(high_watermark, log_.log_end_offset)
+        if reached > log_.high_watermark:
+            replica.state.high_watermark = log_.advance_high_watermark(reached)
+            if replica.fetch_waiters:
+                for waiter in list(replica.fetch_waiters):
+                    waiter.look_again()
+
+    def tick(self) -> None:
+        """Now and then: requests whose time is up."""
+        now_ms = self._clock.monotonic_ms()
+        for replica in list(self.acking):
+            if replica.quick_acks:
+                replica.expire_quick_acks(now_ms)
+            else:
+                del self.acking[replica]
 
     # Following the metadata log
 
@@ -189,8 +257,13 @@ class ReplicaManager:
         changed: Mapping[str, TopicImage],
         deleted: Mapping[bytes, str],
         settings: Callable[[str], TopicSettings],
+        partitions: Mapping[str, Mapping[int, PartitionImage]] | None = None,
     ) -> None:
-        """Make the replicas what the image says of these topics; long lists yield to other work in between."""
+        """Make the replicas what the image says of these topics; long lists yield to other work in between.
+
+        `partitions` names those of a topic that changed, when that is not all of them.
+        """
+        self.image = image
         for topic_id, name in deleted.items():
             self._drop_topic(name, topic_id)
         count = 0
@@ -198,7 +271,7 @@ class ReplicaManager:
             if image.topics.by_id.get(topic.id) is None:
                 continue
             config = settings(topic.name)
-            for index, partition in topic.partitions.items():
+            for index, partition in (partitions or {}).get(topic.name, topic.partitions).items():
                 if self.node_id in partition.replicas:
                     self._ensure(topic, index, config)
                     count += 1
@@ -206,6 +279,7 @@ class ReplicaManager:
                         await asyncio.sleep(0)
                 else:
                     self._drop(topic.name, topic.id, index)
+        self.isr.look_again()
 
     def _ensure(self, topic: TopicImage, index: int, settings: TopicSettings) -> None:
         replica = self.find_by_id(topic.id, index)
@@ -213,26 +287,54 @@ class ReplicaManager:
             stale = self.find(topic.name, index)
             if stale is not None:
                 self._drop(stale.topic, stale.topic_id, index)
-            opened = self.logs.create(topic.name, index, topic.id, settings.log)
+            directory = topic.partitions[index].directory(self.node_id)
+            known = directory if directory in self.logs.directory_ids.values() else None
+            opened = self.logs.create(topic.name, index, topic.id, settings.log, directory_id=known)
             replica = Replica(self.node_id, topic.name, topic.id, index, opened)
+            replica.state.lag_ms = self.config.lag_time_max_ms
             self._by_name.setdefault(topic.name, {})[index] = replica
             self._by_id.setdefault(topic.id, {})[index] = replica
-        self._take_over(replica, topic)
+        replica.settings = settings
+        replica.state.min_insync_replicas = settings.min_insync_replicas
+        self._take_over(replica, topic.partitions[index])
         replica.configure(settings)
+        for told in self.on_role:
+            told(replica)
 
-    def _take_over(self, replica: Replica, topic: TopicImage) -> None:
+    def _take_over(self, replica: Replica, partition: PartitionImage) -> None:
         state = replica.state
-        led = state.is_leader
-        state.apply(topic.partitions[replica.index])
+        led, epoch = state.is_leader, state.leader_epoch
+        if replica.dirty and partition.leader_epoch > epoch:
+            self.commit()  # what was staged belongs to the epoch that ends
+        state.apply(partition, replica.log.log_end_offset, self._clock.monotonic_ms())
+        if state.leader_epoch != epoch or not state.is_leader:
+            for followed in list(replica.followed):
+                followed.touch()  # a fetch that waits here is told at once that the world has changed
+        replica.refresh()
         if state.is_leader:
-            replica.advance(state.on_local_append(replica.log.log_end_offset))
+            if not led:
+                state.high_watermark = replica.log.high_watermark
+                replica.counted_end = replica.log.log_end_offset
+            self.advance(replica)
+            replica.release(state.high_watermark)
         elif led:
             replica.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if state.leader_epoch != epoch:
+            self._wake(replica)
+
+    def _wake(self, replica: Replica) -> None:
+        for followed in list(replica.followed):
+            if followed.session.parked is not None:
+                followed.session.parked(False)
+        for waiter in list(replica.fetch_waiters):
+            waiter.look_again()
 
     def reconfigure(self, topic: str, settings: TopicSettings) -> None:
         """A topic's settings have changed."""
         for replica in self._by_name.get(topic, {}).values():
             replica.configure(settings)
+            if replica.leads:
+                self.advance(replica)
 
     def _drop_topic(self, name: str, topic_id: bytes) -> None:
         for index in list(self._by_id.get(topic_id, {})):
@@ -252,4 +354,11 @@ class ReplicaManager:
         if replica.dirty:
             self.commit()
         replica.retire()
+        for told in self.on_role:
+            told(replica)
+        for followed in list(replica.followed):
+            followed.touch()
+        self._wake(replica)
+        for followed in list(replica.followed):
+            followed.follow(None)
         self.logs.delete(replica.topic, replica.index)

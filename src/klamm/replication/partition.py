@@ -3,8 +3,13 @@
 The leader's high watermark is the smallest log end among the in-sync replicas; it never goes back while one replica
 leads. Epochs order leaders: a request that names an older one comes from somebody who missed a change (fenced), a newer
 one from somebody who knows of a change this replica has not seen yet.
+
+Three sets of followers hold the high watermark back: those in sync, those proposed to the controller and not decided
+yet (whichever way it decides, nothing was committed without them), and those about to join: without waiting for them a
+busy leader that is alone would always be ahead of everybody who could help it.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from klamm.metadata.image import PartitionImage
@@ -17,7 +22,27 @@ class FollowerProgress:
 
     log_end_offset: int = -1
     log_start_offset: int = -1
+    broker_epoch: int = -1
+    """Which life of the follower's broker speaks; -1 while none has."""
     last_fetch_ms: int = -1
+    last_leader_end: int = -1
+    """Where the leader's log ended when the follower last fetched."""
+    caught_up_ms: int = -1
+    """When the follower last had everything the leader had."""
+
+    def on_fetch(self, offset: int, leader_end: int, now_ms: int) -> None:
+        """The follower asks from `offset`, so it has all before it."""
+        if offset >= leader_end:
+            self.caught_up_ms = now_ms
+        elif offset >= self.last_leader_end >= 0:
+            self.caught_up_ms = max(self.caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = offset
+        self.last_leader_end = leader_end
+        self.last_fetch_ms = now_ms
+
+    def is_caught_up(self, leader_end: int, now_ms: int, lag_ms: int) -> bool:
+        """Whether it has everything, or had it not long ago."""
+        return self.log_end_offset >= leader_end or (self.caught_up_ms >= 0 and now_ms - self.caught_up_ms <= lag_ms)
 
 
 @dataclass(slots=True)
@@ -31,7 +56,18 @@ class PartitionState:
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     high_watermark: int = 0
+    min_insync_replicas: int = 1
+    lag_ms: int = 30_000
+    """How long a follower may be behind and still count as in sync."""
+    epoch_start_offset: int = 0
+    """Where the log ended when this node became leader; a follower that has less cannot join."""
+    settled_ms: int = -1
+    """Until then nobody in sync was behind: the leader had just begun, or everybody had everything."""
     followers: dict[int, FollowerProgress] = field(default_factory=dict)
+    proposed: tuple[int, ...] | None = None
+    """In-sync replicas the controller was asked for and has not decided on."""
+    _joining: set[int] = field(default_factory=set)
+    _counted: tuple[FollowerProgress, ...] = ()
 
     @property
     def is_leader(self) -> bool:
@@ -41,13 +77,30 @@ class PartitionState:
     @property
     def alone_in_sync(self) -> bool:
         """Whether an append of the leader is committed as soon as it is written."""
-        return self.isr == (self.node_id,)
+        return self.isr == (self.node_id,) and not self._counted and not self.under_min_isr
 
-    def apply(self, image: PartitionImage) -> bool:
+    @property
+    def required_in_sync(self) -> int:
+        """How many replicas an acks=all write needs; never more than there are."""
+        return min(self.min_insync_replicas, len(self.replicas))
+
+    @property
+    def under_min_isr(self) -> bool:
+        """Whether too few are in sync; nothing becomes visible then (KIP-966)."""
+        return len(self.isr) < self.required_in_sync
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """In-sync replicas, whether decided or proposed."""
+        return self.isr if self.proposed is None else tuple(dict.fromkeys((*self.isr, *self.proposed)))
+
+    def apply(self, image: PartitionImage, log_end_offset: int = 0, now_ms: int = -1) -> bool:
         """Take over what the metadata log says; True when a new leader epoch has begun."""
         if image.partition_epoch < self.partition_epoch:
             return False
         new_epoch = image.leader_epoch > self.leader_epoch
+        if new_epoch or image.partition_epoch > self.partition_epoch:
+            self.proposed = None
         self.leader = image.leader
         self.leader_epoch = image.leader_epoch
         self.partition_epoch = image.partition_epoch
@@ -55,30 +108,108 @@ class PartitionState:
         self.isr = image.isr
         if not self.is_leader:
             self.followers.clear()
+            self._joining.clear()
         else:
+            if new_epoch:
+                self.epoch_start_offset = log_end_offset
+                self.settled_ms = now_ms
             known = {} if new_epoch else self.followers
             others = (replica for replica in image.replicas if replica != self.node_id)
             self.followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
+            self._joining = set() if new_epoch else self._joining & set(self.followers)
+        self._recount()
         return new_epoch
 
     def on_local_append(self, log_end_offset: int) -> int:
         """The leader's log has grown to `log_end_offset`; the high watermark that follows."""
-        if self.is_leader:
-            if self.alone_in_sync:
-                reached = log_end_offset
-            else:
-                ends = [self.followers[r].log_end_offset for r in self.isr if r in self.followers]
-                reached = min([log_end_offset, *ends])
+        if self.leader == self.node_id and not self.under_min_isr:
+            reached = log_end_offset
+            for follower in self._counted:
+                if follower.log_end_offset < reached:  # noqa: PLR1730 - a call per follower and append costs more
+                    reached = follower.log_end_offset
             self.high_watermark = max(self.high_watermark, reached)
         return self.high_watermark
 
-    def on_follower_fetch(self, replica_id: int, fetch_offset: int, log_end_offset: int, now_ms: int) -> int:
-        """A follower asks from `fetch_offset`, so it has all before it; the high watermark that follows."""
+    def on_follower_fetch(
+        self,
+        replica_id: int,
+        fetch_offset: int,
+        log_end_offset: int,
+        now_ms: int,
+        *,
+        leader_end: int | None = None,
+        log_start_offset: int = -1,
+        broker_epoch: int = -1,
+        eligible: bool = False,
+    ) -> int:
+        """A follower asks from `fetch_offset`, so it has all before it; the high watermark that follows.
+
+        `log_end_offset` is what counts of the leader's own log; `leader_end` where it ends, if that is further.
+        `eligible` says whether the controller would let the follower join.
+        """
         progress = self.followers.get(replica_id)
         if progress is not None:
-            progress.log_end_offset = fetch_offset
-            progress.last_fetch_ms = now_ms
+            end = log_end_offset if leader_end is None else leader_end
+            progress.on_fetch(fetch_offset, end, now_ms)
+            progress.log_start_offset = log_start_offset
+            progress.broker_epoch = broker_epoch
+            if replica_id not in self.isr:
+                self._join(replica_id, eligible and progress.is_caught_up(end, now_ms, self.lag_ms))
         return self.on_local_append(log_end_offset)
+
+    # In-sync replicas
+
+    def may_join(self, replica_id: int) -> bool:
+        """Whether a follower has everything that is committed, and this leader's beginning."""
+        progress = self.followers.get(replica_id)
+        return (
+            progress is not None
+            and self.is_leader
+            and self.proposed is None
+            and replica_id not in self.isr
+            and progress.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
+        )
+
+    def laggards(self, log_end_offset: int, now_ms: int) -> list[int]:
+        """In-sync followers that have been behind for too long."""
+        if not self.is_leader or self.proposed is not None:
+            return []
+        found = []
+        for replica_id in self.isr:
+            progress = self.followers.get(replica_id)
+            if progress is None or progress.log_end_offset >= log_end_offset:
+                continue
+            if now_ms - max(progress.caught_up_ms, self.settled_ms) > self.lag_ms:
+                found.append(replica_id)
+        return found
+
+    def propose(self, isr: Iterable[int]) -> None:
+        """The controller is asked for these in-sync replicas; until it answers, all of them count."""
+        self.proposed = tuple(isr)
+        self._recount()
+
+    def withdraw(self) -> None:
+        """The controller said no, or nobody knows what it said: what is decided counts."""
+        self.proposed = None
+        self._recount()
+
+    def reconsider(self, log_end_offset: int, now_ms: int, eligible: Callable[[int, int], bool]) -> None:
+        """Let those who wait to join, but have fallen behind or are gone, hold nothing back any longer."""
+        for replica_id in list(self._joining):
+            progress = self.followers[replica_id]
+            current = progress.is_caught_up(log_end_offset, now_ms, self.lag_ms)
+            if not current or not eligible(replica_id, progress.broker_epoch):
+                self._join(replica_id, False)
+
+    def _join(self, replica_id: int, joins: bool) -> None:
+        if joins != (replica_id in self._joining):
+            (self._joining.add if joins else self._joining.discard)(replica_id)
+            self._recount()
+
+    def _recount(self) -> None:
+        self._joining.difference_update(self.isr)
+        counted = {*self.isr, *(self.proposed or ()), *self._joining} if self.is_leader else ()
+        self._counted = tuple(self.followers[r] for r in counted if r in self.followers)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """Compare the epoch a request names (-1: none) with ours."""

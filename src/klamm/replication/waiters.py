@@ -7,12 +7,30 @@ everywhere. Waking is cheap and may be too early: the waiter looks again.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from klamm.model.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm.replication.replica import Replica
+
+
+class QuickAck(Protocol):
+    """A reply to acks=all that is made and waits for the high watermark."""
+
+    @property
+    def required_offset(self) -> int:
+        """The high watermark that releases it."""
+
+    @property
+    def deadline_ms(self) -> int:
+        """When its client stops waiting, on the forward clock."""
+
+    def send(self) -> None:
+        """The records are committed."""
+
+    def fail(self, error: ErrorCode) -> None:
+        """They are not, or nobody knows."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,15 +1,22 @@
 """What a handler sees of the connection and the request it answers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from klamm.net import Channel
 from klamm.server.routes import Route
 
 if TYPE_CHECKING:
-    from klamm.replication import AckWaiter, FetchWaiter
     from klamm.server.handlers.produce_quick import QuickProduce
+
+
+class Waiter(Protocol):
+    """A request that is answered later."""
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more."""
 
 
 class _Answered(Enum):
@@ -37,7 +44,9 @@ class ConnectionState:
     software_version: str = ""
     quick_produces: "dict[bytes, QuickProduce]" = field(default_factory=dict)
     prefix_lengths: list[int] = field(default_factory=list)
-    waiters: "dict[FetchWaiter | AckWaiter, None]" = field(default_factory=dict)
+    on_close: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the connection ends."""
+    waiters: dict[Waiter, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

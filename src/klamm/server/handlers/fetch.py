@@ -3,6 +3,8 @@
 Partitions are read in request order until max_bytes; the first one always gives its first batch, however large. Batches
 are whole, and the first contains the offset asked for. A reader sees nothing beyond the high watermark, with
 read_committed nothing beyond the last stable offset. Record bytes go from the file to the socket.
+A consumer may read from a follower (v11 on); a leader sends one that names its rack to a replica there (KIP-392).
+What followers themselves ask is answered in `fetch_follower`.
 v7 sessions (KIP-227) · v9 leader epochs · v10 zstd · v11 racks · v12 flexible, diverging epochs · v13 topic ids
 v16 leader hints
 """
@@ -23,15 +25,20 @@ from klamm.protocol.messages.fetch import (
     PartitionData,
 )
 from klamm.replication import FetchWaiter, Replica
+from klamm.replication.selector import RACK_AWARE, nearest_replica
 from klamm.replication.sessions import FetchContext, FetchedPartition, PartitionKey
 from klamm.server.context import ANSWERED, RequestContext
+from klamm.server.handlers import fetch_follower
 from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.replies import RecordRegion, response_parts
 from klamm.server.services import Services
 
 READ_COMMITTED = 1
+SELECTOR = "replica.selector.class"
 ZSTD_SINCE = 10
+FOLLOWERS_SINCE = 11
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""Answers that say who leads instead."""
 
 
 @dataclass(slots=True)
@@ -46,10 +53,11 @@ class Reading:
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> object:
     """Read now; wait only when nothing is wrong and there is less than the client wants."""
     uses_ids = context.version >= 13
-    state = request.replica_state
-    follower = request.replica_id if context.version < 15 else state.replica_id if state is not None else -1
-    if follower >= 0 and follower not in services.image.cluster.brokers:
-        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+    follower, replica_epoch = fetch_follower.follower_of(context.version, request)
+    if follower >= 0:
+        if not uses_ids or follower not in services.image.cluster.brokers:
+            return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return fetch_follower.handle(services, context, request, follower, replica_epoch)
     try:
         fetch = services.sessions.resolve(
             request.session_id,
@@ -57,7 +65,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
             _asked(request, uses_ids),
             _forgotten(request, uses_ids),
             uses_topic_ids=uses_ids,
-            privileged=follower >= 0,
+            privileged=False,
             now_ms=services.clock.monotonic_ms(),
         )
     except KlammError as error:
@@ -117,6 +125,7 @@ class _Reader:
         self._request = request
         self._fetch = fetch
         self._committed_only = request.isolation_level == READ_COMMITTED
+        self._selects = bool(request.rack_id) and services.config.text(SELECTOR) in RACK_AWARE
 
     def replica(self, asked: FetchedPartition) -> Replica | None:
         """The local replica of a partition, if there is one."""
@@ -140,7 +149,7 @@ class _Reader:
         return reading
 
     def _read_one(self, asked: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
-        replica = self._leading(asked)
+        replica = self._readable(asked)
         log = replica.log
         if self._context.version < ZSTD_SINCE and log.config.compression_type == "zstd":
             raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -148,7 +157,9 @@ class _Reader:
         data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset
         if asked.last_fetched_epoch >= 0:
-            epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+            epoch, end_offset = replica.end_offset_for_epoch(asked.last_fetched_epoch)
+            if epoch < 0:
+                raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 reading.answer_now = True
@@ -158,6 +169,11 @@ class _Reader:
             data.aborted_transactions = []
         if not log.log_start_offset <= asked.fetch_offset <= log.log_end_offset:
             raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if self._selects and replica.leads:
+            data.preferred_read_replica = self._nearer(replica, asked.fetch_offset)
+            if data.preferred_read_replica >= 0:
+                reading.answer_now = True
+                return
         # Only the first partition with data may exceed the limits, so that a large batch cannot stop a reader.
         first = reading.bytes == 0
         limit = min(asked.max_bytes, budget)
@@ -174,9 +190,15 @@ class _Reader:
                 AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted
             ]
 
-    def _leading(self, asked: FetchedPartition) -> Replica:
+    def _nearer(self, replica: Replica, offset: int) -> int:
+        """A replica in the consumer's rack that has what it asks for; -1 to read here."""
+        found = nearest_replica(self._services.image.cluster, replica, self._request.rack_id, offset)
+        return -1 if found == self._services.node_id else found
+
+    def _readable(self, asked: FetchedPartition) -> Replica:
         replica = self.replica(asked)
-        if replica is None or not replica.leads:
+        follows = replica is not None and not replica.state.is_leader and not replica.retired
+        if replica is None or not (replica.leads or (follows and self._context.version >= FOLLOWERS_SINCE)):
             image = partition_image(self._services, asked.topic, asked.topic_id, asked.index)
             if image is not None:
                 raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,0 +1,214 @@
+"""Who is in sync, as leaders on this node see it: proposals to the controller, and what became of them.
+
+A follower that has everything committed is proposed to join, one that has been behind for replica.lag.time.max.ms to
+leave. All proposals of a moment travel in one AlterPartition. What the controller decided comes back through the
+metadata log; until it does, a proposal holds the high watermark back, so it does not matter whether an answer was lost.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages import alter_partition as ap
+from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.replication.manager import ReplicaManager
+    from klamm.replication.replica import Replica
+
+log = get_logger("replication")
+
+Ask = Callable[[ap.AlterPartitionRequest], Awaitable[ap.AlterPartitionResponse]]
+
+PARTITIONS_PER_REQUEST_MAX = 5000
+BACKOFF_MS = 50
+BACKOFF_MAX_MS = 1000
+
+_REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+"""The controller decided against it, and nothing has changed."""
+_OVERTAKEN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+"""The controller knows of a newer state, perhaps the very one that was proposed: the metadata log will tell."""
+
+
+class IsrChanges:
+    """The proposals of all leaders of a node; one request at a time."""
+
+    def __init__(self, replicas: "ReplicaManager") -> None:
+        self._replicas = replicas
+        self.ask: Ask | None = None
+        """Sends a request to the active controller; KlammError or OSError when it cannot be reached."""
+        self.broker_epoch: Callable[[], int] = lambda: -1
+        self._queue: dict[Replica, tuple[int, int]] = {}
+        """(leader epoch, partition epoch) under which a change was proposed."""
+        self._candidates: dict[tuple[Replica, int], None] = {}
+        """Followers that have everything but could not join yet."""
+        self._task: asyncio.Task[None] | None = None
+
+    # Deciding
+
+    def eligible(self, follower: int, broker_epoch: int) -> bool:
+        """Whether the controller would let a broker join, by the newest metadata here."""
+        broker = self._replicas.image.cluster.get(follower)
+        return broker is not None and broker.active and broker_epoch in (-1, broker.epoch)
+
+    def consider(self, replica: "Replica", follower: int) -> None:
+        """A follower that is not in sync has fetched: it may be time for it to join."""
+        state = replica.state
+        if follower in state.isr or replica.retired:
+            self._candidates.pop((replica, follower), None)
+            return
+        progress = state.followers.get(follower)
+        if progress is None or progress.log_end_offset < max(state.high_watermark, state.epoch_start_offset):
+            self._candidates.pop((replica, follower), None)
+            return
+        if state.may_join(follower) and self.eligible(follower, progress.broker_epoch):
+            self._candidates.pop((replica, follower), None)
+            self._propose(replica, (*state.isr, follower), "a follower has caught up")
+        else:
+            self._candidates[replica, follower] = None
+
+    def look_again(self) -> None:
+        """Something changed that may let followers join: a broker, or another proposal was decided."""
+        for replica, follower in list(self._candidates):
+            self.consider(replica, follower)
+
+    def check_lag(self, now_ms: int) -> None:
+        """Propose to go on without followers that have been behind for too long."""
+        for replica in self._replicas:
+            if not replica.leads or len(replica.state.replicas) == 1:
+                continue
+            for followed in replica.followed:
+                if followed.told_log_start_offset != replica.log.log_start_offset:
+                    followed.touch()
+            state = replica.state
+            end = replica.log.log_end_offset
+            state.reconsider(end, now_ms, self.eligible)
+            behind = state.laggards(end, now_ms)
+            if behind:
+                self._propose(replica, (r for r in state.isr if r not in behind), "a follower lags")
+            else:
+                replica.refresh()
+                self._replicas.advance(replica)
+
+    def _propose(self, replica: "Replica", isr: Iterable[int], why: str) -> None:
+        state = replica.state
+        wanted = tuple(isr)
+        log.info(
+            "in-sync replicas proposed",
+            partition=f"{replica.topic}-{replica.index}", before=list(state.isr), after=list(wanted), reason=why,
+        )  # fmt: skip
+        state.propose(wanted)
+        replica.refresh()
+        self._queue[replica] = (state.leader_epoch, state.partition_epoch)
+        if self._task is None and self.ask is not None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="alter partition")
+
+    # Asking
+
+    async def _run(self) -> None:
+        pause_ms = BACKOFF_MS
+        try:
+            while self._queue:
+                request, asked = self._request()
+                if not asked:
+                    return
+                try:
+                    assert self.ask is not None
+                    response = await self.ask(request)
+                    if response.error_code:
+                        raise KlammError(ErrorCode(response.error_code))
+                except (KlammError, OSError) as error:
+                    log.warning("the controller was not reached about in-sync replicas", reason=error)
+                else:
+                    if self._settle(response, asked):
+                        pause_ms = BACKOFF_MS
+                        continue
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(pause_ms * 2, BACKOFF_MAX_MS)
+        finally:
+            self._task = None
+
+    def _request(self) -> tuple[ap.AlterPartitionRequest, dict[tuple[bytes, int], "Replica"]]:
+        asked: dict[tuple[bytes, int], Replica] = {}
+        topics: dict[bytes, ap.TopicData] = {}
+        own_epoch = self.broker_epoch()
+        for replica, epochs in list(self._queue.items()):
+            state = replica.state
+            if state.proposed is None or epochs != (state.leader_epoch, state.partition_epoch) or not replica.leads:
+                del self._queue[replica]
+                continue
+            if len(asked) == PARTITIONS_PER_REQUEST_MAX:
+                break
+            asked[replica.topic_id, replica.index] = replica
+            members = [
+                ap.BrokerState(
+                    broker_id=member,
+                    broker_epoch=own_epoch if member == state.node_id else state.followers[member].broker_epoch,
+                )
+                for member in state.proposed
+                if member == state.node_id or member in state.followers
+            ]
+            data = ap.PartitionData(
+                partition_index=replica.index,
+                leader_epoch=state.leader_epoch,
+                new_isr=[member.broker_id for member in members],
+                new_isr_with_epochs=members,
+                leader_recovery_state=0,
+                partition_epoch=state.partition_epoch,
+            )
+            topic = topics.setdefault(replica.topic_id, ap.TopicData(topic_id=replica.topic_id, partitions=[]))
+            topic.partitions.append(data)
+        request = ap.AlterPartitionRequest(
+            broker_id=self._replicas.node_id, broker_epoch=own_epoch, topics=list(topics.values())
+        )
+        return request, asked
+
+    def _settle(self, response: ap.AlterPartitionResponse, asked: dict[tuple[bytes, int], "Replica"]) -> bool:
+        """Note what the controller said; False when something must be asked again after a pause."""
+        whole = True
+        for topic in response.topics:
+            for answer in topic.partitions:
+                replica = asked.get((topic.topic_id, answer.partition_index))
+                if replica is None:
+                    continue
+                code = ErrorCode(answer.error_code)
+                if code not in _REFUSED and code not in _OVERTAKEN and code:
+                    whole = False  # it could not decide; ask again
+                    continue
+                epochs = self._queue.pop(replica, None)
+                state = replica.state
+                if epochs != (state.leader_epoch, state.partition_epoch):
+                    continue  # the metadata log was faster
+                if code in _REFUSED or (not code and answer.partition_epoch <= state.partition_epoch):
+                    self._withdraw(replica, code)
+        return whole
+
+    def _withdraw(self, replica: "Replica", code: ErrorCode) -> None:
+        state = replica.state
+        wanted = state.proposed or ()
+        state.withdraw()
+        replica.refresh()
+        self._replicas.advance(replica)
+        for follower in wanted:
+            if follower not in state.isr:
+                self._candidates[replica, follower] = None
+        if code:
+            log.info(
+                "in-sync replicas stay as they are", partition=f"{replica.topic}-{replica.index}", reason=code.name
+            )
+
+    def stop(self) -> None:
+        """Ask nothing more."""
+        self.ask = None
+        if self._task is not None:
+            self._task.cancel()

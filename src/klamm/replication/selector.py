@@ -1,0 +1,26 @@
+"""Which replica a consumer should read from (KIP-392): one in its own rack, if that has what it asks for."""
+
+from klamm.metadata.image import ClusterImage
+from klamm.replication.replica import Replica
+
+RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackAwareReplicaSelector")
+"""The values of replica.selector.class that send consumers to the nearest replica."""
+
+
+def nearest_replica(cluster: ClusterImage, replica: Replica, rack: str, offset: int) -> int:
+    """The leader if it is in the rack or nobody else is, otherwise the in-sync replica there that has come furthest."""
+    state = replica.state
+    leader = cluster.get(state.node_id)
+    if leader is None or leader.rack == rack:
+        return state.node_id
+    best, best_rank = state.node_id, (-1, -1)
+    for follower, progress in state.followers.items():
+        broker = cluster.get(follower)
+        if broker is None or broker.fenced or broker.rack != rack or follower not in state.isr:
+            continue
+        if not max(progress.log_start_offset, 0) <= offset <= progress.log_end_offset:
+            continue
+        rank = (progress.log_end_offset, progress.caught_up_ms)
+        if rank > best_rank:
+            best, best_rank = follower, rank
+    return best

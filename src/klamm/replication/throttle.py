@@ -1,0 +1,41 @@
+"""How fast replicas that are not in sync may be copied: bytes over a sliding window of seconds. Pure."""
+
+from collections import deque
+
+from klamm.storage.config import MAX_LONG
+
+WINDOW_MS = 11_000
+SAMPLE_MS = 1_000
+
+
+class Throttle:
+    """A rate limit that is looked at before copying and told afterwards; a large batch may pass it once."""
+
+    def __init__(self, rate: int = MAX_LONG) -> None:
+        self.rate = rate
+        """Bytes per second."""
+        self._samples: deque[list[int]] = deque()
+        self._total = 0
+
+    def record(self, size: int, now_ms: int) -> None:
+        """So much was copied."""
+        self._forget(now_ms)
+        if self._samples and now_ms - self._samples[-1][0] < SAMPLE_MS:
+            self._samples[-1][1] += size
+        else:
+            self._samples.append([now_ms, size])
+        self._total += size
+
+    def exceeded(self, now_ms: int) -> bool:
+        """Whether more was copied lately than the rate allows."""
+        if self.rate >= MAX_LONG:
+            return False
+        self._forget(now_ms)
+        if not self._samples:
+            return self.rate <= 0
+        elapsed_ms = max(now_ms - self._samples[0][0], SAMPLE_MS)
+        return self._total * 1000 > self.rate * elapsed_ms
+
+    def _forget(self, now_ms: int) -> None:
+        while self._samples and now_ms - self._samples[0][0] > WINDOW_MS:
+            self._total -= self._samples.popleft()[1]
