@@ -1,4 +1,80 @@
-"""Speaking to a cluster as its client: nothing here knows how a broker works inside.
+"""Speaking to a cluster as its client: producing, consuming and administering any cluster that speaks Kafka's protocol.
 
-`wire` is the small, blocking way in that commands use: ask a few questions, leave.
+`AsyncProducer`, `AsyncConsumer` and `AsyncAdmin` live on the caller's event loop; `Producer`, `Consumer` and `Admin`
+are the same for code without one, over a single thread. Nothing here knows how a broker works inside.
+
+    config        settings by Kafka's names                 errors, types      what crosses the border
+    frames, connection, metadata, cluster                   bytes, one broker, what is known, all brokers
+    producer/     partitioners, accumulator, idempotence, transactions: pure; sender, producer: the shell
+    consumer/     assignors, subscription, sessions, aborted: pure; fetcher, groups, consumer: the shell
+    admin/        one file per family of questions
+    columns       Arrow tables in and out
+    blocking_*    the blocking face                         wire, groups       the small one the command line began with
+
+Names are imported when they are first used: asking for a topic list should not wait for the rest.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klamm.client.admin import AsyncAdmin
+    from klamm.client.blocking_admin import Admin
+    from klamm.client.blocking_consumer import Consumer
+    from klamm.client.blocking_producer import Producer
+    from klamm.client.columns import read_topic
+    from klamm.client.consumer import AsyncConsumer
+    from klamm.client.errors import KafkaError
+    from klamm.client.producer import AsyncProducer
+    from klamm.client.types import (
+        NewPartitions,
+        NewTopic,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        Record,
+        RecordMetadata,
+        TopicPartition,
+    )
+
+_HOMES = {
+    "Admin": "blocking_admin",
+    "AsyncAdmin": "admin",
+    "AsyncConsumer": "consumer",
+    "AsyncProducer": "producer",
+    "Consumer": "blocking_consumer",
+    "KafkaError": "errors",
+    "NewPartitions": "types",
+    "NewTopic": "types",
+    "OffsetAndMetadata": "types",
+    "OffsetAndTimestamp": "types",
+    "Producer": "blocking_producer",
+    "Record": "types",
+    "RecordMetadata": "types",
+    "TopicPartition": "types",
+    "read_topic": "columns",
+}
+
+__all__ = [
+    "Admin",
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "Consumer",
+    "KafkaError",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+    "read_topic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,228 @@
+"""Access rules, quotas and SCRAM credentials: who may do what, how much of it, and how they prove who they are."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from klamm.client.admin.base import AdminBase, Outcomes
+from klamm.client.admin.types import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+    QuotaEntity,
+    ScramCredential,
+    ScramMechanism,
+)
+from klamm.client.errors import raise_for
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from klamm.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from klamm.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from klamm.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from klamm.protocol.messages.describe_acls import DescribeAclsRequest
+from klamm.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from klamm.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+
+_EXACT, _DEFAULT, _ANY = 0, 1, 2
+
+
+class AccessAdmin(AdminBase):
+    """Questions and orders about access."""
+
+    async def describe_acls(self, filter: AclFilter | None = None) -> list[AclBinding]:
+        """The rules that match, all of them without a filter."""
+        wanted = AclFilter() if filter is None else filter
+        answer = await self._ask(
+            DescribeAclsRequest(
+                resource_type_filter=wanted.resource_type,
+                resource_name_filter=wanted.resource_name,
+                pattern_type_filter=wanted.pattern_type,
+                principal_filter=wanted.principal,
+                host_filter=wanted.host,
+                operation=wanted.operation,
+                permission_type=wanted.permission,
+            )
+        )
+        return sorted(
+            _binding(resource.resource_type, resource.resource_name, resource.pattern_type, each)
+            for resource in answer.resources
+            for each in resource.acls
+        )
+
+    async def create_acls(self, rules: Iterable[AclBinding]) -> None:
+        """Add rules; one that exists already is fine."""
+        wanted = list(rules)
+        if not wanted:
+            return
+        request = CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                    resource_pattern_type=each.pattern_type,
+                    principal=each.principal,
+                    host=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in wanted
+            ]
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            outcomes = Outcomes()
+            for rule, result in zip(wanted, answer.results, strict=True):
+                outcomes.add(rule, result.error_code, result.error_message)
+            return outcomes
+
+        (await self._retrying(once)).settled()
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Remove every rule that matches one of the filters; returns those removed."""
+        wanted = list(filters)
+        if not wanted:
+            return []
+        request = DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=each.resource_type,
+                    resource_name_filter=each.resource_name,
+                    pattern_type_filter=each.pattern_type,
+                    principal_filter=each.principal,
+                    host_filter=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in wanted
+            ]
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            outcomes = Outcomes()
+            for rule, result in zip(wanted, answer.filter_results, strict=True):
+                removed = [
+                    _binding(each.resource_type, each.resource_name, each.pattern_type, each)
+                    for each in result.matching_acls
+                    if not each.error_code
+                ]
+                outcomes.add(rule, result.error_code, result.error_message, removed)
+            return outcomes
+
+        found = (await self._retrying(once)).settled()
+        return sorted({each for removed in found.values() for each in removed})
+
+    async def describe_client_quotas(
+        self, match: Mapping[str, str | None] | None = None, *, strict: bool = False
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Limits of entities: kind to a name, None for the default, "*" for any; all of them without."""
+        components = [
+            ComponentData(
+                entity_type=kind,
+                match_type=_DEFAULT if name is None else _ANY if name == "*" else _EXACT,
+                match=None if name in (None, "*") else name,
+            )
+            for kind, name in (match or {}).items()
+        ]
+        answer = await self._ask(DescribeClientQuotasRequest(components=components, strict=strict))
+        return {
+            tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
+                each.key: each.value for each in entry.values
+            }
+            for entry in answer.entries or ()
+        }
+
+    async def alter_client_quotas(
+        self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
+    ) -> None:
+        """Set limits of entities; None takes one away."""
+        request = AlterClientQuotasRequest(
+            entries=[
+                EntryData(
+                    entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                    ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in limits.items()],
+                )
+                for entity, limits in changes.items()
+            ],
+            validate_only=validate_only,
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            outcomes = Outcomes()
+            for entry in answer.entries:
+                entity = tuple((part.entity_type, part.entity_name) for part in entry.entity)
+                outcomes.add(entity, entry.error_code, entry.error_message)
+            return outcomes
+
+        (await self._retrying(once)).settled()
+
+    async def describe_user_scram_credentials(
+        self, users: Sequence[str] | None = None
+    ) -> dict[str, list[ScramCredential]]:
+        """Which mechanisms users have; users without any are left out when all are asked for."""
+        names = None if users is None else [UserName(name=each) for each in users]
+        answer = await self._ask(DescribeUserScramCredentialsRequest(users=names))
+        found: dict[str, list[ScramCredential]] = {}
+        for each in answer.results:
+            if each.error_code != ErrorCode.RESOURCE_NOT_FOUND:
+                raise_for(each.error_code, each.error_message)
+            found[each.user] = [
+                ScramCredential(ScramMechanism(info.mechanism), info.iterations) for info in each.credential_infos
+            ]
+        return found
+
+    async def alter_user_scram_credentials(
+        self,
+        set_passwords: Mapping[tuple[str, ScramMechanism], str] | None = None,
+        delete: Iterable[tuple[str, ScramMechanism]] = (),
+        *,
+        iterations: int = 4096,
+    ) -> None:
+        """Give users passwords, by (user, mechanism), or take them away; only the salted form leaves this process."""
+        upsertions = []
+        for (user, mechanism), password in (set_passwords or {}).items():
+            salt = secrets.token_bytes(24)
+            algorithm = "sha256" if mechanism is ScramMechanism.SCRAM_SHA_256 else "sha512"
+            salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+            upsertions.append(
+                ScramCredentialUpsertion(
+                    name=user, mechanism=int(mechanism), iterations=iterations, salt=salt, salted_password=salted
+                )
+            )
+        request = AlterUserScramCredentialsRequest(
+            deletions=[ScramCredentialDeletion(name=user, mechanism=int(each)) for user, each in delete],
+            upsertions=upsertions,
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            outcomes = Outcomes()
+            for each in answer.results:
+                outcomes.add(each.user, each.error_code, each.error_message)
+            return outcomes
+
+        (await self._retrying(once)).settled()
+
+
+def _binding(resource_type: int, name: str, pattern: int, rule: Any) -> AclBinding:
+    return AclBinding(
+        AclResourceType(resource_type),
+        name,
+        rule.principal,
+        AclOperation(rule.operation),
+        AclPermission(rule.permission_type),
+        rule.host,
+        PatternType(pattern),
+    )

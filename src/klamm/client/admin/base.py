@@ -1,0 +1,194 @@
+"""How an admin asks: whom, in which version, how long, and what it does with refusals that may pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+from klamm.client.cluster import ADMIN, GROUP_COORDINATOR, Cluster
+from klamm.client.config import Settings, admin_settings
+from klamm.client.errors import (
+    IllegalStateError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+    error_for,
+    raise_for,
+    settle,
+)
+from klamm.client.types import TopicPartition
+from klamm.model.errors import ErrorCode
+
+T = TypeVar("T")
+
+_UNKNOWN_TOPIC_S = 1.5
+"""How long a topic may be unknown: brokers learn of a new one a moment after its creation."""
+
+_PASSING = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Refusals of single things that are worth asking again."""
+
+
+class AdminBase:
+    """The part of `AsyncAdmin` that every family of questions shares."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        self._settings: Settings = admin_settings(config, keywords)
+        self._timeout_s = self._settings.seconds("default.api.timeout.ms")
+        self._cluster: Cluster | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Reach the cluster; BrokersUnreachableError when nobody answers in time."""
+        if self._cluster is not None:
+            return
+        cluster = Cluster(self._settings)
+        try:
+            await cluster.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._cluster = cluster
+
+    async def close(self) -> None:
+        """Leave."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
+
+    @property
+    def cluster(self) -> Cluster:
+        """What is known of the cluster."""
+        if self._cluster is None:
+            raise IllegalStateError("the admin is not started or already closed")
+        return self._cluster
+
+    # Asking
+
+    async def request(self, request: Any, *, broker: int | None = None, version: int | None = None) -> Any:
+        """Any message of `klamm.protocol`, to one broker or to some; the answer as it came, error codes and all."""
+        cluster = self.cluster
+        connection = await (cluster.any_connection() if broker is None else cluster.connection(broker, ADMIN))
+        return await connection.request(request, version)
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Again and again while it fails with what may pass."""
+        cluster = self.cluster
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        began = asyncio.get_running_loop().time()
+
+        def failed(error: KafkaError) -> None:
+            waited_s = asyncio.get_running_loop().time() - began
+            if isinstance(error, UnknownTopicOrPartitionError) and waited_s > _UNKNOWN_TOPIC_S:
+                raise error
+            cluster.request_update()
+
+        return await cluster.retrying(attempt, limit_s, failed)
+
+    async def _ask(self, request: Any, *, broker: int | None = None, version: int | None = None) -> Any:
+        """One answer, connections that break tried again; an `error_code` of the whole answer is raised."""
+
+        async def once() -> Any:
+            answer = await self.request(request, broker=broker, version=version)
+            raise_for(getattr(answer, "error_code", 0), getattr(answer, "error_message", None))
+            return answer
+
+        return await self._retrying(once)
+
+    async def _ask_coordinator(
+        self, kind: int, key: str, request: Any, check: Callable[[Any], None], version: int | None = None
+    ) -> Any:
+        """Ask whoever looks after `key`; `check` raises what the answer refuses; a moved coordinator is followed."""
+
+        async def once() -> Any:
+            found = await self.cluster.find_coordinator(kind, key)
+            connection = await self.cluster.connect(found.host, found.port, ADMIN)
+            used = None
+            if version is not None:
+                used = min(version, connection.version_of(type(request).__name__.removesuffix("Request")))
+            answer = await connection.request(request, used)
+            check(answer)
+            return answer
+
+        return await self._retrying(once)
+
+    async def _ask_group(
+        self, group_id: str, request: Any, check: Callable[[Any], None], version: int | None = None
+    ) -> Any:
+        return await self._ask_coordinator(GROUP_COORDINATOR, group_id, request, check, version)
+
+    async def _by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Partitions by who leads them; unknown ones are refused."""
+        wanted = list(places)
+        cluster = self.cluster
+        await cluster.refresh({each.topic for each in wanted})
+        found: dict[int, list[TopicPartition]] = {}
+        for each in wanted:
+            topic = cluster.table.topics.get(each.topic)
+            raise_for(topic.error_code if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {each.topic}")
+            partition = cluster.table.partition(each)
+            if partition is None:
+                raise_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {each}")
+            elif partition.leader < 0:
+                raise_for(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {each}")
+            else:
+                found.setdefault(partition.leader, []).append(each)
+        return found
+
+    async def _broker_ids(self) -> list[int]:
+        await self._retrying(self.cluster.refresh)
+        return sorted(self.cluster.table.brokers)
+
+    async def _of_all(self, brokers: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
+        """Ask several brokers at once."""
+        ids = list(brokers)
+        answers = await asyncio.gather(*(ask(each) for each in ids))
+        return dict(zip(ids, answers, strict=True))
+
+
+def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions under their topics, as the wire has them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in places:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+class Outcomes:
+    """Collects what became of each of several things."""
+
+    def __init__(self) -> None:
+        self.results: dict[Any, Any] = {}
+        self.failures: dict[Any, KafkaError] = {}
+
+    def add(self, key: Any, code: int, message: str | None = None, result: Any = None) -> None:
+        """One outcome; a refusal that will pass is raised at once, to be tried again."""
+        if not code:
+            self.results[key] = result
+            return
+        error = error_for(code, f"{key}: {message}" if message else str(key))
+        if error.code in _PASSING:
+            raise error
+        self.failures[key] = error
+
+    def settled(self) -> dict[Any, Any]:
+        """The results, unless something failed."""
+        settle(self.failures, self.results)
+        return self.results

@@ -1,0 +1,147 @@
+"""The cluster itself: brokers, the controller quorum, feature levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from klamm.client.admin.base import AdminBase
+from klamm.client.admin.types import (
+    ClusterDescription,
+    FeatureDescription,
+    Node,
+    QuorumDescription,
+    QuorumReplica,
+    UpgradeType,
+    operations,
+)
+from klamm.client.errors import UnsupportedVersionError, raise_for
+from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from klamm.protocol.messages.api_versions import ApiVersionsRequest
+from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
+from klamm.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, ReplicaState, TopicData
+from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from klamm.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+_METADATA_TOPIC = "__cluster_metadata"
+
+
+class ClusterAdmin(AdminBase):
+    """Questions and orders about the cluster."""
+
+    async def describe_cluster(
+        self, *, include_fenced: bool = False, authorized_operations: bool = False
+    ) -> ClusterDescription:
+        """The cluster's id, controller and brokers."""
+        request = DescribeClusterRequest(
+            include_cluster_authorized_operations=authorized_operations, include_fenced_brokers=include_fenced
+        )
+        try:
+            answer = await self._ask(request)
+        except UnsupportedVersionError:
+            await self._retrying(self.cluster.refresh)
+            table = self.cluster.table
+            brokers = tuple(Node(each.node_id, each.host, each.port, each.rack) for each in table.brokers.values())
+            return ClusterDescription(table.cluster_id or "", table.controller_id, tuple(sorted(brokers)))
+        return ClusterDescription(
+            answer.cluster_id,
+            answer.controller_id,
+            tuple(
+                sorted(Node(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in answer.brokers)
+            ),
+            operations(answer.cluster_authorized_operations),
+        )
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The controller quorum: who leads, who votes, how far each has come."""
+        request = DescribeQuorumRequest(
+            topics=[TopicData(topic_name=_METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])]
+        )
+
+        async def once() -> QuorumDescription:
+            answer = await self.request(request)
+            raise_for(answer.error_code, answer.error_message)
+            found = answer.topics[0].partitions[0]
+            raise_for(found.error_code, found.error_message)
+            return QuorumDescription(
+                found.leader_id,
+                found.leader_epoch,
+                found.high_watermark,
+                tuple(map(_replica, found.current_voters)),
+                tuple(map(_replica, found.observers)),
+                {
+                    node.node_id: tuple((each.name, each.host, each.port) for each in node.listeners)
+                    for node in answer.nodes
+                },
+            )
+
+        return await self._retrying(once)
+
+    async def add_raft_voter(
+        self, voter_id: int, directory_id: bytes, listeners: Sequence[tuple[str, str, int]]
+    ) -> None:
+        """Let a controller vote; listeners are (name, host, port)."""
+        await self._ask(
+            AddRaftVoterRequest(
+                cluster_id=self.cluster.table.cluster_id,
+                timeout_ms=self._settings.number("request.timeout.ms"),
+                voter_id=voter_id,
+                voter_directory_id=directory_id,
+                listeners=[Listener(name=name, host=host, port=port) for name, host, port in listeners],
+            )
+        )
+
+    async def remove_raft_voter(self, voter_id: int, directory_id: bytes) -> None:
+        """Take a controller's vote away."""
+        await self._ask(
+            RemoveRaftVoterRequest(
+                cluster_id=self.cluster.table.cluster_id, voter_id=voter_id, voter_directory_id=directory_id
+            )
+        )
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Take a broker out of the cluster for good."""
+        await self._ask(UnregisterBrokerRequest(broker_id=broker_id))
+
+    async def describe_features(self) -> FeatureDescription:
+        """The levels the cluster runs at."""
+        answer = await self._ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="0.1.0"))
+        return FeatureDescription(
+            {each.name: each.max_version_level for each in answer.finalized_features},
+            {each.name: (each.min_version, each.max_version) for each in answer.supported_features},
+            answer.finalized_features_epoch,
+        )
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade: UpgradeType = UpgradeType.UPGRADE,
+        validate_only: bool = False,
+    ) -> None:
+        """Raise or lower feature levels; 0 switches one off."""
+        await self._ask(
+            UpdateFeaturesRequest(
+                timeout_ms=self._settings.number("request.timeout.ms"),
+                feature_updates=[
+                    FeatureUpdateKey(
+                        feature=name,
+                        max_version_level=level,
+                        allow_downgrade=upgrade is not UpgradeType.UPGRADE,
+                        upgrade_type=upgrade.value,
+                    )
+                    for name, level in levels.items()
+                ],
+                validate_only=validate_only,
+            )
+        )
+
+
+def _replica(found: ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        found.replica_id,
+        found.replica_directory_id,
+        found.log_end_offset,
+        found.last_fetch_timestamp if found.last_fetch_timestamp >= 0 else None,
+        found.last_caught_up_timestamp if found.last_caught_up_timestamp >= 0 else None,
+    )

@@ -1,0 +1,338 @@
+"""Groups: who is in them, how far they have read, where they shall go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.types import GroupDescription, GroupListing, MemberDescription, Node, operations
+from klamm.client.cluster import ADMIN, GROUP_COORDINATOR
+from klamm.client.errors import (
+    GroupNotEmptyError,
+    GroupNotFoundError,
+    KafkaError,
+    UnsupportedVersionError,
+    error_for,
+    raise_for,
+    settle,
+)
+from klamm.client.types import OffsetAndMetadata, TopicPartition
+from klamm.model.errors import ErrorCode, RemoteProtocolError
+from klamm.protocol.codec import decode
+from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from klamm.protocol.messages.delete_groups import DeleteGroupsRequest
+from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
+from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm.protocol.messages.list_groups import ListGroupsRequest
+from klamm.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from klamm.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from klamm.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+_OFFSET_COMMIT_BY_NAME = 9
+_OFFSET_FETCH_BY_NAME = 9
+"""The newest versions that name topics instead of giving their ids: what an admin is told."""
+
+
+class GroupsAdmin(AdminBase):
+    """Questions and orders about groups."""
+
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """All groups of all coordinators, by name, those of some states or types only when given."""
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        answers = await self._of_all(await self._broker_ids(), lambda broker: self._ask(request, broker=broker))
+        found = [
+            GroupListing(each.group_id, each.group_type, each.protocol_type, each.group_state, broker)
+            for broker, answer in answers.items()
+            for each in answer.groups
+        ]
+        return sorted(found, key=lambda each: each.group_id)
+
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, authorized_operations: bool = False
+    ) -> dict[str, GroupDescription]:
+        """Groups of either protocol; GroupNotFoundError for one that does not exist."""
+        return await self._each(group_ids, lambda name: self._describe(name, authorized_operations))
+
+    async def _each(self, names: Iterable[str], ask: Any) -> dict[str, Any]:
+        wanted = list(dict.fromkeys(names))
+        answers = await asyncio.gather(*(ask(each) for each in wanted), return_exceptions=True)
+        failures: dict[Any, KafkaError] = {}
+        results: dict[str, Any] = {}
+        for name, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, KafkaError):
+                failures[name] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                results[name] = answer
+        settle(failures, results)
+        return results
+
+    async def _describe(self, name: str, authorized: bool) -> GroupDescription:
+        async def once() -> GroupDescription:
+            found = await self.cluster.find_coordinator(GROUP_COORDINATOR, name)
+            connection = await self.cluster.connect(found.host, found.port, ADMIN)
+            node = Node(found.node_id, found.host, found.port)
+            try:
+                request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized)
+                new = (await connection.request(request)).groups[0]
+                raise_for(new.error_code, new.error_message or name)
+                return _described_new(new, node)
+            except (GroupNotFoundError, UnsupportedVersionError):
+                pass
+            classic = DescribeGroupsRequest(groups=[name], include_authorized_operations=authorized)
+            old = (await connection.request(classic)).groups[0]
+            raise_for(old.error_code, old.error_message or name)
+            if old.group_state == "Dead":
+                raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}")
+            return _described_classic(old, node)
+
+        return await self._retrying(once)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Remove groups that have no members, with their offsets."""
+
+        async def delete(name: str) -> None:
+            await self._ask_group(
+                name,
+                DeleteGroupsRequest(groups_names=[name]),
+                lambda answer: raise_for(answer.results[0].error_code, name),
+            )
+
+        await self._each(group_ids, delete)
+
+    async def list_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, everywhere or for some partitions; those without an offset are left out."""
+        asked = None if partitions is None else by_topic(partitions)
+        topics = (
+            None
+            if asked is None
+            else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+        )
+        old_topics = (
+            None
+            if asked is None
+            else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+        )
+        request = OffsetFetchRequest(
+            group_id=group_id,
+            topics=old_topics,
+            groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)],
+            require_stable=require_stable,
+        )
+
+        def check(answer: Any) -> None:
+            group = answer.groups[0] if answer.groups else answer
+            raise_for(group.error_code, group_id)
+            for topic in group.topics:
+                for each in topic.partitions:
+                    raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
+
+        answer = await self._ask_group(group_id, request, check, _OFFSET_FETCH_BY_NAME)
+        group = answer.groups[0] if answer.groups else answer
+        return {
+            TopicPartition(topic.name, each.partition_index): OffsetAndMetadata(
+                each.committed_offset, each.metadata or "", each.committed_leader_epoch
+            )
+            for topic in group.topics
+            for each in topic.partitions
+            if each.committed_offset >= 0
+        }
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Set where a group without members goes on; GroupNotEmptyError when it has any."""
+        wanted = {
+            TopicPartition(*where): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+            for where, each in offsets.items()
+        }
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=each,
+                            committed_offset=wanted[TopicPartition(topic, each)].offset,
+                            committed_leader_epoch=wanted[TopicPartition(topic, each)].leader_epoch,
+                            committed_metadata=wanted[TopicPartition(topic, each)].metadata,
+                        )
+                        for each in partitions
+                    ],
+                )
+                for topic, partitions in by_topic(wanted).items()
+            ],
+        )
+        outcomes = Outcomes()
+
+        def check(answer: Any) -> None:
+            outcomes.results.clear()
+            outcomes.failures.clear()
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if each.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                        raise GroupNotEmptyError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members; stop them first")
+                    outcomes.add(TopicPartition(topic.name, each.partition_index), each.error_code)
+
+        await self._ask_group(group_id, request, check, _OFFSET_COMMIT_BY_NAME)
+        outcomes.settled()
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget a group's offsets of partitions it is not subscribed to."""
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name, partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in indexes]
+                )
+                for name, indexes in by_topic(partitions).items()
+            ],
+        )
+        outcomes = Outcomes()
+
+        def check(answer: Any) -> None:
+            raise_for(answer.error_code, group_id)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    outcomes.add(TopicPartition(topic.name, each.partition_index), each.error_code)
+
+        await self._ask_group(group_id, request, check)
+        outcomes.settled()
+
+    async def remove_members(
+        self, group_id: str, *, instance_ids: Iterable[str] = (), member_ids: Iterable[str] = (), reason: str = ""
+    ) -> None:
+        """Take members out of a group, static ones by their instance id; without any, all of them."""
+        members = [MemberIdentity(member_id="", group_instance_id=each, reason=reason) for each in instance_ids]
+        members += [MemberIdentity(member_id=each, reason=reason) for each in member_ids]
+        if not members:
+            found = (await self.describe_groups([group_id]))[group_id]
+            members = [
+                MemberIdentity(
+                    member_id="" if each.instance_id else each.member_id,
+                    group_instance_id=each.instance_id,
+                    reason=reason,
+                )
+                for each in found.members
+            ]
+        outcomes = Outcomes()
+
+        def check(answer: Any) -> None:
+            raise_for(answer.error_code, group_id)
+            for each in answer.members:
+                outcomes.add(each.group_instance_id or each.member_id, each.error_code)
+
+        if members:
+            await self._ask_group(group_id, LeaveGroupRequest(group_id=group_id, members=members), check)
+        outcomes.settled()
+
+
+def _described_new(found: Any, node: Node) -> GroupDescription:
+    def places(assignment: Any) -> tuple[TopicPartition, ...]:
+        return tuple(
+            sorted(
+                TopicPartition(topic.topic_name, each)
+                for topic in assignment.topic_partitions
+                for each in topic.partitions
+            )
+        )
+
+    members = tuple(
+        MemberDescription(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host.lstrip("/"),
+            places(each.assignment),
+            each.rack_id,
+            each.member_epoch,
+            places(each.target_assignment),
+            tuple(each.subscribed_topic_names),
+        )
+        for each in found.members
+    )
+    return GroupDescription(
+        found.group_id,
+        "consumer",
+        "consumer",
+        found.group_state,
+        found.assignor_name,
+        node,
+        members,
+        found.group_epoch,
+        found.assignment_epoch,
+        operations(found.authorized_operations),
+    )
+
+
+def _described_classic(found: Any, node: Node) -> GroupDescription:
+    of_consumers = found.protocol_type in ("consumer", "")
+    members = tuple(
+        MemberDescription(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host.lstrip("/"),
+            assigned(each.member_assignment) if of_consumers else (),
+            subscription=subscribed(each.member_metadata) if of_consumers else (),
+        )
+        for each in found.members
+    )
+    return GroupDescription(
+        found.group_id,
+        "classic",
+        found.protocol_type,
+        found.group_state,
+        found.protocol_data,
+        node,
+        members,
+        authorized_operations=operations(found.authorized_operations),
+    )
+
+
+def assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    """A classic member's assignment; nothing when it is not a consumer's."""
+    if len(data) < 2:
+        return ()
+    try:
+        found, _ = decode(ConsumerProtocolAssignment, min(int.from_bytes(data[:2], "big"), 3), data, 2)
+    except RemoteProtocolError:
+        return ()
+    return tuple(
+        sorted(TopicPartition(topic.topic, each) for topic in found.assigned_partitions for each in topic.partitions)
+    )
+
+
+def subscribed(data: bytes) -> tuple[str, ...]:
+    """A classic member's topics; nothing when it is not a consumer."""
+    if len(data) < 2:
+        return ()
+    try:
+        found, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), 3), data, 2)
+    except RemoteProtocolError:
+        return ()
+    return tuple(found.topics)

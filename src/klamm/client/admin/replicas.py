@@ -1,0 +1,180 @@
+"""Replicas: who leads, where they live, where they are moving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.types import ElectionType, LogDir, Reassignment, ReplicaInfo
+from klamm.client.errors import raise_for
+from klamm.client.types import TopicPartition
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from klamm.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from klamm.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from klamm.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from klamm.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+
+
+class ReplicasAdmin(AdminBase):
+    """Questions and orders about replicas."""
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        election: ElectionType = ElectionType.PREFERRED,
+    ) -> dict[TopicPartition, bool]:
+        """Elect the preferred (or any living) replica; True where the leader changed, False where it need not."""
+        wanted = (
+            None
+            if partitions is None
+            else [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in by_topic(partitions).items()]
+        )
+        request = ElectLeadersRequest(
+            election_type=int(election), topic_partitions=wanted, timeout_ms=self._settings.number("request.timeout.ms")
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            raise_for(answer.error_code)
+            outcomes = Outcomes()
+            for topic in answer.replica_election_results:
+                for each in topic.partition_result:
+                    not_needed = each.error_code == ErrorCode.ELECTION_NOT_NEEDED
+                    outcomes.add(
+                        TopicPartition(topic.topic, each.partition_id),
+                        0 if not_needed else each.error_code,
+                        each.error_message,
+                        not not_needed,
+                    )
+            return outcomes
+
+        return (await self._retrying(once)).settled()
+
+    async def alter_partition_reassignments(
+        self, moves: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
+    ) -> None:
+        """Begin to move partitions to these replicas, preferred leader first; None takes a move back."""
+        wanted = {TopicPartition(*where): replicas for where, replicas in moves.items()}
+        topics = []
+        for topic, indexes in by_topic(wanted).items():
+            parts = []
+            for each in indexes:
+                replicas = wanted[TopicPartition(topic, each)]
+                parts.append(
+                    ReassignablePartition(partition_index=each, replicas=None if replicas is None else list(replicas))
+                )
+            topics.append(ReassignableTopic(name=topic, partitions=parts))
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=self._settings.number("request.timeout.ms"),
+            allow_replication_factor_change=allow_replication_factor_change,
+            topics=topics,
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            raise_for(answer.error_code, answer.error_message)
+            outcomes = Outcomes()
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    outcomes.add(TopicPartition(topic.name, each.partition_index), each.error_code, each.error_message)
+            return outcomes
+
+        (await self._retrying(once)).settled()
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """The moves under way, all or those of some partitions."""
+        wanted = (
+            None
+            if partitions is None
+            else [
+                ListPartitionReassignmentsTopics(name=topic, partition_indexes=indexes)
+                for topic, indexes in by_topic(partitions).items()
+            ]
+        )
+        request = ListPartitionReassignmentsRequest(
+            timeout_ms=self._settings.number("request.timeout.ms"), topics=wanted
+        )
+        answer = await self._ask(request)
+        return {
+            TopicPartition(topic.name, each.partition_index): Reassignment(
+                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+            )
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None
+    ) -> dict[int, list[LogDir]]:
+        """The log dirs of brokers (all without) and the replicas in them."""
+        wanted = None
+        if topics is not None:
+            names = list(topics)
+            await self._retrying(lambda: self.cluster.refresh(names))
+            wanted = [
+                DescribableLogDirTopic(topic=each, partitions=sorted(self.cluster.table.topics[each].partitions))
+                for each in names
+                if each in self.cluster.table.topics
+            ]
+        request = DescribeLogDirsRequest(topics=wanted)
+        ids = await self._broker_ids() if brokers is None else list(brokers)
+        answers = await self._of_all(ids, lambda broker: self._ask(request, broker=broker))
+        return {
+            broker: [
+                LogDir(
+                    result.log_dir,
+                    result.error_code,
+                    result.total_bytes,
+                    result.usable_bytes,
+                    {
+                        TopicPartition(topic.name, each.partition_index): ReplicaInfo(
+                            each.partition_size, each.offset_lag, each.is_future_key
+                        )
+                        for topic in result.topics
+                        for each in topic.partitions
+                    },
+                    result.is_cordoned,
+                )
+                for result in answer.results
+            ]
+            for broker, answer in answers.items()
+        }
+
+    async def alter_replica_log_dirs(self, moves: Mapping[tuple[TopicPartition, int], str]) -> None:
+        """Move replicas, by (partition, broker), to other log dirs of their broker."""
+        brokers: dict[int, dict[str, list[TopicPartition]]] = {}
+        for (where, broker), path in moves.items():
+            brokers.setdefault(broker, {}).setdefault(path, []).append(TopicPartition(*where))
+        outcomes = Outcomes()
+        for broker, paths in brokers.items():
+            request = AlterReplicaLogDirsRequest(
+                dirs=[
+                    AlterReplicaLogDir(
+                        path=path,
+                        topics=[
+                            AlterReplicaLogDirTopic(name=topic, partitions=indexes)
+                            for topic, indexes in by_topic(places).items()
+                        ],
+                    )
+                    for path, places in paths.items()
+                ]
+            )
+            answer = await self._ask(request, broker=broker)
+            for topic in answer.results:
+                for each in topic.partitions:
+                    outcomes.add((TopicPartition(topic.topic_name, each.partition_index), broker), each.error_code)
+        outcomes.settled()

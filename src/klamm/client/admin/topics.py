@@ -1,0 +1,300 @@
+"""Topics, their partitions, records and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.types import CreatedTopic, PartitionDescription, TopicDescription, TopicListing, operations
+from klamm.client.errors import UnsupportedVersionError, raise_for
+from klamm.client.types import NewPartitions, NewTopic, OffsetAndTimestamp, TopicPartition
+from klamm.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from klamm.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from klamm.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+_PAGE = 2000
+
+
+class TopicsAdmin(AdminBase):
+    """Questions and orders about topics."""
+
+    async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
+        """Every topic, by name; those the brokers keep for themselves only when asked for."""
+        answer = await self._ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        found = [
+            TopicListing(each.name, each.topic_id, each.is_internal)
+            for each in answer.topics
+            if each.name and (internal or not each.is_internal)
+        ]
+        return sorted(found)
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None, *, authorized_operations: bool = False
+    ) -> dict[str, TopicDescription]:
+        """Topics and their partitions, all of them without names; an unknown one is UnknownTopicOrPartitionError."""
+        wanted = None if names is None else list(dict.fromkeys(names))
+        if wanted == []:
+            return {}
+        try:
+            return await self._describe_by_pages(wanted)
+        except UnsupportedVersionError:
+            return await self._describe_by_metadata(wanted, authorized_operations)
+
+    async def _describe_by_pages(self, names: list[str] | None) -> dict[str, TopicDescription]:
+        outcomes = Outcomes()
+        cursor = None
+        collected: dict[str, TopicDescription] = {}
+        while True:
+            request = DescribeTopicPartitionsRequest(
+                topics=[TopicRequest(name=each) for each in sorted(names or ())],
+                response_partition_limit=_PAGE,
+                cursor=cursor,
+            )
+            answer = await self._ask(request)
+            for topic in answer.topics:
+                parts = tuple(
+                    PartitionDescription(
+                        each.partition_index,
+                        each.leader_id,
+                        each.leader_epoch,
+                        tuple(each.replica_nodes),
+                        tuple(each.isr_nodes),
+                        tuple(each.offline_replicas),
+                        None if each.eligible_leader_replicas is None else tuple(each.eligible_leader_replicas),
+                        None if each.last_known_elr is None else tuple(each.last_known_elr),
+                    )
+                    for each in topic.partitions
+                )
+                before = collected.get(topic.name)
+                collected[topic.name] = TopicDescription(
+                    topic.name,
+                    topic.topic_id,
+                    topic.is_internal,
+                    (before.partitions if before else ()) + parts,
+                    operations(topic.topic_authorized_operations),
+                )
+                outcomes.add(topic.name, topic.error_code, None, collected[topic.name])
+            if answer.next_cursor is None:
+                break
+            cursor = answer.next_cursor
+        return outcomes.settled()
+
+    async def _describe_by_metadata(self, names: list[str] | None, authorized: bool) -> dict[str, TopicDescription]:
+        topics = None if names is None else [MetadataRequestTopic(name=each) for each in names]
+        answer = await self._ask(
+            MetadataRequest(
+                topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=authorized
+            )
+        )
+        outcomes = Outcomes()
+        for topic in answer.topics:
+            parts = tuple(
+                PartitionDescription(
+                    each.partition_index,
+                    each.leader_id,
+                    each.leader_epoch,
+                    tuple(each.replica_nodes),
+                    tuple(each.isr_nodes),
+                    tuple(each.offline_replicas),
+                )
+                for each in sorted(topic.partitions, key=lambda part: part.partition_index)
+            )
+            found = TopicDescription(
+                topic.name, topic.topic_id, topic.is_internal, parts, operations(topic.topic_authorized_operations)
+            )
+            outcomes.add(topic.name, topic.error_code, None, found)
+        return outcomes.settled()
+
+    async def create_topic(
+        self,
+        name: str,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        *,
+        configs: Mapping[str, str] | None = None,
+        replica_assignment: Mapping[int, Iterable[int]] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """One topic; counts of -1 are the broker's defaults."""
+        placed = None if replica_assignment is None else {key: list(each) for key, each in replica_assignment.items()}
+        new = NewTopic(name, num_partitions, replication_factor, configs or {}, placed)
+        return (await self.create_topics([new], validate_only=validate_only))[name]
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_s: float | None = None
+    ) -> dict[str, CreatedTopic]:
+        """Create topics; they can be used when this returns."""
+        wanted = [
+            CreatableTopic(
+                name=each.name,
+                num_partitions=-1 if each.replica_assignment else each.num_partitions,
+                replication_factor=-1 if each.replica_assignment else each.replication_factor,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
+                    for index, replicas in sorted((each.replica_assignment or {}).items())
+                ],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in each.configs.items()],
+            )
+            for each in topics
+        ]
+        if not wanted:
+            return {}
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        request = CreateTopicsRequest(topics=wanted, timeout_ms=int(limit_s * 1000), validate_only=validate_only)
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            outcomes = Outcomes()
+            for each in answer.topics:
+                made = CreatedTopic(
+                    each.name,
+                    each.topic_id,
+                    each.num_partitions,
+                    each.replication_factor,
+                    {entry.name: entry.value for entry in each.configs or ()},
+                )
+                outcomes.add(each.name, each.error_code, each.error_message, made)
+            return outcomes
+
+        return (await self._retrying(once, limit_s)).settled()
+
+    async def delete_topics(self, names: Iterable[str], *, timeout_s: float | None = None) -> None:
+        """Remove topics and their records."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=each) for each in wanted], topic_names=wanted, timeout_ms=int(limit_s * 1000)
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            outcomes = Outcomes()
+            for each in answer.responses:
+                outcomes.add(each.name, each.error_code, each.error_message)
+            return outcomes
+
+        (await self._retrying(once, limit_s)).settled()
+
+    async def create_partitions(
+        self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
+    ) -> None:
+        """Give topics more partitions; the numbers are totals."""
+        topics = []
+        for name, wanted in counts.items():
+            new = wanted if isinstance(wanted, NewPartitions) else NewPartitions(wanted)
+            placed = new.assignments
+            topics.append(
+                CreatePartitionsTopic(
+                    name=name,
+                    count=new.total_count,
+                    assignments=None
+                    if placed is None
+                    else [CreatePartitionsAssignment(broker_ids=list(each)) for each in placed],
+                )
+            )
+        request = CreatePartitionsRequest(
+            topics=topics, timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only
+        )
+
+        async def once() -> Outcomes:
+            answer = await self.request(request)
+            outcomes = Outcomes()
+            for each in answer.results:
+                outcomes.add(each.name, each.error_code, each.error_message)
+            return outcomes
+
+        (await self._retrying(once)).settled()
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Drop all records before these offsets (-1: all there are); returns where each partition now begins."""
+        places = {TopicPartition(*key): offset for key, offset in before.items()}
+
+        async def once() -> Outcomes:
+            outcomes = Outcomes()
+            for leader, mine in (await self._by_leader(places)).items():
+                request = DeleteRecordsRequest(
+                    topics=[
+                        DeleteRecordsTopic(
+                            name=topic,
+                            partitions=[
+                                DeleteRecordsPartition(partition_index=each, offset=places[TopicPartition(topic, each)])
+                                for each in partitions
+                            ],
+                        )
+                        for topic, partitions in by_topic(mine).items()
+                    ],
+                    timeout_ms=int(self._settings.number("request.timeout.ms")),
+                )
+                answer = await self.request(request, broker=leader)
+                for topic in answer.topics:
+                    for each in topic.partitions:
+                        where = TopicPartition(topic.name, each.partition_index)
+                        outcomes.add(where, each.error_code, None, each.low_watermark)
+            return outcomes
+
+        return (await self._retrying(once)).settled()
+
+    async def list_offsets(
+        self, specs: Mapping[TopicPartition, int], *, isolation: str = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Offsets by `OffsetSpec` or timestamp (ms); offset -1 when there is nothing at or after the time."""
+        places = {TopicPartition(*key): int(spec) for key, spec in specs.items()}
+        if not places:
+            return {}
+
+        async def once() -> Outcomes:
+            outcomes = Outcomes()
+            for leader, mine in (await self._by_leader(places)).items():
+                request = ListOffsetsRequest(
+                    replica_id=-1,
+                    isolation_level=1 if isolation == "read_committed" else 0,
+                    topics=[
+                        ListOffsetsTopic(
+                            name=topic,
+                            partitions=[
+                                ListOffsetsPartition(
+                                    partition_index=each, timestamp=places[TopicPartition(topic, each)]
+                                )
+                                for each in partitions
+                            ],
+                        )
+                        for topic, partitions in by_topic(mine).items()
+                    ],
+                    timeout_ms=int(self._settings.number("request.timeout.ms")),
+                )
+                answer = await self.request(request, broker=leader)
+                for topic in answer.topics:
+                    for each in topic.partitions:
+                        where = TopicPartition(topic.name, each.partition_index)
+                        found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+                        outcomes.add(where, each.error_code, None, found)
+            return outcomes
+
+        return (await self._retrying(once)).settled()
+
+    async def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """All partitions of a topic."""
+
+        async def once() -> list[TopicPartition]:
+            await self.cluster.refresh([topic])
+            found = self.cluster.table.topics.get(topic)
+            raise_for(3 if found is None else found.error_code, f"topic {topic}")
+            assert found is not None
+            return [TopicPartition(topic, each) for each in found.partitions]
+
+        return await self._retrying(once)

@@ -1,0 +1,141 @@
+"""Transactions as an operator sees them: which are open, since when, and how to end one that hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.types import ProducerState, TransactionDescription, TransactionListing
+from klamm.client.cluster import ADMIN, TRANSACTION_COORDINATOR
+from klamm.client.errors import raise_for
+from klamm.client.types import TopicPartition
+from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
+from klamm.protocol.messages.list_transactions import ListTransactionsRequest
+from klamm.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+
+class TransactionsAdmin(AdminBase):
+    """Questions and orders about transactions."""
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        duration_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Every transactional id of every coordinator; open longer than `duration_ms`, matching `pattern`."""
+        request = ListTransactionsRequest(
+            state_filters=list(states),
+            producer_id_filters=list(producer_ids),
+            duration_filter=duration_ms,
+            transactional_id_pattern=pattern,
+        )
+        answers = await self._of_all(await self._broker_ids(), lambda broker: self._ask(request, broker=broker))
+        found = [
+            TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, broker)
+            for broker, answer in answers.items()
+            for each in answer.transaction_states
+        ]
+        return sorted(found, key=lambda each: each.transactional_id)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """What transactional ids are doing."""
+        outcomes = Outcomes()
+        for name in dict.fromkeys(transactional_ids):
+
+            async def once(name: str = name) -> tuple[int, Any]:
+                found = await self.cluster.find_coordinator(TRANSACTION_COORDINATOR, name)
+                connection = await self.cluster.connect(found.host, found.port, ADMIN)
+                answer = await connection.request(DescribeTransactionsRequest(transactional_ids=[name]))
+                state = answer.transaction_states[0]
+                Outcomes().add(name, state.error_code)
+                return found.node_id, state
+
+            coordinator, each = await self._retrying(once)
+            described = TransactionDescription(
+                each.transactional_id,
+                coordinator,
+                each.transaction_state,
+                each.producer_id,
+                each.producer_epoch,
+                each.transaction_timeout_ms,
+                each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
+                tuple(
+                    sorted(TopicPartition(topic.topic, index) for topic in each.topics for index in topic.partitions)
+                ),
+            )
+            outcomes.add(name, each.error_code, None, described)
+        return outcomes.settled()
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """The producers partitions remember, and their open transactions."""
+        wanted = [TopicPartition(*each) for each in partitions]
+
+        async def once() -> Outcomes:
+            outcomes = Outcomes()
+            for leader, mine in (await self._by_leader(wanted)).items():
+                request = DescribeProducersRequest(
+                    topics=[TopicRequest(name=name, partition_indexes=each) for name, each in by_topic(mine).items()]
+                )
+                for topic in (await self.request(request, broker=leader)).topics:
+                    for each in topic.partitions:
+                        states = [
+                            ProducerState(
+                                state.producer_id,
+                                state.producer_epoch,
+                                state.last_sequence,
+                                state.last_timestamp,
+                                state.coordinator_epoch,
+                                state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None,
+                            )
+                            for state in each.active_producers
+                        ]
+                        where = TopicPartition(topic.name, each.partition_index)
+                        outcomes.add(where, each.error_code, each.error_message, states)
+            return outcomes
+
+        return (await self._retrying(once)).settled()
+
+    async def abort_transaction(
+        self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Write an abort marker by hand: for a transaction whose coordinator forgot it."""
+        where = TopicPartition(*partition)
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=where.topic, partition_indexes=[where.partition])],
+            coordinator_epoch=coordinator_epoch,
+        )
+
+        async def once() -> None:
+            (leader,) = await self._by_leader([where])
+            answer = await self.request(WriteTxnMarkersRequest(markers=[marker]), broker=leader)
+            outcomes = Outcomes()
+            outcomes.add(where, answer.markers[0].topics[0].partitions[0].error_code)
+            outcomes.settled()
+
+        await self._retrying(once)
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Lock out whoever uses these transactional ids now; returns their new (producer id, epoch)."""
+        found = {}
+        for name in dict.fromkeys(transactional_ids):
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1)
+            answer = await self._ask_coordinator(
+                TRANSACTION_COORDINATOR, name, request, lambda each: raise_for(each.error_code), version=5
+            )
+            found[name] = (answer.producer_id, answer.producer_epoch)
+        return found

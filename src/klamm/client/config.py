@@ -1,0 +1,301 @@
+"""The settings of producers, consumers and admins, by Kafka's names; a mistake is answered with the nearest right one.
+
+    Producer({"bootstrap.servers": "localhost:9092", "linger.ms": 5})
+    Producer(bootstrap_servers="localhost:9092", linger_ms=5)
+
+Both forms may be mixed. Values are text, as in a properties file, or what they mean in Python; objects are taken where
+Java takes class names (serializers, deserializers, partitioner, ssl.context).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm.model.config import MAX_INT, MAX_LONG, REQUIRED, ConfigDef, ConfigKey, ConfigType, Required
+from klamm.model.config_rules import Rule, addresses, at_least, between, list_of, one_of
+from klamm.model.errors import ConfigError
+
+B, S, INT, L, LIST, OBJECT = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.LIST,
+    ConfigType.CLASS,
+)
+
+
+def _reset(value: Any) -> str:
+    fine = value in ("latest", "earliest", "none") or str(value).startswith("by_duration:P")
+    return "" if fine else "write earliest, latest, none or by_duration:<ISO 8601 duration>, e.g. by_duration:PT1H"
+
+
+def _bootstrap(value: Any) -> str:
+    return addresses().complaint(value) if value else "write host:port,... e.g. localhost:9092"
+
+
+COMMON: Final = (
+    ConfigKey(
+        "bootstrap.servers", LIST, REQUIRED, "Addresses to find the cluster by.", rule=Rule("host:port,...", _bootstrap)
+    ),
+    ConfigKey("client.id", S, "klamm", "The name brokers log and measure this client by."),
+    ConfigKey("client.rack", S, "", "Where this client is; fetches go to a replica of the same rack."),
+    ConfigKey("request.timeout.ms", INT, 30_000, "How long to wait for an answer.", rule=at_least(1)),
+    ConfigKey("connections.max.idle.ms", L, 540_000, "Close a connection nobody used for so long."),
+    ConfigKey("socket.connection.setup.timeout.ms", L, 10_000, "How long to wait for a connection.", rule=at_least(1)),
+    ConfigKey("reconnect.backoff.ms", L, 50, "Wait before connecting again.", rule=at_least(0)),
+    ConfigKey("reconnect.backoff.max.ms", L, 1_000, "The longest such wait; it doubles.", rule=at_least(0)),
+    ConfigKey("retry.backoff.ms", L, 100, "Wait before asking again.", rule=at_least(0)),
+    ConfigKey("retry.backoff.max.ms", L, 1_000, "The longest such wait; it doubles.", rule=at_least(0)),
+    ConfigKey("metadata.max.age.ms", L, 300_000, "Ask again who leads what after so long.", rule=at_least(0)),
+    ConfigKey(
+        "metadata.recovery.strategy",
+        S,
+        "rebootstrap",
+        "Whether to begin with bootstrap.servers again when no known broker answers.",
+        rule=one_of("none", "rebootstrap"),
+    ),
+    ConfigKey(
+        "metadata.recovery.rebootstrap.trigger.ms", L, 300_000, "Do so after this long without.", rule=at_least(0)
+    ),
+    ConfigKey("send.buffer.bytes", INT, 131_072, "SO_SNDBUF; -1 leaves it to the system.", rule=at_least(-1)),
+    ConfigKey("receive.buffer.bytes", INT, 65_536, "SO_RCVBUF; -1 leaves it to the system.", rule=at_least(-1)),
+    ConfigKey(
+        "receive.message.max.bytes", INT, 512 << 20, "The largest answer a broker may send.", rule=at_least(1 << 20)
+    ),
+    ConfigKey(
+        "security.protocol",
+        S,
+        "PLAINTEXT",
+        "How to speak to brokers.",
+        rule=one_of("PLAINTEXT", "SSL", any_case=True),
+    ),
+    ConfigKey("ssl.context", OBJECT, None, "An ssl.SSLContext; replaces the files below."),
+    ConfigKey("ssl.ca.location", S, None, "A PEM file with the authorities to believe."),
+    ConfigKey("ssl.certificate.location", S, None, "A PEM file with this client's certificate."),
+    ConfigKey("ssl.key.location", S, None, "A PEM file with the key of that certificate."),
+    ConfigKey("ssl.key.password", ConfigType.PASSWORD, None, "The password of the key."),
+    ConfigKey(
+        "ssl.endpoint.identification.algorithm",
+        S,
+        "https",
+        "https checks that certificates name the host; empty does not.",
+    ),
+)
+
+PRODUCER_CONFIGS: Final = ConfigDef(
+    "producer setting",
+    (
+        *COMMON,
+        ConfigKey("acks", S, "all", "Who must have a record before it counts.", rule=one_of("all", "-1", "0", "1")),
+        ConfigKey("batch.size", INT, 16_384, "Bytes of records sent together to a partition.", rule=at_least(0)),
+        ConfigKey("linger.ms", L, 5, "How long a record may wait for others to go with.", rule=at_least(0)),
+        ConfigKey("buffer.memory", L, 33_554_432, "Bytes of records that may wait to be sent.", rule=at_least(0)),
+        ConfigKey("max.block.ms", L, 60_000, "How long send may wait for room or metadata.", rule=at_least(0)),
+        ConfigKey("max.request.size", INT, 1_048_576, "The largest request, and record.", rule=at_least(0)),
+        ConfigKey("max.in.flight.requests.per.connection", INT, 5, "Requests without answer.", rule=at_least(1)),
+        ConfigKey(
+            "compression.type",
+            S,
+            "none",
+            "How batches are packed.",
+            rule=one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        ),
+        ConfigKey("compression.gzip.level", INT, -1, "gzip's level.", rule=between(-1, 9)),
+        ConfigKey("compression.lz4.level", INT, 9, "lz4's level.", rule=between(1, 17)),
+        ConfigKey("compression.zstd.level", INT, 3, "zstd's level.", rule=between(-131_072, 22)),
+        ConfigKey("enable.idempotence", B, True, "No duplicates, order kept, whatever is retried."),
+        ConfigKey("retries", INT, MAX_INT, "How often to try again.", rule=between(0, MAX_INT)),
+        ConfigKey("delivery.timeout.ms", INT, 120_000, "Until when a record is stored or failed.", rule=at_least(0)),
+        ConfigKey("transactional.id", S, None, "The name of this producer across restarts."),
+        ConfigKey("transaction.timeout.ms", INT, 60_000, "Abort after so long without an end.", rule=at_least(1)),
+        ConfigKey(
+            "partitioner",
+            OBJECT,
+            "default",
+            "default (murmur2 by key, sticky without), murmur2, murmur2_random, consistent, consistent_random, "
+            "round_robin, or a function.",
+        ),
+        ConfigKey("partitioner.ignore.keys", B, False, "Spread keyed records like those without key."),
+        ConfigKey("partitioner.adaptive.partitioning.enable", B, True, "Give fast brokers more."),
+        ConfigKey("partitioner.availability.timeout.ms", L, 0, "Pass over brokers this slow.", rule=at_least(0)),
+        ConfigKey("key.serializer", OBJECT, None, "Makes bytes of keys: a function, or bytes, str, json."),
+        ConfigKey("value.serializer", OBJECT, None, "Makes bytes of values."),
+        ConfigKey("allow.auto.create.topics", B, True, "Let the broker create a topic that is written to."),
+    ),
+)
+
+CONSUMER_CONFIGS: Final = ConfigDef(
+    "consumer setting",
+    (
+        *COMMON,
+        ConfigKey("group.id", S, None, "The group this consumer reads with."),
+        ConfigKey("group.instance.id", S, None, "The name of a static member."),
+        ConfigKey("group.protocol", S, "classic", "Who assigns.", rule=one_of("classic", "consumer", any_case=True)),
+        ConfigKey("group.remote.assignor", S, None, "The coordinator's assignor: uniform or range."),
+        ConfigKey(
+            "partition.assignment.strategy",
+            LIST,
+            ("range", "cooperative-sticky"),
+            "The classic protocol's assignors, best first: range, roundrobin, sticky, cooperative-sticky.",
+            rule=list_of(empty=False),
+        ),
+        ConfigKey("session.timeout.ms", INT, 45_000, "A member silent for so long is gone.", rule=at_least(1)),
+        ConfigKey("heartbeat.interval.ms", INT, 3_000, "Time between two signs of life.", rule=at_least(1)),
+        ConfigKey("max.poll.interval.ms", INT, 300_000, "A member that polls no more is gone.", rule=at_least(1)),
+        ConfigKey("max.poll.records", INT, 500, "Records one poll returns at most.", rule=at_least(1)),
+        ConfigKey("enable.auto.commit", B, True, "Commit what was polled, every auto.commit.interval.ms."),
+        ConfigKey("auto.commit.interval.ms", INT, 5_000, "Time between two such commits.", rule=at_least(0)),
+        ConfigKey(
+            "auto.offset.reset",
+            S,
+            "latest",
+            "Where to begin without a valid offset.",
+            rule=Rule("earliest, latest, none or by_duration:...", _reset),
+        ),
+        ConfigKey("fetch.min.bytes", INT, 1, "Answer when so much is there.", rule=at_least(0)),
+        ConfigKey("fetch.max.bytes", INT, 52_428_800, "The most one fetch returns.", rule=at_least(0)),
+        ConfigKey("fetch.max.wait.ms", INT, 500, "Answer after so long anyway.", rule=at_least(0)),
+        ConfigKey("max.partition.fetch.bytes", INT, 1_048_576, "The same per partition.", rule=at_least(0)),
+        ConfigKey("queued.max.messages.kbytes", INT, 65_536, "How much is fetched ahead.", rule=at_least(1)),
+        ConfigKey("check.crcs", B, True, "Check every batch's checksum."),
+        ConfigKey(
+            "isolation.level",
+            S,
+            "read_uncommitted",
+            "Whether open and aborted transactions are seen.",
+            rule=one_of("read_uncommitted", "read_committed"),
+        ),
+        ConfigKey("exclude.internal.topics", B, True, "A pattern does not match internal topics."),
+        ConfigKey("allow.auto.create.topics", B, True, "Let the broker create a topic that is read."),
+        ConfigKey("default.api.timeout.ms", INT, 60_000, "How long calls may take.", rule=at_least(0)),
+        ConfigKey("key.deserializer", OBJECT, None, "Makes something of key bytes: a function, or bytes, str, json."),
+        ConfigKey("value.deserializer", OBJECT, None, "Makes something of value bytes."),
+    ),
+)
+
+ADMIN_CONFIGS: Final = ConfigDef(
+    "admin setting",
+    (*COMMON, ConfigKey("default.api.timeout.ms", INT, 60_000, "How long calls may take.", rule=at_least(0))),
+)
+
+
+class Settings(Mapping[str, Any]):
+    """The values of one client: those given, checked, and the defaults of the rest."""
+
+    def __init__(
+        self, definition: ConfigDef, given: Mapping[str, Any] | None, keywords: Mapping[str, Any] | None = None
+    ) -> None:
+        self._values: dict[str, Any] = {}
+        self.given: set[str] = set()
+        for name, value in (given or {}).items():
+            self._set(definition, name, value)
+        for keyword, value in (keywords or {}).items():
+            self._set(definition, keyword.replace("_", "."), value)
+        for key in definition:
+            if key.name not in self._values:
+                if isinstance(key.default, Required):
+                    raise ConfigError(f"{key.name} is missing: write host:port, e.g. localhost:9092")
+                self._values[key.name] = key.default
+
+    def _set(self, definition: ConfigDef, name: str, value: Any) -> None:
+        key = definition.key(name)
+        if value is None:
+            return
+        if key.type is OBJECT:
+            parsed = value
+        elif key.type is LIST and not isinstance(value, str):
+            parsed = key.parse(",".join(getattr(each, "name", each) for each in value))
+        elif isinstance(value, bool):
+            parsed = key.parse("true" if value else "false")
+        elif isinstance(value, str | int | float):
+            parsed = key.parse(str(value))
+        else:
+            raise ConfigError(f"{name}={value!r} is a {type(value).__name__}; write a number or text")
+        self._values[name] = parsed
+        self.given.add(name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def seconds(self, name: str) -> float:
+        """A setting in milliseconds, as asyncio wants it."""
+        return float(self._values[name]) / 1000
+
+    def number(self, name: str) -> int:
+        """A whole number."""
+        return int(self._values[name])
+
+    def text(self, name: str) -> str:
+        """A text; empty when it has no value."""
+        return str(self._values[name] or "")
+
+
+def producer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+    """Read a producer's settings and check what must agree."""
+    settings = Settings(PRODUCER_CONFIGS, given, keywords)
+    values = settings._values
+    values["acks"] = -1 if values["acks"] in ("all", "-1") else int(values["acks"])
+    if values["transactional.id"] is not None and "enable.idempotence" in settings.given:
+        _agree(values["enable.idempotence"], "transactional.id needs enable.idempotence=true")
+    if values["enable.idempotence"]:
+        clashes = []
+        if values["acks"] != -1:
+            clashes.append(("acks", "acks=all"))
+        if values["max.in.flight.requests.per.connection"] > 5:
+            clashes.append(
+                ("max.in.flight.requests.per.connection", "max.in.flight.requests.per.connection of at most 5")
+            )
+        if values["retries"] == 0:
+            clashes.append(("retries", "retries above 0"))
+        explicit = "enable.idempotence" in settings.given or values["transactional.id"] is not None
+        if clashes and explicit:
+            raise ConfigError(f"enable.idempotence=true needs {clashes[0][1]}")
+        if clashes:  # as Kafka does: a default yields to what was asked for
+            values["enable.idempotence"] = False
+    if values["delivery.timeout.ms"] < min(values["linger.ms"] + values["request.timeout.ms"], MAX_LONG):
+        if "delivery.timeout.ms" in settings.given:
+            raise ConfigError(
+                f"delivery.timeout.ms={values['delivery.timeout.ms']} is less than linger.ms + request.timeout.ms "
+                f"({values['linger.ms'] + values['request.timeout.ms']}): no request could be answered in time"
+            )
+        values["delivery.timeout.ms"] = values["linger.ms"] + values["request.timeout.ms"]
+    return settings
+
+
+def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+    """Read a consumer's settings and check what must agree."""
+    settings = Settings(CONSUMER_CONFIGS, given, keywords)
+    values = settings._values
+    values["group.protocol"] = values["group.protocol"].lower()
+    if values["group.id"] is None:
+        if values["enable.auto.commit"] and "enable.auto.commit" in settings.given:
+            raise ConfigError("enable.auto.commit=true needs a group.id to commit for")
+        values["enable.auto.commit"] = False
+    if values["group.protocol"] == "classic":
+        _agree(
+            values["heartbeat.interval.ms"] < values["session.timeout.ms"],
+            "heartbeat.interval.ms must be less than session.timeout.ms; a third of it is usual",
+        )
+        _agree("group.remote.assignor" not in settings.given, "group.remote.assignor needs group.protocol=consumer")
+    else:
+        for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
+            _agree(name not in settings.given, f"{name} is the broker's to set with group.protocol=consumer")
+    return settings
+
+
+def admin_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+    """Read an admin's settings."""
+    return Settings(ADMIN_CONFIGS, given, keywords)
+
+
+def _agree(fine: bool, words: str) -> None:
+    if not fine:
+        raise ConfigError(words)

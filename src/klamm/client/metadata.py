@@ -1,0 +1,126 @@
+"""What a client knows of a cluster: brokers, topics, leaders; a pure table that never goes back in epochs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from klamm.model.ids import ZERO_UUID, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where a broker listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Who leads a partition and who has it."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic; `error_code` says why it cannot be used."""
+
+    name: str
+    topic_id: bytes = ZERO_UUID
+    internal: bool = False
+    partitions: Mapping[int, PartitionMetadata] = field(default_factory=dict)
+    error_code: int = 0
+
+
+class ClusterTable:
+    """The newest known state; `update` takes an answer of Metadata, `hint` what a refusal told on the way."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self.names: dict[bytes, str] = {}
+        self.version = 0
+        """Counts changes, so that others can keep what they derived from it."""
+
+    def leader(self, where: TopicPartition) -> int:
+        """The broker to write to, -1 when nobody leads."""
+        found = self.partition(where)
+        return -1 if found is None else found.leader
+
+    def partition(self, where: TopicPartition) -> PartitionMetadata | None:
+        """What is known of a partition."""
+        topic = self.topics.get(where.topic)
+        return None if topic is None else topic.partitions.get(where.partition)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, 0 when it is not known."""
+        found = self.topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic, zeros when it is not known."""
+        found = self.topics.get(topic)
+        return ZERO_UUID if found is None else found.topic_id
+
+    def update(self, answer: Any, asked: Iterable[str] | None) -> None:
+        """Take an answer of Metadata; `asked` are the topics it was about, None for all."""
+        self.version += 1
+        self.cluster_id = answer.cluster_id
+        self.controller_id = answer.controller_id
+        self.brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
+        found = {each.name: self._topic(each) for each in answer.topics if each.name}
+        if asked is None:
+            self.topics = found
+        else:
+            for name in asked:
+                self.topics.pop(name, None)
+            self.topics.update(found)
+        self.names = {each.topic_id: each.name for each in self.topics.values() if each.topic_id != ZERO_UUID}
+
+    def _topic(self, answer: Any) -> TopicMetadata:
+        known = self.topics.get(answer.name)
+        same = known is not None and known.topic_id == answer.topic_id
+        partitions = {}
+        for each in sorted(answer.partitions, key=lambda part: part.partition_index):
+            fresh = PartitionMetadata(
+                each.partition_index,
+                each.leader_id,
+                each.leader_epoch,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+                tuple(each.offline_replicas),
+                each.error_code,
+            )
+            old = known.partitions.get(each.partition_index) if same and known is not None else None
+            stale = old is not None and 0 <= fresh.leader_epoch < old.leader_epoch
+            partitions[each.partition_index] = old if stale and old is not None else fresh
+        return TopicMetadata(answer.name, answer.topic_id, answer.is_internal, partitions, answer.error_code)
+
+    def hint(self, where: TopicPartition, leader: int, leader_epoch: int, endpoints: Iterable[Any]) -> bool:
+        """A refusal named the leader (KIP-951); True when that was news that can be used at once."""
+        topic = self.topics.get(where.topic)
+        old = None if topic is None else topic.partitions.get(where.partition)
+        if topic is None or old is None or leader < 0 or leader_epoch <= old.leader_epoch:
+            return False
+        for each in endpoints:
+            if each.node_id not in self.brokers:
+                self.brokers = {**self.brokers, each.node_id: Broker(each.node_id, each.host, each.port, each.rack)}
+        if leader not in self.brokers:
+            return False
+        self.version += 1
+        new = PartitionMetadata(where.partition, leader, leader_epoch, old.replicas, old.isr, old.offline)
+        self.topics[where.topic] = TopicMetadata(
+            topic.name, topic.topic_id, topic.internal, {**topic.partitions, where.partition: new}, topic.error_code
+        )
+        return True

@@ -1,0 +1,91 @@
+"""The values that cross the client's border: what users hand in and what they get back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from klamm.model.ids import TopicPartition
+
+__all__ = [
+    "Headers",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+]
+
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+"""Headers as users write them: pairs, or a mapping when no name comes twice."""
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it; `key` and `value` are bytes unless deserializers made something of them."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch; `timestamp_type` says whose clock."""
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_type: int = 0
+    """0 the producer's time (CreateTime), 1 the broker's (LogAppendTime)."""
+    leader_epoch: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where it came from."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class RecordMetadata(NamedTuple):
+    """Where a produced record landed; `offset` is -1 when nobody was asked (acks=0)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where it lies."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the next offset to read, a note, and the epoch of the record before it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """What a search by time found."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; -1 leaves a count to the broker, an assignment (partition to replicas) replaces both."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    replica_assignment: Mapping[int, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic shall have in all, and where the new ones go."""
+
+    total_count: int
+    assignments: Sequence[Sequence[int]] | None = None
