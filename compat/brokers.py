@@ -215,6 +215,16 @@ class Klamm(Broker):
 
     kind = "klamm"
 
+    def prepare(self, config: Path) -> None:
+        if "," not in self.properties()["controller.quorum.voters"] or (self.data / "meta.properties").exists():
+            return
+        command = [*klamm_command(), "storage", "format", "-t", CLUSTER_ID, "-c", str(config)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=READY_TIMEOUT_S, check=False, env=self.environment()
+        )
+        if done.returncode != 0:
+            raise BrokerFailed(f"klamm storage format failed:\n{done.stdout}{done.stderr}")
+
     def command(self, config: Path) -> list[str]:
         return [*klamm_command(), "server", str(config)]
 

@@ -71,7 +71,6 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     final: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
     """Every partition read from its start to its end, committed records only, after everything had healed."""
-    transactional_topics: frozenset[str] = frozenset()
 
     def save(self, path: Path) -> None:
         """Keep the run for a person to look into."""

@@ -16,7 +16,7 @@ _NODE = re.compile(rb"-(\d+)$")
 
 
 class Links:
-    """All links of a cluster, in a thread of their own; `cut(1, 2)` holds what node 1 sends to node 2 and its answers."""
+    """All links of a cluster, in a thread of their own; `cut(1, 2)` holds what nodes 1 and 2 say to each other."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,0 +1,122 @@
+"""The clients of a run over one cluster: topics are made, clients write and read, then all is read and judged."""
+
+import itertools
+import time
+from random import Random
+from typing import Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.checker import Finding, check
+from chaos.history import Fate, History, Place
+from chaos.workers import GroupConsumer, PlainProducer, Stuck, TransactionalProducer, Worker, end, read_everything
+
+PARTITIONS = 4
+WHOLE_S = 120.0
+TOPICS = ("chaos-log", "chaos-txn")
+
+
+class Load:
+    """Two plain and two transactional producers and a group of two readers, RF 3 and two in sync.
+
+    Leaving the block without having called `judge` ends the clients without a judgement.
+    """
+
+    def __init__(self, bootstrap: str, seed: int) -> None:
+        self.history = History()
+        self._bootstrap = bootstrap
+        self._places = [Place(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
+        random = Random(seed)
+        values = itertools.count(1)
+
+        def parts(kind: type[PlainProducer] | type[TransactionalProducer], name: str, places: list[Place]) -> Worker:
+            return kind(name, bootstrap, self.history, random.getrandbits(32), places, values)
+
+        log, txn = self._places[:PARTITIONS], self._places[PARTITIONS:]
+        self._producers: list[Worker] = [
+            *(parts(PlainProducer, f"plain-{name}", log) for name in "ab"),
+            *(parts(TransactionalProducer, f"txn-{name}", txn) for name in "ab"),
+        ]
+        self._readers: list[Worker] = [
+            GroupConsumer(f"reader-{name}", bootstrap, self.history, random.getrandbits(32), list(TOPICS))
+            for name in "ab"
+        ]
+
+    def __enter__(self) -> Self:
+        create_topics(self._bootstrap)
+        for worker in [*self._readers, *self._producers]:
+            worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in [*self._producers, *self._readers]:
+            worker.stopping.set()
+
+    @property
+    def acknowledged(self) -> int:
+        """Records that were acknowledged so far."""
+        return sum(send.fate is Fate.OK for send in list(self.history.sends))
+
+    @property
+    def committed(self) -> int:
+        """Transactions that were committed so far."""
+        return sum(each.fate is Fate.OK and each.commits for each in list(self.history.transactions))
+
+    def wait_for_progress(self, records: int = 200, transactions: int = 3, timeout_s: float = WHOLE_S) -> None:
+        """Return once so much more was acknowledged: clients get through now."""
+        records += self.acknowledged
+        transactions += self.committed
+        deadline = time.monotonic() + timeout_s
+        while self.acknowledged < records or self.committed < transactions:
+            for worker in [*self._producers, *self._readers]:
+                if worker.failure is not None:
+                    raise worker.failure
+            if time.monotonic() > deadline:
+                raise Stuck(f"clients do not get through: {self.acknowledged} records, {self.committed} transactions")
+            time.sleep(0.05)
+
+    def judge(self) -> list[Finding]:
+        """Let the producers finish, wait until all is replicated and read, and look for violations."""
+        wait_until_whole(self._bootstrap)
+        end(self._producers)
+        self.history.final = read_everything(self._bootstrap, self._places)
+        self._wait_until_read()
+        end(self._readers)
+        return check(self.history)
+
+    def _wait_until_read(self) -> None:
+        """The readers have seen all there is, or never will."""
+        everything = {value for rows in self.history.final.values() for _, value in rows}
+        deadline = time.monotonic() + WHOLE_S
+        while time.monotonic() < deadline:
+            if everything <= {value for poll in list(self.history.polls) for _, value in poll.rows}:
+                return
+            time.sleep(0.2)
+
+
+def create_topics(bootstrap: str) -> None:
+    """The topics of a run, three copies each."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in TOPICS]
+    for future in admin.create_topics(topics, operation_timeout=30).values():
+        future.result(60)
+
+
+def wait_until_whole(bootstrap: str) -> None:
+    """Return once every partition has a leader and all its replicas in sync."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + WHOLE_S
+    behind = "nothing is known of the topics"
+    while time.monotonic() < deadline:
+        topics = admin.list_topics(timeout=30).topics
+        missing = [
+            f"{topic.topic}-{partition.id} leader {partition.leader} in sync {partition.isrs}"
+            for topic in topics.values()
+            for partition in topic.partitions.values()
+            if len(partition.isrs) < len(partition.replicas) or partition.leader < 0
+        ]
+        if topics and not missing:
+            return
+        behind = missing[0] if missing else behind
+        time.sleep(0.2)
+    raise Stuck(f"the cluster is not whole {WHOLE_S:.0f} s after the faults: {behind}")

@@ -1,0 +1,102 @@
+"""One run: a cluster, clients, faults, healing, and the judgement.
+
+PYTHONPATH=tests python -m chaos.run --minutes 60 --report docs/chaos-report.md
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random, SystemRandom
+
+from chaos.checker import Finding
+from chaos.faults import FAULTY_KLAMM, Faults
+from chaos.history import Fate, History
+from chaos.load import Load
+from harness import KlammCluster, Links
+
+SETTINGS = {
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "log.segment.bytes": "1048576",
+    "unclean.leader.election.enable": "false",
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    seconds: float
+    history: History
+    faults: dict[str, int]
+    findings: list[Finding]
+
+    def __str__(self) -> str:
+        acknowledged = sum(send.fate is Fate.OK for send in self.history.sends)
+        transactions = self.history.transactions
+        committed = sum(each.fate is Fate.OK and each.commits for each in transactions)
+        lines = [
+            f"seed {self.seed}, {self.seconds:.0f} s of faults",
+            f"records sent {len(self.history.sends)}, acknowledged {acknowledged}",
+            f"transactions {len(transactions)}, committed {committed}",
+            f"records read {sum(len(poll.rows) for poll in self.history.polls)}",
+            "faults " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())),
+        ]
+        return "\n".join(lines + ([str(finding) for finding in self.findings] or ["no violation"]))
+
+
+def run(
+    folder: Path, seconds: float, seed: int, say: Callable[[str], None] = print, kinds: list[str] | None = None
+) -> Outcome:
+    """A run of `seconds` of faults; raises when a client got stuck, findings are in the outcome."""
+    random = Random(seed)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    with (
+        Links() as links,
+        KlammCluster(folder, overrides=SETTINGS, links=links, main=FAULTY_KLAMM) as cluster,
+        Load(cluster.bootstrap, random.getrandbits(32)) as load,
+    ):
+        faults = Faults(cluster, links, random, say)
+        load.wait_for_progress()
+        faults.run(seconds, kinds)
+        faults.heal()
+        say("healed; waiting for every replica to be in sync")
+        findings = load.judge()
+        cluster.stop()
+    return Outcome(seed, seconds, load.history, faults.counts, findings)
+
+
+def main() -> int:
+    """Run from the command line; 1 when something was violated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(32))
+    parser.add_argument("--report", type=Path, help="a Markdown file that gets the outcome")
+    parser.add_argument("--keep", type=Path, help="a folder that keeps the nodes' data and logs, and the history")
+    parser.add_argument("--only", help="kinds of faults, separated by commas")
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    with tempfile.TemporaryDirectory(prefix="klamm-chaos-") as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        kinds = options.only.split(",") if options.only else None
+        outcome = run(folder, 60 * options.minutes, options.seed, kinds=kinds)
+        if options.keep:
+            outcome.history.save(folder / "history.json")
+    print(outcome)
+    if options.report:
+        body = "\n".join(f"- {line}" for line in str(outcome).splitlines())
+        options.report.write_text(f"# The last long run of chaos\n\n{body}\n", encoding="utf-8")
+    return 1 if outcome.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

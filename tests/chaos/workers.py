@@ -1,0 +1,276 @@
+"""Clients of a run, each in a thread: librdkafka producers, plain and transactional, and consumers in a group."""
+
+import itertools
+import logging
+import threading
+import time
+from random import Random
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from chaos.history import Fate, History, Place, Poll, Send, Transaction
+
+OUTSTANDING_MAX = 100
+PAUSE_S = 0.004
+SETTLE_S = 120.0
+"""How long a client may take to get everything through once the cluster is whole again."""
+
+
+class Stuck(AssertionError):
+    """A client did not get through although the cluster was whole."""
+
+
+class Worker(threading.Thread):
+    """A thread that works until told to stop, then finishes what it has begun; `failure` is what it died of."""
+
+    def __init__(self, name: str, bootstrap: str, history: History, seed: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self.bootstrap = bootstrap
+        self.history = history
+        self.random = Random(seed)
+        self.stopping = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Work, and keep what went wrong for the thread that joins."""
+        try:
+            self.work()
+        except BaseException as error:  # noqa: BLE001 - shown by the run
+            self.failure = error
+
+    def work(self) -> None:
+        """What the worker does."""
+        raise NotImplementedError
+
+
+def producer_config(bootstrap: str, name: str) -> dict[str, object]:
+    """A producer that must lose nothing, and gives up only long after the run."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": name,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": 2,
+        "message.timeout.ms": 300_000,
+        "socket.timeout.ms": 10_000,
+        "reconnect.backoff.max.ms": 500,
+        "topic.metadata.refresh.interval.ms": 5_000,
+        "error_cb": lambda _: None,
+        "logger": _quiet(),
+    }
+
+
+class PlainProducer(Worker):
+    """Sends numbers one after the other to all partitions of a topic."""
+
+    def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
+        super().__init__(name, bootstrap, history, seed)
+        self._places = places
+        self._values = values
+        self._outstanding = 0
+
+    def work(self) -> None:
+        """Until told to stop, then until everything is acknowledged."""
+        producer = Producer(producer_config(self.bootstrap, self.name))
+        for number in itertools.count():
+            if self.stopping.is_set():
+                break
+            while self._outstanding >= OUTSTANDING_MAX and not self.stopping.is_set():
+                producer.poll(0.05)
+            send = Send(self.name, number, self.random.choice(self._places), next(self._values))
+            self.history.sends.append(send)
+            self._outstanding += 1
+            producer.produce(
+                send.place.topic, b"%d" % send.value, partition=send.place.partition, on_delivery=self._delivered(send)
+            )
+            producer.poll(PAUSE_S)
+        if producer.flush(SETTLE_S):
+            raise Stuck(f"{self.name}: {len(producer)} records were not acknowledged {SETTLE_S:.0f} s after the faults")
+
+    def _delivered(self, send: Send):
+        def note(error: KafkaError | None, message: Message) -> None:
+            self._outstanding -= 1
+            if error is None:
+                send.fate = Fate.OK
+                send.offset = message.offset()
+
+        return note
+
+
+class TransactionalProducer(Worker):
+    """Writes small transactions over several partitions; some are aborted on purpose."""
+
+    def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
+        super().__init__(name, bootstrap, history, seed)
+        self._places = places
+        self._values = values
+        self._number = 0
+
+    def work(self) -> None:
+        """Until told to stop; a producer that became unusable is replaced by a new one with the same id."""
+        producer = self._new()
+        for index in itertools.count():
+            if self.stopping.is_set():
+                break
+            transaction = Transaction(self.name, index, commits=self.random.random() > 0.2)
+            self.history.transactions.append(transaction)
+            try:
+                self._transact(producer, transaction)
+            except KafkaException as error:
+                producer = self._recover(producer, transaction, error.args[0])
+            producer.poll(PAUSE_S)
+
+    def _new(self) -> Producer:
+        config = producer_config(self.bootstrap, self.name)
+        config |= {"transactional.id": self.name, "transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
+        producer = Producer(config)
+        _insist(lambda: producer.init_transactions(10), f"{self.name} init_transactions")
+        return producer
+
+    def _transact(self, producer: Producer, transaction: Transaction) -> None:
+        producer.begin_transaction()
+        for place in self.random.choices(self._places, k=self.random.randint(1, 6)):
+            send = Send(self.name, self._number, place, next(self._values), transaction.number)
+            self._number += 1
+            self.history.sends.append(send)
+            producer.produce(place.topic, b"%d" % send.value, partition=place.partition, on_delivery=_note(send))
+        if transaction.commits:
+            _insist(lambda: producer.commit_transaction(10), f"{self.name} commit")
+        else:
+            _insist(lambda: producer.abort_transaction(10), f"{self.name} abort")
+        transaction.fate = Fate.OK
+
+    def _recover(self, producer: Producer, transaction: Transaction, error: KafkaError) -> Producer:
+        if error.txn_requires_abort():
+            try:
+                _insist(lambda: producer.abort_transaction(10), f"{self.name} abort")
+            except KafkaException:
+                return self._new()
+            transaction.commits = False
+            transaction.fate = Fate.OK
+            return producer
+        return self._new()
+
+
+class GroupConsumer(Worker):
+    """Reads along in a group, committed records only."""
+
+    def __init__(self, name, bootstrap, history, seed, topics: list[str]) -> None:
+        super().__init__(name, bootstrap, history, seed)
+        self._topics = topics
+        self._session = 0
+
+    def work(self) -> None:
+        """Until told to stop."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "client.id": self.name,
+                "group.id": "chaos-readers",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 500,
+                "session.timeout.ms": 8_000,
+                "heartbeat.interval.ms": 500,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 5_000,
+                "error_cb": lambda _: None,
+                "logger": _quiet(),
+            }
+        )
+        consumer.subscribe(self._topics, on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
+        try:
+            while not self.stopping.is_set():
+                session = self._session
+                messages = consumer.consume(200, 0.1)
+                if self._session != session:
+                    session = self._session
+                for message in messages:
+                    if message.error() is None:
+                        place = Place(message.topic(), message.partition())
+                        row = (message.offset(), int(message.value()))
+                        self.history.polls.append(Poll(self.name, session, place, [row]))
+        finally:
+            consumer.close()
+
+    def _moved(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        del consumer, partitions
+        self._session += 1
+
+
+def read_everything(bootstrap: str, places: list[Place]) -> dict[Place, list[tuple[int, int]]]:
+    """Every partition from its start to its end, committed records only; a transaction left open is a failure."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "chaos-final",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "logger": _quiet(),
+        }
+    )
+    rows: dict[Place, list[tuple[int, int]]] = {place: [] for place in places}
+    ends = {}
+    try:
+        for place in places:
+            ends[place] = consumer.get_watermark_offsets(TopicPartition(*place), timeout=SETTLE_S)[1]
+        consumer.assign([TopicPartition(*place, 0) for place in places])
+        waiting = set(places)
+        deadline = time.monotonic() + SETTLE_S
+        while waiting:
+            if time.monotonic() > deadline:
+                raise Stuck(f"{min(waiting)} cannot be read to its end {ends[min(waiting)]}")
+            for message in consumer.consume(1000, 0.5):
+                place = Place(message.topic(), message.partition())
+                if message.error() is None:
+                    rows[place].append((message.offset(), int(message.value())))
+                elif message.error().code() == KafkaError._PARTITION_EOF and message.offset() >= ends[place]:
+                    waiting.discard(place)
+    finally:
+        consumer.close()
+    return rows
+
+
+def _note(send: Send):
+    def note(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            send.fate = Fate.OK
+            send.offset = message.offset()
+
+    return note
+
+
+def _insist(call, what: str) -> None:
+    """Repeat a call while its error says that repeating is right."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            call()
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            if time.monotonic() > deadline:
+                raise Stuck(f"{what} does not get through: {error}") from error
+        else:
+            return
+
+
+def _quiet() -> logging.Logger:
+    logger = logging.getLogger("chaos.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
+def end(workers: list[Worker]) -> None:
+    """Stop workers and wait for each; the first failure is raised."""
+    for worker in workers:
+        worker.stopping.set()
+    for worker in workers:
+        worker.join(2 * SETTLE_S)
+        if worker.failure is not None:
+            raise worker.failure
+        if worker.is_alive():
+            raise Stuck(f"{worker.name} does not end")
