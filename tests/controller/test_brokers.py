@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.model.errors import ErrorCode
-from klamm.protocol.messages.broker_registration import Feature
+from klamm.protocol.messages.broker_registration import Feature, Listener
 from klamm.protocol.messages.metadata_records import PartitionChangeRecord
 from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
@@ -252,3 +252,48 @@ def test_an_unregistered_broker_is_forgotten(cluster):
     answer = three.commit(three.controller.unregister_broker(UnregisterBrokerRequest(broker_id=1)))
     assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert answer.error_message
+
+
+def test_a_dead_process_is_fenced_without_waiting(cluster):
+    made = cluster(3)
+    made.create("orders", assignments=[[1, 2, 3]])
+    assert made.commit(made.controller.fence_dead(1, made.epochs[1])) is True
+    assert made.image.cluster.brokers[1].fenced
+    assert made.partition("orders").leader == 2
+    assert made.commit(made.controller.fence_dead(1, made.epochs[1])) is False, "once is enough"
+
+
+def test_only_the_process_that_died_is_fenced(cluster):
+    made = cluster(2)
+    assert made.commit(made.controller.fence_dead(1, made.epochs[1] - 1)) is False
+    assert made.commit(made.controller.fence_dead(7, 1)) is False
+    assert not made.image.cluster.brokers[1].fenced
+
+
+def test_who_was_taken_for_dead_comes_back_with_its_next_heartbeat(cluster):
+    made = cluster(2)
+    made.commit(made.controller.fence_dead(1, made.epochs[1]))
+    assert not made.heartbeat(1).is_fenced
+
+
+def test_after_a_death_the_next_process_need_not_wait(cluster):
+    made = cluster(2)
+    made.commit(made.controller.fence_dead(1, made.epochs[1]))
+    assert made.register(1, incarnation_id=b"n" * 16).error_code == 0
+
+
+def test_a_process_at_the_same_address_follows_one_whose_connection_ended(cluster):
+    made = cluster(2)
+    assert ErrorCode(made.register(1, incarnation_id=b"n" * 16).error_code) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    made.controller.disconnected(1)
+    elsewhere = [Listener(name="PLAINTEXT", host="127.0.0.1", port=9999)]
+    refused = made.register(1, incarnation_id=b"n" * 16, listeners=elsewhere)
+    assert ErrorCode(refused.error_code) is ErrorCode.DUPLICATE_BROKER_REGISTRATION, "both may be alive"
+    assert made.register(1, incarnation_id=b"n" * 16).error_code == 0
+
+
+def test_a_connection_that_came_back_counts_again(cluster):
+    made = cluster(2)
+    made.controller.disconnected(1)
+    made.heartbeat(1)
+    assert ErrorCode(made.register(1, incarnation_id=b"n" * 16).error_code) is ErrorCode.DUPLICATE_BROKER_REGISTRATION

@@ -5,6 +5,11 @@ import pytest
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages import alter_partition as ap
 from klamm.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from klamm.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -215,3 +220,22 @@ def test_leaders_are_balanced_a_few_at_a_time(cluster):
     assert three.commit(three.controller.balance_leaders()) is False
     assert [three.partition("many", i).leader for i in range(5)] == [1] * 5
     assert not three.controller.balance_leaders().records
+
+
+def test_allowing_an_unclean_leader_helps_partitions_that_have_none(three):
+    propose(three, [1])
+    three.silence(1)
+    assert three.partition("orders").leader == -1
+    assert three.commit(three.controller.elect_where_allowed()) is False
+    assert three.partition("orders").leader == -1, "records would be lost"
+    three.commit(three.controller.incremental_alter_configs(unclean_allowed("orders")))
+    assert three.partition("orders").leader == -1
+    three.commit(three.controller.elect_where_allowed())
+    partition = three.partition("orders")
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (2, (2,), 1)
+
+
+def unclean_allowed(topic):
+    setting = AlterableConfig(name="unclean.leader.election.enable", config_operation=0, value="true")
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[setting])
+    return IncrementalAlterConfigsRequest(resources=[resource])

@@ -7,6 +7,11 @@ import pytest
 from klamm.metadata import EMPTY_IMAGE, MetadataDelta, same_content
 from klamm.metadata.records import decode_record, encode_record
 from klamm.protocol.messages import alter_partition as ap
+from klamm.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -35,6 +40,9 @@ class Life:
             (self.elect, 2),
             (self.balance, 1),
             (self.fail_over, 1),
+            (self.move, 4),
+            (self.die, 2),
+            (self.elect_where_allowed, 1),
         ]
         self.random.choices([move for move, _ in moves], [weight for _, weight in moves])[0]()
 
@@ -116,6 +124,32 @@ class Life:
     def elect(self):
         request = ElectLeadersRequest(election_type=self.random.choice([0, 0, 1]), topic_partitions=None)
         self.cluster.commit(self.cluster.controller.elect_leaders(request))
+
+    def move(self):
+        """An operator moves a partition anywhere, or takes the move back."""
+        partitions = list(self.cluster.image.topics.partitions())
+        if not partitions or not self.registered():
+            return
+        topic, index, _ = self.random.choice(partitions)
+        brokers = self.registered()
+        target = self.random.sample(brokers, self.random.randrange(1, min(4, len(brokers)) + 1))
+        wish = ReassignablePartition(partition_index=index, replicas=None if self.random.random() < 0.2 else target)
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=topic.name, partitions=[wish])],
+            allow_replication_factor_change=self.random.random() < 0.7,
+        )
+        self.cluster.commit(self.cluster.controller.alter_partition_reassignments(request))
+
+    def die(self):
+        """A process ends, and the controller notices at once."""
+        if brokers := self.registered():
+            broker_id = self.random.choice(brokers)
+            self.cluster.controller.disconnected(broker_id)
+            epoch = self.cluster.image.cluster.brokers[broker_id].epoch
+            self.cluster.commit(self.cluster.controller.fence_dead(broker_id, epoch))
+
+    def elect_where_allowed(self):
+        self.cluster.commit(self.cluster.controller.elect_where_allowed(limit=5))
 
     def balance(self):
         self.cluster.commit(self.cluster.controller.balance_leaders(limit=5))

@@ -1,12 +1,13 @@
 """The controller's shell: one decision at a time becomes records, the records go through the quorum, then the answer.
 
 A decision is replayed as soon as its records are proposed, so the next one sees it and many can wait for one fsync. The
-answer waits until the records are committed and have taken effect on this broker. A controller that loses leadership
-forgets what was not committed and starts again from the committed image.
+answer waits until the records are committed. A controller that loses leadership forgets what was not committed and
+starts again from the committed image; one that wins it gives every broker a session before it fences anybody.
 """
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from klamm.controller import Controller, Decision
@@ -14,18 +15,7 @@ from klamm.metadata.publisher import MetadataLoader
 from klamm.metadata.records import encode_record
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from klamm.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from klamm.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from klamm.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from klamm.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from klamm.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from klamm.protocol.messages.metadata_records import ConfigRecord
 from klamm.raft import RaftDriver
 from klamm.telemetry.log import get_logger
 
@@ -33,121 +23,171 @@ log = get_logger("controller")
 
 R = TypeVar("R")
 
-TICK_SECONDS = 1.0
-"""How often sessions of brokers are looked at."""
+TICK_MS = 1_000
+"""How often, at the latest, sessions of brokers are looked at."""
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An answer, and the offset of the last record behind it; -1 when nothing had to be written."""
+
+    response: Any
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Duties:
+    """What an active controller does unasked, and how often."""
+
+    balance_leaders: bool = True
+    """auto.leader.rebalance.enable"""
+    balance_interval_ms: int = 300_000
+    """leader.imbalance.check.interval.seconds"""
+    unclean_interval_ms: int = 300_000
+    """unclean.leader.election.interval.ms"""
 
 
 class ControllerRuntime:
     """Runs the active controller of a quorum; on another node every call is refused with NOT_CONTROLLER."""
 
     def __init__(
-        self, make_controller: Callable[[], Controller], raft: RaftDriver, metadata: MetadataLoader, clock: Clock
+        self,
+        make_controller: Callable[[], Controller],
+        raft: RaftDriver,
+        metadata: MetadataLoader,
+        clock: Clock,
+        duties: Duties | None = None,
     ) -> None:
         self._make_controller = make_controller
         self._raft = raft
         self._metadata = metadata
         self._clock = clock
+        self._duties = duties or Duties()
         self._controller: Controller | None = None
         self._epoch = -1
-        self._first: Decision[None] = Decision((), None)
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._ticker: asyncio.Task[None] | None = None
-        self.applied: Callable[[int], Any] | None = None
-        """Awaited with an offset before an answer goes out: its changes have then taken effect on this broker."""
+        self._next_balance_ms = 0
+        self._next_unclean_ms = 0
+        self.on_active: list[Callable[[Controller], None]] = []
+        """Told whenever this node has become the active controller."""
+
+    # Life
 
     async def start(self) -> None:
-        """Begin to decide where this node leads; an empty log gets its first records."""
-        controller = self._active()
-        if self._first.records:
-            await self._propose(controller, self._first)
-        self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="controller tick")
+        """Begin to decide where this node leads."""
+        self._ticker = asyncio.get_running_loop().create_task(self._keep_ticking(), name="controller tick")
+        self.on_leader_change()
 
     async def stop(self) -> None:
         """Decide nothing more."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
-        self._controller = None
+        tasks = [task for task in (self._ticker, *self._tasks) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._controller, self._epoch = None, -1
 
-    def _take_over(self) -> None:
+    @property
+    def active(self) -> Controller | None:
+        """The controller, when this node is the active one."""
         leader, epoch = self._raft.leader
-        if leader != self._raft.config.node_id:
+        if leader != self._raft.config.node_id or self._ticker is None:
             self._controller = None
-        elif epoch != self._epoch:
-            controller = self._make_controller()
-            self._first = controller.take_over(self._metadata.image, self._clock.monotonic_ms())
-            self._controller, self._epoch = controller, epoch
-
-    def _active(self) -> Controller:
-        self._take_over()
-        if self._controller is None:
-            raise KlammError(ErrorCode.NOT_CONTROLLER, f"the active controller is {self._raft.leader[0]}")
+        elif epoch != self._epoch or self._controller is None:
+            self._take_over(epoch)
         return self._controller
 
-    async def _submit(self, decide: Callable[[Controller, int], Decision[R]]) -> R:
-        controller = self._active()
-        decision = decide(controller, self._clock.monotonic_ms())
-        if decision.records:
-            offset = await self._propose(controller, decision)
-            if self.applied is not None:
-                await self.applied(offset)
-        return decision.response
+    def on_leader_change(self) -> None:
+        """The quorum has another leader, perhaps this node."""
+        was = self._controller
+        if self.active is None and was is not None:
+            log.info("no longer the active controller", epoch=self._epoch)
 
-    async def _propose(self, controller: Controller, decision: Decision[Any]) -> int:
-        future = self._raft.append([encode_record(record) for record in decision.records])
-        controller.replay(decision.records)
+    def _take_over(self, epoch: int) -> None:
+        controller = self._make_controller()
+        now_ms = self._clock.monotonic_ms()
+        first = controller.take_over(self._metadata.image, now_ms)
+        self._controller, self._epoch = controller, epoch
+        self._next_balance_ms = now_ms + self._duties.balance_interval_ms
+        self._next_unclean_ms = now_ms
+        log.info("active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
+        if first.records:
+            self.spawn(self._committed(controller, self._append(controller, first.records)), "first records")
+        for listener in self.on_active:
+            listener(controller)
+
+    def spawn(self, work: Any, name: str) -> None:
+        """Run work of the controller beside everything else; it ends with the controller."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the controller could not finish its work", work=task.get_name(), reason=error)
+
+    # Deciding
+
+    async def ask(self, request: Any, version: int) -> Outcome:
+        """Decide about a request; KlammError NOT_CONTROLLER when another node has to, or had to before it counted."""
+        return await self.submit(
+            lambda controller: controller.decide(
+                request, version, next_offset=self._raft.log_end_offset, now_ms=self._clock.monotonic_ms()
+            )
+        )
+
+    async def submit(self, decide: Callable[[Controller], Decision[Any]]) -> Outcome:
+        """Take a decision and wait until it counts."""
+        controller = self.active
+        if controller is None:
+            raise KlammError(ErrorCode.NOT_CONTROLLER, f"the active controller is {self._raft.leader[0]}")
+        decision = decide(controller)
+        if not decision.records:
+            return Outcome(decision.response)
+        if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION for record in decision.records):
+            self._next_unclean_ms = 0
+        appended = self._append(controller, decision.records)
+        return Outcome(decision.response, await self._committed(controller, appended))
+
+    def _append(self, controller: Controller, records: tuple[Any, ...]) -> "asyncio.Future[int]":
+        future = self._raft.append([encode_record(record) for record in records])
+        controller.replay(records)
+        return future
+
+    async def _committed(self, controller: Controller, future: "asyncio.Future[int]") -> int:
         try:
             return await future
         except KlammError:
-            self._controller, self._epoch = None, -1
+            if self._controller is controller:
+                self._controller, self._epoch = None, -1
             raise
 
-    async def _tick(self) -> None:
+    # What is done unasked
+
+    async def _keep_ticking(self) -> None:
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(self._pause_ms() / 1000)
             try:
-                while await self._submit(lambda controller, now: controller.tick(now)):
-                    pass
+                if self.active is not None:
+                    await self._tick()
             except KlammError as error:
                 log.debug("controller tick skipped", reason=error)
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Create topics."""
-        return await self._submit(lambda controller, _: controller.create_topics(request))
+    def _pause_ms(self) -> int:
+        due = self._controller.next_tick_ms() if self._controller is not None else None
+        return TICK_MS if due is None else min(max(due - self._clock.monotonic_ms(), 10), TICK_MS)
 
-    async def delete_topics(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
-        """Delete topics by name or id."""
-        return await self._submit(lambda controller, _: controller.delete_topics(request, version))
-
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        """Add partitions to topics."""
-        return await self._submit(lambda controller, _: controller.create_partitions(request))
-
-    async def incremental_alter_configs(
-        self, request: IncrementalAlterConfigsRequest
-    ) -> IncrementalAlterConfigsResponse:
-        """Change single settings."""
-        return await self._submit(lambda controller, _: controller.incremental_alter_configs(request))
-
-    async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
-        """Replace all settings of a resource."""
-        return await self._submit(lambda controller, _: controller.alter_configs(request))
-
-    async def update_features(self, request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
-        """Move feature levels."""
-        return await self._submit(lambda controller, _: controller.update_features(request, version))
-
-    async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-        """Make a broker known."""
-        return await self._submit(
-            lambda c, now: c.register_broker(request, next_offset=self._raft.log_end_offset, now_ms=now)
-        )
-
-    async def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        """Keep a broker's session, fence or unfence it."""
-        return await self._submit(
-            lambda c, now: c.broker_heartbeat(request, next_offset=self._raft.log_end_offset, now_ms=now)
-        )
-
-    async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
-        """Reserve a block of producer ids."""
-        return await self._submit(lambda controller, _: controller.allocate_producer_ids(request))
+    async def _tick(self) -> None:
+        while (await self.submit(lambda c: c.tick(self._clock.monotonic_ms()))).response:
+            pass
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_unclean_ms:
+            self._next_unclean_ms = now_ms + self._duties.unclean_interval_ms
+            while (await self.submit(lambda c: c.elect_where_allowed())).response:
+                pass
+        if self._duties.balance_leaders and now_ms >= self._next_balance_ms:
+            self._next_balance_ms = now_ms + self._duties.balance_interval_ms
+            while (await self.submit(lambda c: c.balance_leaders())).response:
+                pass

@@ -80,7 +80,7 @@ class Coordinators:
         await asyncio.shield(task)
 
     async def _create_now(self, topic: str) -> None:
-        response = await self._services.controller.create_topics(CreateTopicsRequest(topics=[self._topics[topic]]))
+        response = await self._services.controller.ask(CreateTopicsRequest(topics=[self._topics[topic]]))
         result = response.topics[0]
         if result.error_code == ErrorCode.NONE:
             log.info("internal topic created", topic=topic, partitions=self._topics[topic].num_partitions)

@@ -4,13 +4,13 @@ import asyncio
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from klamm.server.controller_runtime import ControllerRuntime
+from klamm.server.controller_channel import ControllerChannel
 
 
 class ProducerIds:
     """Gives out each id once; a block lost in a crash is simply never used."""
 
-    def __init__(self, node_id: int, controller: ControllerRuntime) -> None:
+    def __init__(self, node_id: int, controller: ControllerChannel) -> None:
         self._node_id = node_id
         self._controller = controller
         self._next = 0
@@ -40,7 +40,7 @@ class ProducerIds:
 
     async def _fetch_block(self) -> None:
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
-        response = await self._controller.allocate_producer_ids(request)
+        response = await self._controller.ask(request)
         if response.error_code:
             raise KlammError(ErrorCode(response.error_code))
         self._next = response.producer_id_start

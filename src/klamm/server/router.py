@@ -55,6 +55,8 @@ class Router:
         if channel.state is not None:
             for waiter in list(channel.state.waiters):
                 waiter.cancel()
+            for told in channel.state.on_close:
+                told()
 
     def _dispatch(self, channel: Channel, frame: memoryview) -> None:
         header, offset = decode_request_header(frame)

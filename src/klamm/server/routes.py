@@ -41,12 +41,16 @@ SERVED = (
     "DescribeLogDirs",
     "CreatePartitions",
     "DeleteGroups",
+    "ElectLeaders",
     "IncrementalAlterConfigs",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
     "OffsetDelete",
     "DescribeQuorum",
     "UpdateFeatures",
     "DescribeCluster",
     "DescribeProducers",
+    "UnregisterBroker",
     "DescribeTransactions",
     "ListTransactions",
     "ConsumerGroupHeartbeat",
@@ -55,6 +59,7 @@ SERVED = (
 )
 
 SERVED_BY_CONTROLLER = (
+    "Fetch",
     "ApiVersions",
     "CreateTopics",
     "DeleteTopics",
@@ -62,10 +67,28 @@ SERVED_BY_CONTROLLER = (
     "AlterConfigs",
     "IncrementalAlterConfigs",
     "DescribeConfigs",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
+    "Vote",
+    "BeginQuorumEpoch",
+    "EndQuorumEpoch",
     "DescribeQuorum",
+    "AlterPartition",
+    "Envelope",
+    "BrokerRegistration",
+    "BrokerHeartbeat",
+    "UnregisterBroker",
+    "AllocateProducerIds",
+    "ControllerRegistration",
+    "AssignReplicasToDirs",
     "UpdateFeatures",
     "DescribeCluster",
+    "FetchSnapshot",
 )
+
+CONTROLLER_HANDLERS = {"Fetch": "fetch_metadata"}
+"""APIs that mean something else on a controller listener: there, Fetch replicates the metadata log."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +96,18 @@ class Route:
     """An API and the function that answers it, imported when the first request arrives."""
 
     api: Api
+    module: str = ""
 
     @cached_property
     def handle(self) -> Callable[[Any, Any, Any], Any]:
         """The handler."""
-        module = import_module(f"klamm.server.handlers.{self.api.family}")
+        module = import_module(f"klamm.server.handlers.{self.module or self.api.family}")
         found: Callable[[Any, Any, Any], Any] = module.handle
         return found
 
 
 def routes(kind: str) -> dict[int, Route]:
     """The routes of a kind of listener, "broker" or "controller", by API key."""
-    names = SERVED if kind == "broker" else SERVED_BY_CONTROLLER
-    return {BY_NAME[name].key: Route(BY_NAME[name]) for name in names}
+    if kind == "broker":
+        return {BY_NAME[name].key: Route(BY_NAME[name]) for name in SERVED}
+    return {BY_NAME[name].key: Route(BY_NAME[name], CONTROLLER_HANDLERS.get(name, "")) for name in SERVED_BY_CONTROLLER}

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from klamm.raft import RaftDriver
     from klamm.server.config import NodeConfig
     from klamm.server.context import RequestContext
-    from klamm.server.controller_runtime import ControllerRuntime
+    from klamm.server.controller_channel import ControllerChannel
+    from klamm.server.controller_link import ControllerLink
     from klamm.server.coordinators import Coordinators
     from klamm.server.producer_ids import ProducerIds
+    from klamm.server.raft_transport import RaftTransport
 
 
 @dataclass(slots=True)
@@ -37,11 +39,12 @@ class Services:
     sessions: FetchSessions
     metadata: MetadataLoader
     raft: "RaftDriver"
-    controller: "ControllerRuntime"
+    quorum: "RaftTransport"
+    controllers: "ControllerLink"
     producer_ids: "ProducerIds"
     supported_features: Mapping[str, FeatureRange]
-    controller_address: tuple[str, int]
-    """Where this node's own controller listener is bound."""
+    controller_address: tuple[str, int] | None
+    """Where this node's own controller listener is bound; None on a node that is no controller."""
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
     coordinators: "Coordinators" = field(init=False)
 
@@ -49,6 +52,11 @@ class Services:
     def image(self) -> MetadataImage:
         """The newest committed metadata."""
         return self.metadata.image
+
+    @property
+    def controller(self) -> "ControllerChannel":
+        """The active controller, wherever it is."""
+        return self.controllers.admin
 
     def endpoint(self, broker: BrokerImage, context: "RequestContext") -> tuple[str, int]:
         """Where a client reaches `broker`: on the listener it came through itself.
@@ -65,8 +73,6 @@ class Services:
         return endpoint.host, endpoint.port
 
     def controller_endpoints(self) -> dict[int, tuple[str, int]]:
-        """Where the voters of the quorum are reached; a port of 0 in the file stands for the one that was bound."""
-        return {
-            voter.node_id: (voter.host, voter.port) if voter.port else self.controller_address
-            for voter in self.config.voters
-        }
+        """Where the voters of the quorum are reached, as far as their addresses are known here."""
+        known = self.quorum.endpoints()
+        return {voter_id: known[voter_id] for voter_id in self.raft.core.voters.ids if voter_id in known}

@@ -1,6 +1,7 @@
 """When the metadata log is summed up: after so many bytes of records, or after so long with any."""
 
 import asyncio
+from collections.abc import Callable
 
 from klamm.metadata.publisher import MetadataLoader
 from klamm.metadata.records import encode_record
@@ -22,6 +23,8 @@ class Snapshotter:
         self._bytes = 0
         self._since_ms = clock.monotonic_ms()
         self._writing: asyncio.Task[None] | None = None
+        self.leader_watchers: list[Callable[[int | None, int], None]] = []
+        """Told of every leader of the quorum, once everything before its epoch has been applied here."""
 
     def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
         """Count, and pass on."""
@@ -38,6 +41,8 @@ class Snapshotter:
         """Say who leads."""
         log.info("metadata quorum has a leader" if leader_id is not None else "metadata quorum lost its leader",
                  leader=leader_id, epoch=epoch)  # fmt: skip
+        for watcher in self.leader_watchers:
+            watcher(leader_id, epoch)
 
     def maybe_write(self, raft: RaftDriver) -> None:
         """Start a snapshot if one is due and none is being written."""

@@ -9,6 +9,8 @@ from klamm.telemetry.log import get_logger
 
 log = get_logger("server")
 
+AUTO_CREATE_MS = 15_000
+
 __all__ = ["auto_create", "is_internal", "leading_replica", "name_complaint"]
 
 
@@ -38,7 +40,7 @@ async def auto_create(services: Services, names: list[str]) -> None:
         topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
     )
     try:
-        response = await services.controller.create_topics(request)
+        response = await services.controller.ask(request, timeout_ms=AUTO_CREATE_MS)
     except KlammError as error:
         log.warning("topics were not created on demand", topics=names, reason=error)
         return

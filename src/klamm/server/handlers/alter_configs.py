@@ -5,9 +5,11 @@ v2 flexible
 
 from klamm.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from klamm.server.context import RequestContext
+from klamm.server.forwarding import decided
 from klamm.server.services import Services
 
 
-async def handle(services: Services, _context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Forward to the controller."""
-    return await services.controller.alter_configs(request)
+async def handle(services: Services, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Let the active controller decide."""
+    response: AlterConfigsResponse = await decided(services, context, request)
+    return response

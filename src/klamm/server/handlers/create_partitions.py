@@ -5,11 +5,13 @@ v2 flexible
 
 from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from klamm.server.context import RequestContext
+from klamm.server.forwarding import decided
 from klamm.server.services import Services
 
 
 async def handle(
-    services: Services, _context: RequestContext, request: CreatePartitionsRequest
+    services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Forward to the controller."""
-    return await services.controller.create_partitions(request)
+    """Let the active controller decide."""
+    response: CreatePartitionsResponse = await decided(services, context, request)
+    return response

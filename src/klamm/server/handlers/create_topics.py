@@ -5,9 +5,11 @@ v5 flexible, returns partitions, replication factor and settings · v7 returns t
 
 from klamm.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from klamm.server.context import RequestContext
+from klamm.server.forwarding import decided
 from klamm.server.services import Services
 
 
-async def handle(services: Services, _context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Forward to the controller."""
-    return await services.controller.create_topics(request)
+async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Let the active controller decide."""
+    response: CreateTopicsResponse = await decided(services, context, request)
+    return response

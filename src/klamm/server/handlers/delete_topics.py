@@ -5,9 +5,11 @@ v4 flexible · v5 error texts · v6 by topic id
 
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from klamm.server.context import RequestContext
+from klamm.server.forwarding import decided
 from klamm.server.services import Services
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Forward to the controller."""
-    return await services.controller.delete_topics(request, context.version)
+    """Let the active controller decide."""
+    response: DeleteTopicsResponse = await decided(services, context, request)
+    return response

@@ -8,11 +8,13 @@ from klamm.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from klamm.server.context import RequestContext
+from klamm.server.forwarding import decided
 from klamm.server.services import Services
 
 
 async def handle(
-    services: Services, _context: RequestContext, request: IncrementalAlterConfigsRequest
+    services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Forward to the controller."""
-    return await services.controller.incremental_alter_configs(request)
+    """Let the active controller decide."""
+    response: IncrementalAlterConfigsResponse = await decided(services, context, request)
+    return response

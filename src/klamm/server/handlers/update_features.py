@@ -5,9 +5,11 @@ v1 upgrade types and validate_only · v2 one error for the whole request
 
 from klamm.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from klamm.server.context import RequestContext
+from klamm.server.forwarding import decided
 from klamm.server.services import Services
 
 
 async def handle(services: Services, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Forward to the controller."""
-    return await services.controller.update_features(request, context.version)
+    """Let the active controller decide."""
+    response: UpdateFeaturesResponse = await decided(services, context, request)
+    return response
