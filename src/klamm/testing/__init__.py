@@ -1,0 +1,1 @@
+"""What proves the rest: a whole cluster under a seeded scheduler."""

@@ -1,0 +1,145 @@
+"""The invariants that are looked at after every event: what the nodes themselves believe, compared with each other.
+
+Only the node that has just run is looked at, and only what changed in it is compared; what is known of the others comes
+from their own turns.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from klamm.testing.sim.cluster import Machine, SimCluster
+from klamm.testing.sim.ledger import Ledger, Place
+
+
+class Watch:
+    """Looks at every node after each of its events."""
+
+    def __init__(self, cluster: SimCluster, ledger: Ledger, violate: Callable[[str], None]) -> None:
+        self.cluster = cluster
+        self.ledger = ledger
+        self._violate = violate
+        self.quorum_leaders: dict[int, int] = {}
+        """Quorum epoch -> who led in it."""
+        self.partition_leaders: dict[tuple[bytes, int, int], int] = {}
+        """(topic id, partition, leader epoch) -> who led in it."""
+        self.metadata: dict[int, int] = {}
+        """Offset of the metadata log -> epoch of the record, as applied by whoever came first."""
+        self.committed: dict[tuple[bytes, int], int] = {}
+        self.excused: set[int] = set()
+        """Nodes whose disk has lost something that was promised to be lost at worst: unsynced writes, a wiped disk."""
+        self._quorum: dict[int, tuple[Any, ...]] = {}
+        self._replicas: dict[int, dict[Any, tuple[int, int, int, int, bool]]] = {}
+
+    def attach(self, machine: Machine) -> None:
+        """Watch the process that runs on a machine now."""
+        assert machine.process is not None
+        self._quorum.pop(machine.id, None)
+        self._replicas[machine.id] = {}
+        process = machine.process
+
+        def probe() -> None:
+            if process.alive:
+                self._look(machine)
+
+        process.probe = probe
+
+    def _look(self, machine: Machine) -> None:
+        node = machine.node
+        services = getattr(node, "services", None)
+        if services is None:
+            return
+        self._look_at_quorum(machine, services)
+        known = self._replicas[machine.id]
+        for replica in services.replicas:
+            log = replica.log
+            state = replica.state
+            now = (state.leader_epoch, state.high_watermark, log.log_end_offset, log.log_start_offset, replica.leads)
+            before = known.get(replica)
+            if before != now:
+                known[replica] = now
+                self._look_at_replica(machine, replica, before, now)
+
+    # --- the quorum --------------------------------------------------------------------------------------------------
+
+    def _look_at_quorum(self, machine: Machine, services: Any) -> None:
+        core = getattr(services.raft, "core", None)
+        if core is None:
+            return
+        provenance = services.metadata.image.provenance
+        now = (core.epoch, core.is_leader, core.high_watermark, provenance.offset)
+        before = self._quorum.get(machine.id)
+        if now == before:
+            return
+        self._quorum[machine.id] = now
+        epoch, leads, high_watermark, applied = now
+        if leads:
+            other = self.quorum_leaders.setdefault(epoch, machine.id)
+            if other != machine.id:
+                self._violate(f"1: nodes {other} and {machine.id} both lead the quorum in epoch {epoch}")
+        if before is not None:
+            if epoch < before[0]:
+                self._violate(f"2: node {machine.id} went back from quorum epoch {before[0]} to {epoch}")
+            if high_watermark < before[2]:
+                self._violate(f"3: node {machine.id} took the quorum's high watermark back to {high_watermark}")
+            if applied < before[3]:
+                self._violate(f"16: node {machine.id} went back from metadata offset {before[3]} to {applied}")
+        if applied >= 0:
+            epoch = provenance.epoch
+            other = self.metadata.setdefault(applied, epoch)
+            if other != epoch:
+                self._violate(
+                    f"16: node {machine.id} applied metadata offset {applied} of epoch {epoch}, another one had it of"
+                    f" epoch {other}"
+                )
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def _look_at_replica(
+        self, machine: Machine, replica: Any, before: tuple[int, ...] | None, now: tuple[int, int, int, int, bool]
+    ) -> None:
+        epoch, high_watermark, end, start, leads = now
+        key = (replica.topic_id, replica.index)
+        name = f"{replica.topic}-{replica.index}"
+        if start > max(high_watermark, replica.log.high_watermark):
+            self._violate(f"15: {name} on node {machine.id} starts at {start}, beyond the high watermark")
+        if high_watermark > end:
+            self._violate(f"3: {name} on node {machine.id} ends at {end}, before its high watermark {high_watermark}")
+        committed = self.committed.get(key, 0)
+        if before is not None:
+            if epoch < before[0]:
+                self._violate(f"2: {name} on node {machine.id} went back from epoch {before[0]} to {epoch}")
+            if end < before[2] and end < committed and start <= end and machine.id not in self.excused:
+                self._violate(
+                    f"5: {name} on node {machine.id} was cut from {before[2]} to {end}, but was committed up to"
+                    f" {committed}"
+                )
+            if leads and before[4] and epoch == before[0] and high_watermark < before[1]:
+                self._violate(f"3: the leader of {name} took the high watermark back to {high_watermark}")
+        if not leads:
+            return
+        other = self.partition_leaders.setdefault((*key, epoch), machine.id)
+        if other != machine.id:
+            self._violate(f"1: nodes {other} and {machine.id} both lead {name} in epoch {epoch}")
+        if (before is None or not before[4] or before[0] != epoch) and end < committed:
+            self._violate(
+                f"4: node {machine.id} leads {name} in epoch {epoch} and ends at {end}, but {committed} were committed"
+            )
+        if high_watermark > committed:
+            self.committed[key] = high_watermark
+            place: Place = (replica.topic, replica.index)
+            self.ledger.committed[place] = max(self.ledger.committed.get(place, 0), high_watermark)
+            self._look_at_isr(replica, name, high_watermark)
+
+    def _look_at_isr(self, replica: Any, name: str, high_watermark: int) -> None:
+        """What is committed lies in the logs of all who are in sync."""
+        for node_id in replica.state.isr:
+            machine = self.cluster.machines.get(node_id)
+            if machine is None or machine.node is None or node_id in self.excused or not machine.running:
+                continue
+            services = getattr(machine.node, "services", None)
+            found = services.replicas.find_by_id(replica.topic_id, replica.index) if services is not None else None
+            if found is not None and found.log.log_end_offset < high_watermark:
+                self._violate(
+                    f"3: {name} is committed up to {high_watermark}, but node {node_id}, which is in sync, ends at"
+                    f" {found.log.log_end_offset}"
+                )
