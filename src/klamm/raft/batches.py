@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from klamm.protocol.codec import encode
+from klamm.protocol.codec import decode, encode
 from klamm.protocol.messages.control_records import (
     KRaftVersionFeature,
     KRaftVersionRecord,
@@ -15,10 +15,11 @@ from klamm.protocol.messages.control_records import (
     VotersRecord,
     VotersVoter,
 )
+from klamm.raft.configuration import ConfigurationChange
 from klamm.raft.messages import Entry, LeaderChange
-from klamm.raft.quorum import VoterSet
+from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
 from klamm.records.batch import BatchView, build_batch, iter_batches
-from klamm.records.control import ControlType, build_control_batch, build_control_batches
+from klamm.records.control import ControlType, build_control_batch, build_control_batches, control_records
 
 LEADER_CHANGE_VERSION = 0
 """Version 1, with directory ids, is defined but neither written nor read by Kafka 4.3."""
@@ -48,6 +49,10 @@ def encode_entry(entry: Entry, now_ms: int) -> bytes | bytearray:
             base_offset=entry.base_offset,
             leader_epoch=entry.epoch,
         )
+    if isinstance(payload, ConfigurationChange):
+        return build_control_batches(
+            _configuration_records(payload), timestamp=now_ms, base_offset=entry.base_offset, leader_epoch=entry.epoch
+        )
     return data_batch(payload, entry.append_time_ms, entry.base_offset, entry.epoch)
 
 
@@ -73,12 +78,42 @@ def snapshot_header(timestamp: int, now_ms: int, epoch: int, kraft_version: int,
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=timestamp)
     records = [(int(ControlType.SNAPSHOT_HEADER), encode(header, 0))]
     if kraft_version >= 1:
-        level = KRaftVersionRecord(version=0, k_raft_version=kraft_version)
-        records += [
-            (int(ControlType.KRAFT_VERSION), encode(level, 0)),
-            (int(ControlType.KRAFT_VOTERS), encode(voters_record(voters), 0)),
-        ]
+        records += _configuration_records(ConfigurationChange(voters, kraft_version))
     return build_control_batches(records, timestamp=now_ms, leader_epoch=epoch)
+
+
+def _configuration_records(change: ConfigurationChange) -> list[tuple[int, bytes]]:
+    records = []
+    if change.kraft_version is not None:
+        level = KRaftVersionRecord(version=0, k_raft_version=change.kraft_version)
+        records.append((int(ControlType.KRAFT_VERSION), encode(level, 0)))
+    if change.voters is not None:
+        records.append((int(ControlType.KRAFT_VOTERS), encode(voters_record(change.voters), 0)))
+    return records
+
+
+def read_configuration(view: BatchView) -> ConfigurationChange | None:
+    """What a control batch says about the quorum; None when it says nothing."""
+    voters, kraft_version = None, None
+    for record in control_records(view):
+        if record.type == ControlType.KRAFT_VERSION:
+            level, _ = decode(KRaftVersionRecord, 0, record.value)
+            kraft_version = level.k_raft_version
+        elif record.type == ControlType.KRAFT_VOTERS:
+            listed, _ = decode(VotersRecord, 0, record.value)
+            voters = _voter_set(listed)
+    return None if voters is None and kraft_version is None else ConfigurationChange(voters, kraft_version)
+
+
+def _voter_set(record: VotersRecord) -> VoterSet:
+    voters = []
+    for each in record.voters:
+        listener, host, port = "CONTROLLER", "", 0
+        if each.endpoints:
+            first = each.endpoints[0]
+            listener, host, port = first.name, first.host, first.port
+        voters.append(Voter(ReplicaKey(each.voter_id, each.voter_directory_id), host, port, listener))
+    return VoterSet(voters)
 
 
 def snapshot_footer(now_ms: int, base_offset: int, epoch: int) -> bytearray:
@@ -125,4 +160,5 @@ def read_entries(data: bytes) -> tuple[Entry, ...]:
 
 def _entry(view: BatchView) -> Entry:
     view.check_crc()
-    return Entry(view.base_offset, view.last_offset, view.leader_epoch, bytes(view.raw))
+    change = read_configuration(view) if view.is_control else None
+    return Entry(view.base_offset, view.last_offset, view.leader_epoch, bytes(view.raw), change=change)

@@ -12,7 +12,7 @@ Fetch. Replication is pull: followers fetch, and the offset they ask for tells t
 """
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.elections import ElectingMember
+from klamm.raft.configuration import Configuration, ConfigurationLog
 from klamm.raft.events import (
     Event,
     Leadership,
@@ -28,6 +28,7 @@ from klamm.raft.events import (
     Unreachable,
 )
 from klamm.raft.member import ParkedFetch
+from klamm.raft.membership import ChangingMember
 from klamm.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -39,6 +40,7 @@ from klamm.raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     Message,
+    OffsetAndEpoch,
     VoteRequest,
     VoteResponse,
 )
@@ -59,7 +61,7 @@ OBSERVER_MEMORY_MS = 300_000
 """How long a leader remembers an observer that stopped fetching."""
 
 
-class RaftCore(ElectingMember):
+class RaftCore(ChangingMember):
     """One member of the quorum: elections from its parents, replication and the driver's interface here."""
 
     def __init__(
@@ -72,8 +74,20 @@ class RaftCore(ElectingMember):
         random: Randomness,
         now_ms: int,
         timeouts: QuorumTimeouts = QuorumTimeouts(),  # noqa: B008 - frozen
+        configurations: ConfigurationLog | None = None,
+        bootstrap: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(local, voters, log, election=election, random=random, now_ms=now_ms, timeouts=timeouts)
+        super().__init__(
+            local,
+            voters,
+            log,
+            election=election,
+            random=random,
+            now_ms=now_ms,
+            timeouts=timeouts,
+            configurations=configurations,
+            bootstrap=bootstrap,
+        )
         self._persisted_election = election
         self._announced: Leadership | None = None
         self._reported_high_watermark = -1
@@ -115,6 +129,7 @@ class RaftCore(ElectingMember):
             case SnapshotTaken(snapshot_id, base):
                 self.log.snapshot_id = snapshot_id
                 self.log.advance_start(base)
+                self.configurations.forget_before(base.offset)
             case Resign():
                 self._stopping = True
                 if isinstance(self.state, Leader):
@@ -160,7 +175,18 @@ class RaftCore(ElectingMember):
         assert log.last_epoch <= state.epoch, "log of a later epoch than its member"
         if isinstance(state, Leader):
             assert state.voted == self.local, "leads an epoch in which it voted for another"
-            assert self.voters.is_majority(state.granting_voters), "leads without a majority"
+            assert state.elected_by.is_majority(state.granting_voters), "leads without a majority"
+            assert state.voters == self.voters, "a leader counts other voters than its log names"
+
+    def adopt(self, snapshot_id: OffsetAndEpoch, configuration: Configuration) -> None:
+        """Count the voters that a snapshot from the leader names."""
+        self.configurations.start_at(snapshot_id.offset, configuration)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing happens here by the mere passing of time: a leader alone, with nobody waiting."""
+        alone = self.is_leader and len(self.voters) == 1 and self.is_voter
+        return alone and not self._in_flight and not self._parked
 
     # time
 
@@ -192,15 +218,15 @@ class RaftCore(ElectingMember):
             return
         if self._now >= state.deadline_ms:
             state.deadline_ms = self._election_deadline()
-        peers = self.peers
-        if peers and not self._in_flight:
-            self._send_fetch(peers[self._random.randrange(len(peers))])
+        guides = self._guides
+        if guides and not self._in_flight:
+            self._send_fetch(guides[self._random.randrange(len(guides))])
 
     def _poll_prospective(self, state: Prospective) -> None:
         if state.ballot.won:
             self._become_candidate()
         elif state.ballot.lost or self._now >= state.deadline_ms or self._stopping:
-            if state.leader_id in self.voters and state.leader_id is not None and state.leader_id != self.local.id:
+            if state.leader_id is not None and self._may_lead(state.leader_id):
                 self._become_follower(state.epoch, state.leader_id)
             else:
                 self._become_unattached(state.epoch, state.voted, state.leader_id)
@@ -216,6 +242,9 @@ class RaftCore(ElectingMember):
             self._ask_for_votes(state.ballot, pre_vote=False)
 
     def _poll_leader(self, state: Leader) -> None:
+        if not self.is_voter and self.high_watermark > self.configurations.offset:
+            self._resign(state)  # the quorum has decided to go on without this leader
+            return
         if self._now >= state.check_quorum_deadline_ms:
             if not state.majority_fetched():
                 self._resign(state)
@@ -253,9 +282,10 @@ class RaftCore(ElectingMember):
 
     def _fetch_source(self, state: Follower) -> int:
         """The leader; for an observer whose leader has been silent, any voter, who knows the new one."""
-        if self.is_voter or state.has_fetched or not self.peers:
+        guides = self._guides
+        if self.is_voter or state.has_fetched or not guides:
             return state.leader_id
-        return self.peers[self._random.randrange(len(self.peers))]
+        return guides[self._random.randrange(len(guides))]
 
     def _poll_resigned(self, state: Resigned) -> None:
         if self._stopping:
@@ -350,6 +380,11 @@ class RaftCore(ElectingMember):
             ),
         )
 
+    def _change(self, voters: VoterSet) -> Entry:
+        entry = super()._change(voters)
+        self._answer_parked()
+        return entry
+
     def _answer_parked(self) -> None:
         """Something new: let every waiting replica have it."""
         parked, self._parked = self._parked, {}
@@ -405,6 +440,7 @@ class RaftCore(ElectingMember):
         if end_offset < self.high_watermark:
             raise AssertionError(f"asked to truncate to {end_offset}, below the high watermark {self.high_watermark}")
         self.log.truncate_to(end_offset)
+        self.configurations.truncate_to(end_offset)
         self._operations.append(Truncate(end_offset))
 
     def _raise_high_watermark(self, leader_high_watermark: int) -> None:

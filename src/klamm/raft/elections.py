@@ -144,7 +144,7 @@ class ElectingMember(Member):
     def _refuse_leader(self, leader_id: int, epoch: int) -> ErrorCode:
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if leader_id == self.local.id or leader_id not in self.voters:
+        if not self._may_lead(leader_id):
             return ErrorCode.INVALID_REQUEST
         if epoch == self.epoch and self.state.leader_id not in (None, leader_id):
             return ErrorCode.INVALID_REQUEST
@@ -171,7 +171,7 @@ class ElectingMember(Member):
         leader_id, epoch = response.leader_id, response.epoch
         if epoch < self.epoch:
             return False
-        known = leader_id if leader_id in self.voters and leader_id != self.local.id else None
+        known = leader_id if self._may_lead(leader_id) else None
         if epoch > self.epoch:
             if known is None:
                 self._become_unattached(epoch)

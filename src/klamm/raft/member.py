@@ -8,6 +8,7 @@ table, and one request in flight per peer.
 from dataclasses import dataclass
 
 from klamm.model.errors import ErrorCode
+from klamm.raft.configuration import Configuration, ConfigurationChange, ConfigurationLog
 from klamm.raft.events import Append, Leadership, LogOperation, QuorumTimeouts, Randomness
 from klamm.raft.messages import (
     Entry,
@@ -61,9 +62,13 @@ class Member:
         random: Randomness,
         now_ms: int,
         timeouts: QuorumTimeouts = QuorumTimeouts(),  # noqa: B008 - frozen
+        configurations: ConfigurationLog | None = None,
+        bootstrap: tuple[int, ...] = (),
     ) -> None:
         self.local = local
-        self.voters = voters
+        self.configurations = configurations or ConfigurationLog(Configuration(voters))
+        self.bootstrap = bootstrap
+        """Peers without a known node id, asked for the leader by who does not know it."""
         self.log = log
         self.timeouts = timeouts
         self.high_watermark = log.snapshot_id.offset if log.snapshot_id else 0
@@ -98,6 +103,11 @@ class Member:
         return self.state.role is Role.LEADER
 
     @property
+    def voters(self) -> VoterSet:
+        """Who votes, as far as this member's log goes."""
+        return self.configurations.latest.voters
+
+    @property
     def is_voter(self) -> bool:
         """Whether this replica's vote counts."""
         return self.voters.is_voter(self.local)
@@ -106,6 +116,17 @@ class Member:
     def peers(self) -> list[int]:
         """The voters besides this replica."""
         return [voter_id for voter_id in self.voters.ids if voter_id != self.local.id]
+
+    def _may_lead(self, leader_id: int | None) -> bool:
+        """Whether to believe that somebody leads: with changing voters our log may not know them yet."""
+        if leader_id is None or leader_id == self.local.id:
+            return False
+        return leader_id in self.voters or self.configurations.latest.dynamic or not len(self.voters)
+
+    @property
+    def _guides(self) -> list[int]:
+        """Whom to ask who leads."""
+        return [*self.peers, *self.bootstrap]
 
     # states
 
@@ -165,6 +186,11 @@ class Member:
         self._transition_to(leader)
         granting = tuple(voter.key for voter in self.voters if voter.id in ballot.granted)
         self._append_own(LeaderChange(self.local.id, tuple(voter.key for voter in self.voters), granting), 1)
+        known = self.configurations.latest
+        if known.dynamic and self.configurations.offset < 0:
+            # The first leader writes down what its folder was formatted with: the others learn it from the log.
+            change = ConfigurationChange(known.voters, known.kraft_version)
+            self._append_own(change, change.record_count)
 
     def _resign(self, leader: Leader) -> None:
         peers, successors = set(self.peers), leader.successors()
@@ -174,13 +200,18 @@ class Member:
 
     def _append_own(self, payload: Payload, count: int, append_time_ms: int = 0) -> Entry:
         base_offset = self.log.end_offset
-        entry = Entry(base_offset, base_offset + count - 1, self.epoch, payload, append_time_ms)
+        change = payload if isinstance(payload, ConfigurationChange) else None
+        entry = Entry(base_offset, base_offset + count - 1, self.epoch, payload, append_time_ms, change)
         self._append(entry)
         return entry
 
     def _append(self, entry: Entry) -> None:
         self.log.append(entry.base_offset, entry.end_offset, entry.epoch)
         self._operations.append(Append(entry))
+        if entry.change is not None:
+            self.configurations.append(entry.base_offset, entry.change)
+            if isinstance(self.state, Leader):
+                self.state.change_voters(self.voters)
 
     # timers
 

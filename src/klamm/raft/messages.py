@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from klamm.model.errors import ErrorCode
+from klamm.raft.configuration import ConfigurationChange
 from klamm.raft.quorum import ReplicaKey
 
 
@@ -26,8 +27,8 @@ class LeaderChange:
     granting_voters: tuple[ReplicaKey, ...]
 
 
-Payload: TypeAlias = "tuple[bytes, ...] | LeaderChange | bytes"
-"""Record values of a proposal, the control record of a new epoch, or (on a follower) a batch exactly as replicated."""
+Payload: TypeAlias = "tuple[bytes, ...] | LeaderChange | ConfigurationChange | bytes"
+"""Record values of a proposal, control records, or (on a follower) a batch exactly as replicated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Entry:
     epoch: int
     payload: Payload
     append_time_ms: int = 0
+    change: ConfigurationChange | None = None
+    """What the batch changes about the quorum itself."""
 
     @property
     def end_offset(self) -> int:

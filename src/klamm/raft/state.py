@@ -156,6 +156,11 @@ class ReplicaProgress:
     leader_end_at_last_fetch: int = -1
     acknowledged_epoch: bool = False
 
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, within_ms: int) -> bool:
+        """Whether it holds all of the log, or did a moment ago and still fetches."""
+        recently = now_ms - self.last_caught_up_ms <= within_ms and self.last_caught_up_ms >= 0
+        return self.end_offset >= leader_end_offset or recently
+
     def on_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """The replica holds everything before `fetch_offset`."""
         if fetch_offset >= leader_end_offset:
@@ -183,11 +188,27 @@ class Leader:
     observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     fetched_since_check: set[int] = field(default_factory=set)
     voted: ReplicaKey | None = None
+    elected_by: VoterSet = field(init=False)
     role: Role = field(default=Role.LEADER, init=False)
 
     def __post_init__(self) -> None:
+        self.elected_by = self.voters
         for voter in self.voters:
             self.progress.setdefault(voter.id, ReplicaProgress(voter.key))
+
+    def change_voters(self, voters: VoterSet) -> None:
+        """Count these from now on; what is known of a replica is kept when it changes sides."""
+        before, self.progress, self.voters = self.progress, {}, voters
+        for voter in voters:
+            known = before.pop(voter.id, None)
+            if known is None or not known.key.same_replica(voter.key):
+                known = self.observers.pop(voter.key, None) or ReplicaProgress(voter.key)
+            known.key = voter.key
+            self.progress[voter.id] = known
+        for removed in before.values():
+            self.fetched_since_check.discard(removed.key.id)
+            if removed.key != self.local:
+                self.observers[removed.key] = removed
 
     @property
     def leader_id(self) -> int:
