@@ -32,7 +32,7 @@ from klamm.storage.checkpoints import (
 )
 from klamm.storage.disk import Disk
 from klamm.storage.epochs import LeaderEpochs
-from klamm.storage.log_dir import _DELETED, _FILES, _OTHER_STATES, _PARTITION
+from klamm.storage.log_dir import _DELETED, _FILES, _FUTURE, _PARTITION, _STRAY
 from klamm.storage.problems import Findings, Fix
 from klamm.storage.producers import ProducerStates
 from klamm.storage.properties import META_PROPERTIES, read_meta_properties
@@ -143,7 +143,9 @@ def inspect_top(folder: str) -> Findings:
             _check_metadata_snapshot(path, found)
         elif _DELETED.match(name):
             found.notes.append(f"{path}: a deleted partition, removed by the next start")
-        elif _OTHER_STATES.match(name):
+        elif _FUTURE.match(name):
+            found.notes.append(f"{path}: a partition on its way to this folder, the next start goes on with it")
+        elif _STRAY.match(name):
             found.notes.append(f"{path}: waits for an operator")
         elif not _FILES.match(name) and not _is_partition(path):
             found.notes.append(f"{path}: no part of a node's data")

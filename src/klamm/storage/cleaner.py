@@ -88,6 +88,8 @@ class Cleaner:
         self._running: list[_Running] = []
         self._unfit: set[Log] = set()
         """Logs that cannot be cleaned until somebody repairs them."""
+        self._paused: set[Log] = set()
+        """Logs that are being copied elsewhere."""
         self._next_look_ms = 0
         self._closed = False
         self._owner = threading.get_ident()
@@ -114,6 +116,16 @@ class Cleaner:
             remove_files(self._disk, log.path, log.swapping, SWAP_SUFFIX)
             log.swapping = None
         self._unfit.discard(log)
+        self._paused.discard(log)
+
+    def pause(self, log: Log) -> None:
+        """Leave a log alone from now on; a round on it is given up."""
+        self.release(log)
+        self._paused.add(log)
+
+    def resume(self, log: Log) -> None:
+        """A log may be cleaned again."""
+        self._paused.discard(log)
 
     def tick(self, now_ms: int, logs: Iterable[Log]) -> None:
         """Do what threads ask for; start rounds when it is time. `now_ms` is monotonic."""
@@ -144,11 +156,11 @@ class Cleaner:
         room = self.config.threads - len(self._running)
         if room <= 0:
             return
-        busy = {running.log for running in self._running}
+        excluded = {running.log for running in self._running} | self._unfit | self._paused
         now = self._clock.now_ms()
         found: list[tuple[Round, Log]] = []
         for log in logs:
-            if log.config.compacted and len(log.segments) > 1 and not (log.failed or log in busy or log in self._unfit):
+            if log.config.compacted and len(log.segments) > 1 and log not in excluded and not log.failed:
                 plan = self.plan(log, now)
                 if plan.worthwhile(log.config):
                     found.append((plan, log))

@@ -323,6 +323,16 @@ class Log(LogWriter):
         """Throw everything away and begin anew at `offset`."""
         truncation.truncate_fully(self, offset)
 
+    def take_state_of(self, other: "Log") -> None:
+        """Go on for another log with the same end: with its producers, some older than the copy, and its marks."""
+        self.producers = other.producers
+        self._entries = other.producers.entries
+        for epoch, start in other.leader_epochs.entries():
+            if epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(epoch, start)
+        self._latest_epoch = self.leader_epochs.latest
+        self.advance_high_watermark(other.high_watermark)
+
     def moved(self, path: str) -> None:
         """The folder has a new name."""
         self.path = path

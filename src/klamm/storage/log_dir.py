@@ -4,8 +4,8 @@ import fcntl
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition, Uuid
@@ -30,7 +30,8 @@ LOCK = ".lock"
 METADATA_TOPIC = "__cluster_metadata"
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
 _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete\Z")
-_OTHER_STATES = re.compile(r".+\.[0-9a-f]{32}-(?:future|stray)\Z")
+_FUTURE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\.[0-9a-f]{32}-future\Z")
+_STRAY = re.compile(r".+\.[0-9a-f]{32}-stray\Z")
 _FILES = re.compile(r"(?:.*-checkpoint|meta\.properties|bootstrap\.checkpoint|\.lock|\.kafka_cleanshutdown)\Z")
 
 
@@ -45,28 +46,58 @@ class LogDirFacts:
     """Why the folder is offline, None while it is not."""
 
 
+class LogDirUnusable(ConfigError):
+    """A folder that the disk refuses: nobody's mistake, perhaps, and no reason to do without the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedOffsets:
+    """What the checkpoint files of a folder say of its logs."""
+
+    points: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Below these offsets, logs need no check."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where logs begin, if not with their first segment."""
+    marks: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """How far logs were known to be replicated."""
+    cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """How far compaction has come."""
+
+
 class LogDir:
     """A folder of logs held by this process alone, from construction to `release`."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        self.disk = disk
-        self.path = os.path.abspath(path)
-        self._lock_fd = -1
-        self.failure: str | None = None
-        """Why the folder is used no more, None while it is."""
-        # Checkpoints are written in several threads, one at a time and never an older one over a newer.
-        self._writing = threading.Lock()
-        self._taken = self._written = 0
+        self._set_up(disk, path)
         try:
             disk.makedirs(self.path, exist_ok=True)
             self._lock_fd = disk.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise ConfigError(f"the data folder {self.path} cannot be written: {error.strerror}") from error
+            raise LogDirUnusable(f"the data folder {self.path} cannot be written: {error.strerror}") from error
         try:
             disk.lock(self._lock_fd)
         except OSError as error:
             self.release()
             raise ConfigError(f"the data folder {self.path} is in use by another process") from error
+
+    def _set_up(self, disk: Disk, path: str) -> None:
+        self.disk = disk
+        self.path = os.path.abspath(path)
+        self._lock_fd = -1
+        self.failure: str | None = None
+        """Why the folder is used no more, None while it is."""
+        self.saved = SavedOffsets()
+        # Checkpoints are written in several threads, one at a time and never an older one over a newer.
+        self._writing = threading.Lock()
+        self._taken = self._written = 0
+
+    @classmethod
+    def unusable(cls, disk: Disk, path: str, why: str) -> "LogDir":
+        """A folder that could not be taken: it is there to be told of."""
+        log_dir = cls.__new__(cls)
+        log_dir._set_up(disk, path)
+        log_dir.failure = why
+        return log_dir
 
     def release(self) -> None:
         """Let another process have the folder."""
@@ -105,17 +136,19 @@ class LogDir:
         """Say that all logs here are closed properly."""
         write_clean_shutdown(self.disk, self.path, broker_epoch)
 
-    def recovery_points(self) -> dict[TopicPartition, int]:
-        """Below these offsets, logs need no check."""
-        return read_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT))
+    def load(self) -> None:
+        """Read the checkpoint files."""
+        self.saved = SavedOffsets(
+            *(
+                read_offsets(self.disk, os.path.join(self.path, name))
+                for name in (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEANER_OFFSET)
+            )
+        )
 
-    def log_start_offsets(self) -> dict[TopicPartition, int]:
-        """Where logs begin, if not with their first segment."""
-        return read_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET))
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """How far logs were known to be replicated."""
-        return read_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET))
+    def remembers(self, partition: TopicPartition) -> bool:
+        """Whether a checkpoint file here speaks of a partition, be it of an earlier one with the same name."""
+        saved = self.saved
+        return any(partition in each for each in (saved.points, saved.starts, saved.marks, saved.cleaned))
 
     def checkpoint(self, logs: Iterable[Log]) -> Callable[[], None]:
         """What writes the three offset checkpoints for the logs that live here, as they are now; for a thread."""
@@ -138,12 +171,9 @@ class LogDir:
                 write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
                 write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts)
                 write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
+                self.saved = replace(self.saved, points=points, starts=starts, marks=marks)
 
         return write
-
-    def cleaned_offsets(self) -> dict[TopicPartition, int]:
-        """How far compaction has come."""
-        return read_offsets(self.disk, os.path.join(self.path, CLEANER_OFFSET))
 
     def cleaner_checkpoint(self, logs: Iterable[Log]) -> Callable[[], None]:
         """What writes how far compaction has come in the logs that live here; for a thread."""
@@ -152,6 +182,7 @@ class LogDir:
         def write() -> None:
             with self._writing:
                 write_offsets(self.disk, os.path.join(self.path, CLEANER_OFFSET), offsets)
+                self.saved = replace(self.saved, cleaned=offsets)
 
         return write
 
@@ -164,9 +195,20 @@ class LogDir:
             if match and self.disk.isdir(full):
                 if match["topic"] != METADATA_TOPIC:
                     found[TopicPartition(match["topic"], int(match["partition"]))] = full
-            elif not _DELETED.match(name) and not _FILES.match(name):
-                state = "waits for an operator" if _OTHER_STATES.match(name) else "is no part of Klamm's data"
+            elif not (_DELETED.match(name) or _FUTURE.match(name) or _FILES.match(name)):
+                state = "waits for an operator" if _STRAY.match(name) else "is no part of Klamm's data"
                 logger.warning("left alone", path=full, reason=f"it {state}")
+        return found
+
+    def futures(self) -> dict[TopicPartition, str]:
+        """The folders of replicas on their way here from another log dir; of two for one partition, the first."""
+        found: dict[TopicPartition, str] = {}
+        for name in sorted(self.disk.listdir(self.path)):
+            match = _FUTURE.match(name)
+            if match:
+                full = os.path.join(self.path, name)
+                if found.setdefault(TopicPartition(match["topic"], int(match["partition"])), full) != full:
+                    logger.warning("left alone", path=full, reason="the same partition is on its way here twice")
         return found
 
     def deleted(self) -> list[str]:

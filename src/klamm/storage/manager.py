@@ -6,8 +6,8 @@ blocks the loop on a disk longer than renaming a few files takes.
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from klamm.model.clock import Clock, SystemClock
@@ -18,11 +18,12 @@ from klamm.storage.cleaner import Cleaner, CleanerConfig
 from klamm.storage.closing import close_logs
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.futures import Futures
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
-from klamm.storage.progress import CheckProgress
-from klamm.storage.recovery import open_log, suspect_bytes
+from klamm.storage.opening import Opening, complete_identity, read_identity, take_dirs
+from klamm.storage.recovery import open_log
 from klamm.storage.segment import Segment
 from klamm.storage.threads import Threads, real_threads
 from klamm.storage.writer import LogWriter
@@ -79,6 +80,8 @@ class LogManager:
         self.previous_broker_epoch = -1
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
+        self.futures = Futures(self._disk, self._files, new_uuid)
+        """Replicas on their way from one log dir to another."""
         self._background = Background(self._disk, threads)
         self.group_sync = GroupSync(threads)
         self._unsynced_since: dict[Log, int] = {}
@@ -132,9 +135,13 @@ class LogManager:
         the cluster id is known.
         """
         try:
-            for path in self.config.log_dirs:
-                self.dirs.append(LogDir(self._disk, path))
-            self._identify(cluster_id, node_id, format_empty)
+            take_dirs(self._disk, self.config.log_dirs, self._is_vital, self.dirs)
+            identity = read_identity(self.dirs, cluster_id, node_id, self._is_vital)
+            self.cluster_id = identity.cluster_id
+            new_id = (lambda: Uuid(self._new_uuid().bytes)) if format_empty else None
+            for log_dir in self.dirs:
+                if log_dir.failure is None:
+                    self.directory_ids[log_dir.path] = complete_identity(log_dir, identity, node_id, new_id)
         except BaseException:
             self._release()
             raise
@@ -158,7 +165,7 @@ class LogManager:
         self._background.close(wait=True)
         unwell = {log_dir.path for log_dir in self.dirs if log_dir.failure is not None}
         with self._make_threads(8, "klamm-stop") as threads:
-            unwell |= close_logs(self._disk, self._logs.values(), threads, clean=clean)
+            unwell |= close_logs(self._disk, [*self._logs.values(), *self.futures], threads, clean=clean)
         try:
             if clean:
                 self.checkpoint()
@@ -175,68 +182,20 @@ class LogManager:
             log_dir.release()
         self.dirs.clear()
 
-    def _identify(self, cluster_id: str | None, node_id: int, format_empty: bool) -> None:
-        found = {log_dir.path: log_dir.identify(cluster_id, node_id) for log_dir in self.dirs}
-        known = {meta.cluster_id for meta in found.values() if meta is not None}
-        if len(known) > 1:
-            raise ConfigError(f"the data folders belong to different clusters: {', '.join(sorted(known))}")
-        self.cluster_id = cluster_id or next(iter(known), None)
-        for log_dir in self.dirs:
-            meta = found[log_dir.path]
-            if meta is None:
-                if not format_empty or self.cluster_id is None:
-                    raise ConfigError(
-                        f"the data folder {log_dir.path} is not formatted; "
-                        "run `klamm storage format -t CLUSTER_ID -c FILE` first"
-                    )
-                meta = log_dir.format(self.cluster_id, node_id, Uuid(self._new_uuid().bytes))
-            self.directory_ids[log_dir.path] = meta.directory_id
+    def _is_vital(self, path: str) -> bool:
+        return path in map(os.path.abspath, self.config.vital_dirs)
 
     def _open_all(self, config_for: Callable[[str], LogConfig]) -> None:
-        epochs = []
-        jobs: dict[Future[Log], LogDir] = {}
-        marks = {log_dir.path: log_dir.high_watermarks() for log_dir in self.dirs}
-        cleaned = {log_dir.path: log_dir.cleaned_offsets() for log_dir in self.dirs}
+        opening = Opening(self._disk, self._files, self._clock, config_for, self._is_vital)
         with self._make_threads(self.config.recovery_threads_per_dir * len(self.dirs), "klamm-recovery") as pool:
-            for log_dir in self.dirs:
-                epoch = log_dir.take_clean_shutdown()
-                epochs.append(epoch)
-                self._background.remove(log_dir.deleted(), 0)
-                points, starts = log_dir.recovery_points(), log_dir.log_start_offsets()
-                partitions = log_dir.partitions()
-                progress = None
-                if epoch is None and partitions:
-                    total = sum(suspect_bytes(self._disk, path, points.get(p, 0)) for p, path in partitions.items())
-                    progress = CheckProgress(self._clock, total).advance
-                    logger.info(
-                        "a data folder was not stopped cleanly, checking it",
-                        folder=log_dir.path,
-                        logs=len(partitions),
-                        mb=total // 1_000_000,
-                    )
-                for partition, path in partitions.items():
-                    job = pool.submit(
-                        open_log,
-                        path,
-                        partition,
-                        config_for(partition.topic),
-                        disk=self._disk,
-                        files=self._files,
-                        now_ms=self._clock.now_ms(),
-                        clean=epoch is not None,
-                        recovery_point=points.get(partition, 0),
-                        log_start_offset=starts.get(partition, 0),
-                        progress=progress,
-                    )
-                    jobs[job] = log_dir
-            for done, job in enumerate(jobs, 1):
-                log, log_dir = job.result(), jobs[job]
-                log.advance_high_watermark(marks[log_dir.path].get(log.topic_partition, 0))
-                log.cleaned_offset = cleaned[log_dir.path].get(log.topic_partition)
-                self._adopt(log)
-                if done % 100 == 0 or done == len(jobs):
-                    logger.info("opened logs", done=done, total=len(jobs))
-        if epochs and all(epoch is not None for epoch in epochs):
+            for each in opening.open_all(self.dirs, pool):
+                if each.is_future:
+                    self.futures.adopt(each.log)
+                else:
+                    self._adopt(each.log)
+        self._background.remove(opening.leftovers, 0)
+        epochs = opening.broker_epochs
+        if len(epochs) == len(self.dirs) and all(epoch is not None for epoch in epochs):
             self.previous_broker_epoch = min(epoch for epoch in epochs if epoch is not None)
 
     def _adopt(self, log: Log) -> None:
@@ -281,6 +240,7 @@ class LogManager:
         if log is None:
             log_dir = self._place(directory_id)
             path = os.path.join(log_dir.path, str(key))
+            self._forget(log_dir, key)
             try:
                 log = open_log(
                     path, key, config, disk=self._disk, files=self._files, now_ms=self._clock.now_ms(), clean=True
@@ -303,12 +263,19 @@ class LogManager:
 
     def set_aside(self, log: Log) -> None:
         """Take a stray log out of service without deleting anything: its folder is renamed for a person to look at."""
-        self._rename_away(log, "stray")
+        if self.futures.get(log.topic_partition) is log:
+            self.futures.release(log)
+            self._out_of_the_way(log, "stray")
+        else:
+            self._rename_away(log, "stray")
 
     def _rename_away(self, log: Log, state: str) -> str:
         del self._logs[log.topic_partition]
-        log.retired = True
         self.cleaner.release(log)
+        return self._out_of_the_way(log, state)
+
+    def _out_of_the_way(self, log: Log, state: str) -> str:
+        log.retired = True
         log.close(clean=False)
         log_dir = self.log_dir_of(log)
         # A folder name holds at most 255 characters; the topic's name gives way.
@@ -322,10 +289,63 @@ class LogManager:
         log.moved(target)
         return target
 
+    def _forget(self, log_dir: LogDir, partition: TopicPartition) -> None:
+        """Let the checkpoints of a log dir say nothing of an earlier log whose name a new one gets."""
+        if log_dir.remembers(partition):
+            logs = self._logs_in(log_dir)
+            log_dir.checkpoint(logs)()
+            log_dir.cleaner_checkpoint(logs)()
+
+    def _logs_in(self, log_dir: LogDir) -> list[Log]:
+        """The logs of a log dir, future ones too."""
+        everything = (*self._logs.values(), *self.futures)
+        if len(self.dirs) == 1:
+            return list(everything)
+        return [log for log in everything if os.path.dirname(log.path) == log_dir.path]
+
+    # --- from one log dir to another ---------------------------------------------------------------------------------
+
+    def log_dir_at(self, path: str) -> LogDir:
+        """The log dir with a path; LOG_DIR_NOT_FOUND when there is none, StorageFailure when it has failed."""
+        for log_dir in self.dirs:
+            if log_dir.path == path:
+                if log_dir.failure is not None:
+                    raise StorageFailure(f"Log directory {path} is offline")
+                return log_dir
+        raise KlammError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
+
+    def create_future(self, log: Log, log_dir: LogDir, start_offset: int) -> Log:
+        """Begin a copy of a log in another log dir; compaction leaves the log alone until the copy has its place."""
+        self._forget(log_dir, log.topic_partition)
+        future = self.futures.create(log, log_dir, start_offset, self._clock.now_ms())
+        self.cleaner.pause(log)
+        return future
+
+    def drop_future(self, future: Log) -> None:
+        """Give a copy up; its files go at once."""
+        self.futures.release(future)
+        log = self._logs.get(future.topic_partition)
+        if log is not None:
+            self.cleaner.resume(log)
+        if self.log_dir_of(future).failure is None:
+            self._background.remove([self._out_of_the_way(future, "delete")], 0)
+
+    def take_over(self, future: Log) -> None:
+        """Let a complete and durable copy take the place of its log, or of none when its log is gone."""
+        log = self._logs.get(future.topic_partition)
+        if log is not None:
+            target = self._rename_away(log, "delete")
+            self._background.remove([target], self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+        self.futures.take_over(future, log, self.log_dir_of(future))
+        self._take_in(future)
+        self.checkpoint(wait=False)
+
     def strays(self, known: Mapping[TopicPartition, bytes]) -> list[Log]:
         """Logs whose partitions the metadata does not know, or knows under another topic id."""
         return [
-            log for key, log in self._logs.items() if key not in known or log.topic_id not in (known[key], ZERO_UUID)
+            log
+            for log in (*self._logs.values(), *self.futures)
+            if log.topic_partition not in known or log.topic_id not in (known[log.topic_partition], ZERO_UUID)
         ]
 
     def describe_dirs(self) -> list[LogDirFacts]:
@@ -335,7 +355,7 @@ class LogManager:
     def _place(self, directory_id: bytes | None) -> LogDir:
         if directory_id is not None:
             for log_dir in self.dirs:
-                if self.directory_ids[log_dir.path] == directory_id:
+                if self.directory_ids.get(log_dir.path) == directory_id:
                     if log_dir.failure is not None:
                         raise StorageFailure(f"the log dir {log_dir.path} has failed: {log_dir.failure}")
                     return log_dir
@@ -377,13 +397,7 @@ class LogManager:
 
     def checkpoint(self, *, wait: bool = True) -> None:
         """Write recovery points, log starts and high watermarks of every log dir; without `wait`, in a thread."""
-        by_dir: dict[str, list[Log]] = {log_dir.path: [] for log_dir in self.dirs}
-        if len(by_dir) == 1:
-            by_dir[self.dirs[0].path] = list(self._logs.values())
-        else:
-            for log in self._logs.values():
-                by_dir[os.path.dirname(log.path)].append(log)
-        writers = [log_dir.checkpoint(by_dir[log_dir.path]) for log_dir in self.dirs if log_dir.failure is None]
+        writers = [log_dir.checkpoint(self._logs_in(log_dir)) for log_dir in self.dirs if log_dir.failure is None]
         self._background.write_checkpoints(writers, wait=wait)
 
     def _retain(self) -> None:
@@ -434,9 +448,7 @@ class LogManager:
 
     def _cleaner_checkpoint(self, log: Log) -> Callable[[], None]:
         log_dir = self.log_dir_of(log)
-        return log_dir.cleaner_checkpoint(
-            other for other in self._logs.values() if os.path.dirname(other.path) == log_dir.path
-        )
+        return log_dir.cleaner_checkpoint(self._logs_in(log_dir))
 
     def _secure(self, log: Log) -> Callable[[], None] | None:
         """What puts a log's recovery point on disk; None while its closed segments are not durable yet."""
@@ -444,7 +456,7 @@ class LogManager:
             self._background.sync(log, log.segments.active.base_offset)
             return None
         log_dir = self.log_dir_of(log)
-        return log_dir.checkpoint(o for o in self._logs.values() if os.path.dirname(o.path) == log_dir.path)
+        return log_dir.checkpoint(self._logs_in(log_dir))
 
     def _before_truncate(self, log: LogWriter) -> None:
         self.cleaner.release(log)  # type: ignore[arg-type]
@@ -461,8 +473,7 @@ class LogManager:
         if log_dir.failure is not None:
             return
         log_dir.failure = str(failure)
-        vital = log_dir.path in map(os.path.abspath, self.config.vital_dirs)
-        if vital or all(other.failure is not None for other in self.dirs):
+        if self._is_vital(log_dir.path) or all(other.failure is not None for other in self.dirs):
             if self.on_failure is not None:
                 self.on_failure(log, failure)
             return
@@ -473,6 +484,21 @@ class LogManager:
         if self.on_dir_offline is not None:
             self.on_dir_offline(log_dir)
 
+    def fail_dir(self, log_dir: LogDir, failure: StorageFailure) -> None:
+        """Take a log dir out of service because of what happened to a copy on its way there."""
+        log = next((each for each in self._logs_in(log_dir)), None)
+        if log is not None:
+            self._on_failure(log, failure)
+
     def offline_directory_ids(self) -> list[Uuid]:
-        """The ids of log dirs that have failed, for the controller."""
-        return [self.directory_ids[log_dir.path] for log_dir in self.dirs if log_dir.failure is not None]
+        """The ids of log dirs that have failed, for the controller; one that could not be read has none to tell."""
+        return [
+            self.directory_ids[log_dir.path]
+            for log_dir in self.dirs
+            if log_dir.failure is not None and log_dir.path in self.directory_ids
+        ]
+
+    def online_directory_ids(self, paths: Iterable[str]) -> list[Uuid]:
+        """The ids of those of these log dirs that can be used."""
+        online = {log_dir.path for log_dir in self.dirs if log_dir.failure is None}
+        return [self.directory_ids[path] for path in map(os.path.abspath, paths) if path in online]

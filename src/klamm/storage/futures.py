@@ -1,0 +1,102 @@
+"""Replicas on their way from one log dir to another: the copy under construction, and the moment it takes over.
+
+The copy lies in the other log dir as `<topic>-<partition>.<uuid>-future` and is a log like any other, except that
+nobody reads it and only its mover appends to it. Taking over is two renames, the old folder's first:
+
+    <old dir>/orders-0                 ->  <old dir>/orders-0.<uuid>-delete
+    <new dir>/orders-0.<uuid>-future   ->  <new dir>/orders-0
+
+Whoever moves a replica makes the copy durable and has the metadata name the new log dir before that. So a crash leaves
+either both (the move goes on), or the copy alone in the log dir the metadata names (it takes over at the next start).
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+from klamm.model.errors import ErrorCode, KlammError, StorageFailure
+from klamm.model.ids import TopicPartition
+from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.log import Log
+from klamm.storage.log_dir import LogDir
+from klamm.storage.recovery import open_log
+from klamm.telemetry.log import get_logger
+
+logger = get_logger("storage")
+
+NAME_MAX = 255
+
+
+class Futures:
+    """The future logs of a broker, at most one per partition. `LogManager` owns it."""
+
+    def __init__(self, disk: Disk, files: OpenFiles, new_uuid: Callable[[], uuid.UUID]) -> None:
+        self._disk = disk
+        self._files = files
+        self._new_uuid = new_uuid
+        self._logs: dict[TopicPartition, Log] = {}
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """The future log of a partition, if it has one."""
+        return self._logs.get(partition)
+
+    def adopt(self, log: Log) -> None:
+        """Take in a future log found at start; a second one for its partition is left where it lies."""
+        if log.topic_partition in self._logs:
+            logger.warning("left alone", path=log.path, reason="the same partition is on its way elsewhere, too")
+            log.close(clean=False)
+        else:
+            self._logs[log.topic_partition] = log
+
+    def create(self, log: Log, log_dir: LogDir, start_offset: int, now_ms: int) -> Log:
+        """Begin an empty copy of a log in another log dir."""
+        assert log.topic_partition not in self._logs
+        name = f"{log.name}.{self._new_uuid().hex}-future"
+        if len(name) > NAME_MAX:
+            raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        path = os.path.join(log_dir.path, name)
+        try:
+            future = open_log(
+                path,
+                log.topic_partition,
+                log.config,
+                disk=self._disk,
+                files=self._files,
+                now_ms=now_ms,
+                clean=True,
+                log_start_offset=start_offset,
+            )
+        except OSError as error:
+            raise StorageFailure(f"cannot create {path}: {error}") from error
+        future.set_topic_id(log.topic_id)
+        self._logs[log.topic_partition] = future
+        return future
+
+    def release(self, log: Log) -> None:
+        """Forget a future log: it is the partition's own now, or is about to go."""
+        if self._logs.get(log.topic_partition) is log:
+            del self._logs[log.topic_partition]
+
+    def take_over(self, future: Log, current: Log | None, log_dir: LogDir) -> None:
+        """Rename the copy to the partition's own name; `current`, whose folder is out of the way, hands over its state.
+
+        Both logs end at the same offset.
+        """
+        target = os.path.join(log_dir.path, future.name)
+        try:
+            self._disk.rename(future.path, target)
+            self._disk.sync_dir(log_dir.path)
+        except OSError as error:
+            raise StorageFailure(f"cannot rename {future.path}: {error}") from error
+        self.release(future)
+        future.moved(target)
+        if current is not None:
+            assert future.log_end_offset == current.log_end_offset
+            future.advance_log_start(current.log_start_offset)
+            future.take_state_of(current)

@@ -1,0 +1,184 @@
+"""The start of a broker's storage: take the log dirs, read who they belong to, open every log in them.
+
+One of several log dirs that cannot be used fails alone, as it would later on: it is offline, the others go on. A log
+dir the node cannot do without, the last one, or a mistake somebody made (another cluster's folder, a partition that
+lies in two places) stops the start.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from klamm.model.clock import Clock
+from klamm.model.errors import ConfigError, StorageFailure
+from klamm.model.ids import TopicPartition, Uuid
+from klamm.storage.config import LogConfig
+from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.log import Log
+from klamm.storage.log_dir import LogDir, LogDirUnusable
+from klamm.storage.progress import CheckProgress
+from klamm.storage.properties import MetaProperties
+from klamm.storage.recovery import open_log, suspect_bytes
+from klamm.telemetry.log import get_logger
+
+logger = get_logger("storage")
+
+
+def take_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool], dirs: list[LogDir]) -> None:
+    """Lock log dirs and put them into `dirs`; one that cannot be used goes in as failed, if others are left."""
+    for path in paths:
+        try:
+            dirs.append(LogDir(disk, path))
+        except LogDirUnusable as error:
+            offline = LogDir.unusable(disk, path, str(error))
+            dirs.append(offline)
+            if is_vital(offline.path) or len(paths) == 1:
+                raise
+            logger.error("a log dir is offline", folder=offline.path, reason=str(error))  # noqa: TRY400
+    if all(log_dir.failure is not None for log_dir in dirs):
+        raise ConfigError(f"none of the data folders can be used: {dirs[0].failure}")
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who the log dirs belong to."""
+
+    cluster_id: str | None
+    found: dict[str, MetaProperties | None]
+    """By path, of the log dirs that are online; None where nothing is written."""
+
+
+def read_identity(
+    dirs: list[LogDir], cluster_id: str | None, node_id: int, is_vital: Callable[[str], bool]
+) -> Identity:
+    """Read the identity of every log dir; ConfigError when they do not belong together or to this node."""
+    found: dict[str, MetaProperties | None] = {}
+    for log_dir in dirs:
+        if log_dir.failure is None:
+            try:
+                found[log_dir.path] = log_dir.identify(cluster_id, node_id)
+            except OSError as error:
+                fail_at_start(dirs, log_dir, error, is_vital)
+    known = {meta.cluster_id for meta in found.values() if meta is not None}
+    if len(known) > 1:
+        raise ConfigError(f"the data folders belong to different clusters: {', '.join(sorted(known))}")
+    return Identity(cluster_id or next(iter(known), None), found)
+
+
+def complete_identity(log_dir: LogDir, identity: Identity, node_id: int, new_id: Callable[[], Uuid] | None) -> Uuid:
+    """The directory id of a log dir; an unformatted one gets its identity when there is a way to `new_id`."""
+    meta = identity.found[log_dir.path]
+    if meta is None:
+        if new_id is None or identity.cluster_id is None:
+            raise ConfigError(
+                f"the data folder {log_dir.path} is not formatted; "
+                "run `klamm storage format -t CLUSTER_ID -c FILE` first"
+            )
+        meta = log_dir.format(identity.cluster_id, node_id, new_id())
+    return meta.directory_id
+
+
+@dataclass(slots=True)
+class Opened:
+    """A log that was found: the one of its partition, or a future one on its way to another log dir."""
+
+    log: Log
+    log_dir: LogDir
+    is_future: bool
+
+
+class Opening:
+    """Opens every log of every log dir, many at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        clock: Clock,
+        config_for: Callable[[str], LogConfig],
+        is_vital: Callable[[str], bool],
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self._clock = clock
+        self._config_for = config_for
+        self._is_vital = is_vital
+        self.broker_epochs: list[int | None] = []
+        """What the clean-shutdown marker of each log dir says; None where there is none."""
+        self.leftovers: list[str] = []
+        """Folders of deleted partitions that are still there."""
+
+    def open_all(self, dirs: list[LogDir], pool: Executor) -> Iterator[Opened]:
+        """The logs, as they become ready; a log dir that fails meanwhile is left out with all its logs."""
+        jobs: list[tuple[Future[Log], LogDir, bool]] = []
+        for log_dir in dirs:
+            if log_dir.failure is None:
+                try:
+                    jobs += self._begin(log_dir, pool)
+                except (OSError, StorageFailure) as error:
+                    fail_at_start(dirs, log_dir, error, self._is_vital)
+        opened: list[Opened] = []
+        for done, (job, log_dir, is_future) in enumerate(jobs, 1):
+            try:
+                opened.append(Opened(job.result(), log_dir, is_future))
+            except (OSError, StorageFailure) as error:
+                if log_dir.failure is None:
+                    fail_at_start(dirs, log_dir, error, self._is_vital)
+            if done % 100 == 0 or done == len(jobs):
+                logger.info("opened logs", done=done, total=len(jobs))
+        for each in opened:
+            if each.log_dir.failure is not None:
+                each.log.close(clean=False)
+                continue
+            each.log.advance_high_watermark(each.log_dir.saved.marks.get(each.log.topic_partition, 0))
+            each.log.cleaned_offset = each.log_dir.saved.cleaned.get(each.log.topic_partition)
+            yield each
+
+    def _begin(self, log_dir: LogDir, pool: Executor) -> list[tuple[Future[Log], LogDir, bool]]:
+        log_dir.load()
+        epoch = log_dir.take_clean_shutdown()
+        self.broker_epochs.append(epoch)
+        self.leftovers += log_dir.deleted()
+        points, starts = log_dir.saved.points, log_dir.saved.starts
+        partitions, futures = log_dir.partitions(), log_dir.futures()
+        progress = None
+        if epoch is None and partitions:
+            total = sum(
+                suspect_bytes(self._disk, path, points.get(partition, 0))
+                for partition, path in (*partitions.items(), *futures.items())
+            )
+            progress = CheckProgress(self._clock, total).advance
+            logger.info(
+                "a data folder was not stopped cleanly, checking it",
+                folder=log_dir.path,
+                logs=len(partitions),
+                mb=total // 1_000_000,
+            )
+
+        def begin(partition: TopicPartition, path: str) -> Future[Log]:
+            return pool.submit(
+                open_log,
+                path,
+                partition,
+                self._config_for(partition.topic),
+                disk=self._disk,
+                files=self._files,
+                now_ms=self._clock.now_ms(),
+                clean=epoch is not None,
+                recovery_point=points.get(partition, 0),
+                log_start_offset=starts.get(partition, 0),
+                progress=progress,
+            )
+
+        return [
+            *((begin(*each), log_dir, False) for each in partitions.items()),
+            *((begin(*each), log_dir, True) for each in futures.items() if each[0] not in partitions),
+        ]
+
+
+def fail_at_start(dirs: list[LogDir], log_dir: LogDir, error: Exception, is_vital: Callable[[str], bool]) -> None:
+    """Take a log dir out before anything is served; raises when the node cannot go on without it."""
+    log_dir.failure = str(error)
+    logger.error("a log dir is offline", folder=log_dir.path, reason=error)
+    if is_vital(log_dir.path) or all(other.failure is not None for other in dirs):
+        raise ConfigError(f"the data folder {log_dir.path} cannot be used: {error}") from error
