@@ -793,6 +793,7 @@ def _readable(buffer: object, size: cython.longlong) -> cython.p_uchar:
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _is_null(validity: cython.p_uchar, index: cython.longlong) -> cython.bint:
     return not (validity[index >> 3] >> (index & 7)) & 1
@@ -800,6 +801,7 @@ def _is_null(validity: cython.p_uchar, index: cython.longlong) -> cython.bint:
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _cell(
     offsets: cython.p_int, index: cython.longlong, capacity: cython.longlong, out: cython.p_longlong
@@ -1781,3 +1783,219 @@ def check_batches(
             pos += size
     v[0] = pos
     return reason
+
+
+# Clients: one row per record with where it came from, and where a record goes by its key.
+
+
+def decode_client_records(
+    data: bytes | bytearray | memoryview,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None,
+    first_offset: int,
+    kind: type,
+    topic: str,
+    partition: int,
+    leader_epoch: int,
+) -> list:
+    """As `decode_records`, made whole for a consumer: named tuples of nine fields, those before `first_offset` left out.
+
+    The fields are topic, partition, offset, timestamp, key, value, headers, timestamp type and leader epoch.
+    """
+    if not issubclass(kind, tuple) or kind.__itemsize__ == 0 or kind.__dictoffset__ != 0:
+        raise TypeError("records are made as named tuples")
+    p: cython.p_uchar
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    view: cython.const[cython.uchar][::1]
+    pos: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(data)
+    n: cython.longlong = count
+    i: cython.longlong = 0
+    base: cython.longlong = base_offset
+    wanted: cython.longlong = first_offset
+    first_timestamp: cython.longlong = base_timestamp
+    stamped: cython.bint = log_append_time is not None
+    append_time: cython.longlong = log_append_time if stamped else 0
+    timestamp: cython.longlong = 0
+    shared_timestamp: cython.longlong = 0
+    stamp: object = 0
+    offset: object = 0
+    key: object = None
+    value: object = None
+    headers: object = ()
+    none: object = ()
+    where: object = partition
+    stamp_type: object = 1 if stamped else 0
+    epoch: object = leader_epoch
+    records: list = []
+    if cython.compiled:
+        view = data
+        p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
+    else:
+        p = data if type(data) is bytes else bytes(data)
+        f = [0] * 8
+        h = [0] * 4
+    for i in range(n):
+        pos = _record(p, pos, end, f, h)
+        if pos < 0:
+            raise _corrupt(i, n)
+        if not _sums_fit(f, base, first_timestamp):
+            raise _beyond(i)
+        if base + f[1] < wanted:
+            continue
+        timestamp = append_time if stamped else first_timestamp + f[0]
+        if timestamp != shared_timestamp:
+            shared_timestamp = timestamp
+            stamp = timestamp
+        offset = base + f[1]
+        key = None if f[3] < 0 else p[f[2] : f[2] + f[3]]
+        value = None if f[5] < 0 else p[f[4] : f[4] + f[5]]
+        headers = none if f[7] == 0 else _decode_headers(p, f[6], pos, f[7])
+        if cython.compiled:
+            row = PyType_GenericAlloc(cython.cast(type, kind), 9)
+            Py_INCREF(topic)
+            PyTuple_SET_ITEM(row, 0, topic)
+            Py_INCREF(where)
+            PyTuple_SET_ITEM(row, 1, where)
+            Py_INCREF(offset)
+            PyTuple_SET_ITEM(row, 2, offset)
+            Py_INCREF(stamp)
+            PyTuple_SET_ITEM(row, 3, stamp)
+            Py_INCREF(key)
+            PyTuple_SET_ITEM(row, 4, key)
+            Py_INCREF(value)
+            PyTuple_SET_ITEM(row, 5, value)
+            Py_INCREF(headers)
+            PyTuple_SET_ITEM(row, 6, headers)
+            Py_INCREF(stamp_type)
+            PyTuple_SET_ITEM(row, 7, stamp_type)
+            Py_INCREF(epoch)
+            PyTuple_SET_ITEM(row, 8, epoch)
+            PyObject_GC_UnTrack(row)
+        else:
+            row = tuple.__new__(kind, (topic, where, offset, stamp, key, value, headers, stamp_type, epoch))
+        records.append(row)
+    if pos != end:
+        raise _trailing(n, end - pos)
+    return records
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _murmur2(p: cython.p_uchar, at: cython.longlong, size: cython.longlong) -> cython.ulonglong:
+    """Kafka's murmur2 of `size` bytes at `at`, as an unsigned 32-bit number."""
+    h: cython.ulonglong = 0
+    k: cython.ulonglong = 0
+    mask: cython.ulonglong = 1
+    i: cython.longlong = 0
+    words: cython.longlong = size // 4
+    rest: cython.longlong = size - 4 * words
+    mask = (mask << 32) - 1  # larger literals would be Python objects
+    h = 0x4BA3D946
+    h = (h << 1) ^ (size & mask)
+    for i in range(words):  # noqa: B007
+        k = p[at] | (p[at + 1] << 8) | (p[at + 2] << 16)
+        if cython.compiled:
+            k |= cython.cast(cython.ulonglong, p[at + 3]) << 24
+        else:
+            k |= p[at + 3] << 24
+        k = (k * 0x5BD1E995) & mask
+        k ^= k >> 24
+        k = (k * 0x5BD1E995) & mask
+        h = (h * 0x5BD1E995) & mask
+        h ^= k
+        at += 4
+    if rest > 2:
+        h ^= p[at + 2] << 16
+    if rest > 1:
+        h ^= p[at + 1] << 8
+    if rest > 0:
+        h ^= p[at]
+        h = (h * 0x5BD1E995) & mask
+    h ^= h >> 13
+    h = (h * 0x5BD1E995) & mask
+    h ^= h >> 15
+    return h
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's hash of a key, as an unsigned 32-bit number."""
+    key: bytes = _bytes_of(data)
+    if cython.compiled:
+        return _murmur2(cython.cast(cython.p_uchar, cython.cast(cython.p_char, key)), 0, len(key))
+    else:  # noqa: RET505
+        return _murmur2(key, 0, len(key))
+
+
+def partition_rows(rows: int, keys: object, partitions: int, out: bytearray, counts: bytearray) -> int:
+    """The partition of each of `rows` keys of an Arrow column, as Java's producer chooses it; -1 where the key is null.
+
+    `keys` is as `encode_columns` takes it. `out` takes an int32 per row, `counts` an int64 per partition. Returns how
+    many keys are null.
+    """
+    n: cython.longlong = rows
+    i: cython.longlong = 0
+    among: cython.ulonglong = partitions
+    nulls: cython.longlong = 0
+    chosen: cython.int = 0
+    f: cython.longlong[2]
+    bits: cython.p_uchar = _readable(b"", 0)
+    first: cython.longlong = keys[3]
+    has_nulls: cython.bint = keys[0] is not None
+    capacity: cython.longlong = len(keys[2])
+    if n < 0 or partitions < 1 or first < 0:
+        raise ValueError("an Arrow column begins before its buffers")
+    offsets: cython.p_int = _ints(keys[1], first + n + 1)
+    data: cython.p_uchar = _readable(keys[2], 0)
+    placed: cython.p_int = _writable_ints(out, n)
+    count: cython.p_longlong = _writable_longs(counts, partitions)
+    fits: cython.bint = True
+    if has_nulls:
+        bits = _readable(keys[0], (first + n + 7) // 8)
+    if not cython.compiled:
+        f = [0] * 2
+    with cython.nogil:
+        for i in range(n):
+            if has_nulls and _is_null(bits, first + i):
+                placed[i] = -1
+                nulls += 1
+                continue
+            fits = _cell(offsets, first + i, capacity, f)
+            if not fits:
+                break
+            chosen = (_murmur2(data, f[0], f[1]) & 0x7FFFFFFF) % among
+            placed[i] = chosen
+            count[chosen] += 1
+    if not fits:
+        raise ValueError("the offsets of an Arrow column lie")
+    return nulls
+
+
+def group_rows(rows: int, placed: bytearray, starts: bytearray, order: bytearray) -> None:
+    """Row numbers in the order of their partitions, rows of one partition in the order they came.
+
+    `placed` has an int32 per row (none below 0), `starts` an int64 per partition, where its rows begin in `order`, which
+    takes an int64 per row. `starts` ends up where each partition's rows end.
+    """
+    n: cython.longlong = rows
+    i: cython.longlong = 0
+    partitions: cython.longlong = len(starts) // 8
+    chosen: cython.longlong = 0
+    p: cython.p_int = _writable_ints(placed, n)
+    s: cython.p_longlong = _writable_longs(starts, partitions)
+    o: cython.p_longlong = _writable_longs(order, n)
+    fits: cython.bint = True
+    with cython.nogil:
+        for i in range(n):
+            chosen = p[i]
+            if chosen < 0 or chosen >= partitions or s[chosen] < 0 or s[chosen] >= n:
+                fits = False
+                break
+            o[s[chosen]] = i
+            s[chosen] += 1
+    if not fits:
+        raise ValueError("the rows do not fit their partitions")

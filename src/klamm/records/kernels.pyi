@@ -87,3 +87,18 @@ def check_batches(
     producers: bytearray,
     w: bytearray,
 ) -> int: ...
+def decode_client_records(
+    data: bytes | bytearray | memoryview,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None,
+    first_offset: int,
+    kind: type,
+    topic: str,
+    partition: int,
+    leader_epoch: int,
+) -> list[Any]: ...
+def murmur2(data: bytes) -> int: ...
+def partition_rows(rows: int, keys: tuple[Any, ...], partitions: int, out: bytearray, counts: bytearray) -> int: ...
+def group_rows(rows: int, placed: bytearray, starts: bytearray, order: bytearray) -> None: ...
