@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd
+INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
+	src/klamm/coordinator/groups/offset_kernels.py src/klamm/coordinator/groups/offset_kernels.pxd
 
 .PHONY: help setup demo test check compat bench sim docs clean
 

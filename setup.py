@@ -1,4 +1,4 @@
-"""Builds the compiled record kernels; without a C compiler the install goes on and they run interpreted.
+"""Builds the compiled kernels; without a C compiler the install goes on and they run interpreted.
 
 Everything else about the package is in pyproject.toml.
 """
@@ -6,7 +6,7 @@ Everything else about the package is in pyproject.toml.
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = ["klamm.records.kernels"]
+KERNELS = ["klamm.records.kernels", "klamm.coordinator.groups.offset_kernels"]
 
 
 class OptionalBuild(build_ext):

@@ -1,5 +1,10 @@
 """Java's String.hashCode, by which Kafka decides where a group lives and which of two equally liked protocols wins."""
 
+from functools import lru_cache
+
+NAMES_MAX = 8192
+"""Groups whose place is remembered: the same few thousand ask again and again."""
+
 
 def java_hash(text: str) -> int:
     """The hash over UTF-16 units as an unsigned number of 32 bits."""
@@ -10,6 +15,7 @@ def java_hash(text: str) -> int:
     return code
 
 
+@lru_cache(maxsize=NAMES_MAX)
 def non_negative_hash(text: str) -> int:
     """The hash made non-negative as Kafka does it: the smallest number becomes 0."""
     code = java_hash(text)

@@ -100,6 +100,10 @@ class CoordinatorRuntime(Generic[S]):
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} does not exist yet")
         return non_negative_hash(key) % self.partitions
 
+    def serving(self, key: str) -> ActiveShard[S] | None:
+        """The shard at work that keeps what belongs to `key`; None when it is not served here, or not yet."""
+        return self._active.get(non_negative_hash(key) % self.partitions) if self.partitions else None
+
     @property
     def active(self) -> tuple[int, ...]:
         """The partitions that are served here."""

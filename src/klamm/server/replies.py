@@ -38,6 +38,11 @@ def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
     return frame_parts(context, body)
 
 
+def frame_of(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
+    """A reply whose body is encoded already."""
+    return _HEAD.pack(4 + flexible + len(body), correlation_id) + (b"\0" if flexible else b"") + body
+
+
 def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
     """Put length and header before an encoded body."""
     flexible = response_header_version(context.api_key, context.version)

@@ -15,7 +15,7 @@ from klamm.protocol.apis import API_VERSIONS, Api
 from klamm.protocol.codec import decode
 from klamm.protocol.header import decode_request_header
 from klamm.server.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
-from klamm.server.handlers import produce_quick
+from klamm.server.handlers import offset_commit_quick, produce_quick
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
@@ -24,6 +24,7 @@ log = get_logger("server")
 
 _START = struct.Struct(">hhi")
 PRODUCE = 0
+OFFSET_COMMIT = 8
 
 
 class Router:
@@ -39,10 +40,14 @@ class Router:
             channel.state = ConnectionState()
         api_key, version, correlation_id = _START.unpack_from(view, start)
         try:
-            if api_key != PRODUCE or not produce_quick.handle(
-                self._services.replicas, channel, view, start, end, version, correlation_id
+            if api_key == PRODUCE:
+                if produce_quick.handle(self._services.replicas, channel, view, start, end, version, correlation_id):
+                    return
+            elif api_key == OFFSET_COMMIT and offset_commit_quick.handle(
+                self._services, channel, view, start, end, version, correlation_id
             ):
-                self._dispatch(channel, view[start:end])
+                return
+            self._dispatch(channel, view[start:end])
         except ProtocolError as error:
             log.warning("request refused", peer=channel.peer_address, api_key=api_key, version=version, reason=error)
             channel.close("it sent bytes that are no request")

@@ -34,7 +34,7 @@ from klamm.protocol.messages.txn_offset_commit import (
 )
 
 NO_OFFSET = -1
-_SURELY_SMALL = 50
+SURELY_SMALL = 50
 """Offsets that fit into a batch whatever their notes."""
 
 
@@ -74,7 +74,7 @@ def commit(
 
 def _check_size(config: GroupConfig, records: list[Record]) -> None:
     """Offsets of one request are stored together or not at all."""
-    if len(records) > _SURELY_SMALL:
+    if len(records) > SURELY_SMALL:
         size = sum(len(record.key) + len(record.value or b"") + 20 for record in records)
         if size > config.record_bytes_max:
             raise KlammError(

@@ -4,11 +4,12 @@ The records are the most frequent by far and there may be millions of them at a 
 written by hand for the versions in use; anything else takes the declared way. Both ways give the same bytes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from klamm.coordinator.groups import offset_kernels
 from klamm.coordinator.shard import Record, decode_key, decode_value, encode_value
 from klamm.model.errors import RemoteProtocolError
 from klamm.model.ids import ZERO_UUID
@@ -150,6 +151,10 @@ class Offsets:
         if producer_id < 0 and key[1] == OFFSET_COMMIT:
             self._places[key[:-4]] = (group_id, partitions)
         return group_id
+
+    def replay_run(self, records: Sequence[Record], first_offset: int) -> int:
+        """Let plain commits count, from the first record on; returns how many did before one that is something else."""
+        return offset_kernels.replay_offsets(self._places, records, first_offset, CommittedOffset)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         """A producer's transaction has ended: what it would commit is committed, or forgotten."""

@@ -6,7 +6,7 @@ a group that only commits offsets (a "simple" one) exists as long as its offsets
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from klamm.coordinator.groups import commits, listing
+from klamm.coordinator.groups import commits, listing, offset_kernels
 from klamm.coordinator.groups.classic import joining, leaving, rebalance, syncing
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.records import empty_record, replay_group
@@ -42,6 +42,8 @@ EXPIRE = "expire"
 
 GROUP_METADATA = 2
 
+Timers = tuple[tuple[Hashable, int | None], ...]
+
 
 class GroupShard(Shard):
     """State of one partition. Timer keys begin with a word that says whose they are."""
@@ -69,6 +71,12 @@ class GroupShard(Shard):
             self._replay_group(record)
         elif kind in CONSUMER_GROUP_RECORDS:
             self._consumers.replay(record)
+
+    def replay_run(self, records: Sequence[Record], offset: int, producer_id: int, producer_epoch: int) -> None:
+        """Let records count that stand one after the other; most are commits to places that are known."""
+        done = self.offsets.replay_run(records, offset) if producer_id < 0 else 0
+        for at in range(done, len(records)):
+            self.replay(records[at], offset + at, producer_id, producer_epoch)
 
     def _replay_group(self, record: Record) -> None:
         group_id = decode_key(GroupMetadataKey, record.key).group
@@ -254,23 +262,60 @@ class GroupShard(Shard):
 
     def commit_offsets(self, request: OffsetCommitRequest, version: int, now: Now, reply_to: ReplyTo) -> Decision:
         """OffsetCommit; topics must carry their names. KlammError when the whole commit is refused."""
-        group = self.groups.get(request.group_id)
-        generation = request.generation_id_or_member_epoch
-        timers: tuple[tuple[Hashable, int | None], ...] = ()
-        check: CheckPartition | None = None
+        check, timers = self._check_commit(
+            request.group_id,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            version,
+            now,
+        )
+        records, response = commits.commit(self.config, request, now.wall_ms, check)
+        return Decision(records=tuple(records), replies=((reply_to, response),), timers=timers)
+
+    def commit_plainly(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        topics: Iterable[tuple[str, bytes, list[tuple[int, int, int, str]]]],
+        version: int,
+        now: Now,
+    ) -> tuple[tuple[Record, ...], Timers] | None:
+        """OffsetCommit in parts: records and timers if everything may be stored as it is; None for `commit_offsets`.
+
+        A topic is (name, id, (partition, offset, leader epoch, note) of each partition).
+        """
+        try:
+            check, timers = self._check_commit(group_id, generation, member_id, instance_id, version, now)
+        except KlammError:
+            return None
+        if check is not None:
+            return None
+        records: list[Record] = []
+        note_max = self.config.offset_metadata_max_bytes
+        for name, topic_id, partitions in topics:
+            if not offset_kernels.add_records(
+                records, group_id, name, topic_id, partitions, now.wall_ms, note_max, Record
+            ):
+                return None
+        return (tuple(records), timers) if len(records) <= commits.SURELY_SMALL else None
+
+    def _check_commit(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None, version: int, now: Now
+    ) -> tuple[CheckPartition | None, Timers]:
+        """Whether somebody may commit, and when to expect the next word of a classic member who does."""
+        group = self.groups.get(group_id)
         if group is None:
             if generation >= 0:
                 raise commits.unknown_group(generation, version)
-        else:
-            check = group.check_offset_commit(
-                request.member_id, request.group_instance_id, generation, transactional=False, version=version
-            )
-            if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
-                member = group.members[request.member_id]
-                key = (rebalance.SESSION, group.group_id, member.member_id)
-                timers = ((key, now.ms + member.session_timeout_ms),)
-        records, response = commits.commit(self.config, request, now.wall_ms, check)
-        return Decision(records=tuple(records), replies=((reply_to, response),), timers=timers)
+            return None, ()
+        check = group.check_offset_commit(member_id, instance_id, generation, transactional=False, version=version)
+        if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
+            member = group.members[member_id]
+            return check, (((rebalance.SESSION, group_id, member_id), now.ms + member.session_timeout_ms),)
+        return check, ()
 
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, version: int, now: Now, reply_to: ReplyTo

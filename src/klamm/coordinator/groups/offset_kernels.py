@@ -1,0 +1,518 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# ruff: noqa: F821 - names come from offset_kernels.pxd; C loops read better spelt out
+"""What a commit costs per offset: read it from the request, make its record, let the record count, write the answer.
+
+Consumers commit all day, so this is compiled with Cython where the install can, and runs as plain Python elsewhere,
+with equal results. Only the usual is done here. Whatever is unusual (a tagged field, a record of an old version, bytes
+that do not add up) is left untouched for the declared way, which says what is wrong with it or does it. Lengths are
+compared with the bytes that are left before anything is read. Types for checkers are in offset_kernels.pyi.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from klamm.records import cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import (
+        PyByteArray_AS_STRING,
+        PyByteArray_FromStringAndSize,
+        PyByteArray_Resize,
+    )
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.cpython.ref import Py_INCREF
+    from cython.cimports.cpython.tuple import PyTuple_SET_ITEM
+    from cython.cimports.libc.string import memcpy
+
+COMPILED: bool = bool(cython.compiled)
+"""Whether this module is the compiled form."""
+
+_ZERO_ID: bytes = bytes(16)
+
+
+# Numbers and texts
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _number(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
+    """The signed number in `size` bytes at `pos`."""
+    u: cython.ulonglong = 0
+    i: cython.int = 0
+    for i in range(size):
+        u = (u << 8) | p[pos + i]
+    if cython.compiled:
+        return cython.cast(cython.longlong, u << (64 - 8 * size)) >> (64 - 8 * size)
+    return u - (1 << 8 * size) if u >> (8 * size - 1) else u
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put(q: cython.p_uchar, pos: cython.Py_ssize_t, value: cython.longlong, size: cython.int) -> cython.Py_ssize_t:
+    """Write a number in `size` bytes; the position after it."""
+    i: cython.int = 0
+    for i in range(size):
+        q[pos + i] = (value >> (8 * (size - 1 - i))) & 0xFF
+    return pos + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_uvarint(q: cython.p_uchar, pos: cython.Py_ssize_t, value: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    while value > 127:
+        q[pos] = (value & 0x7F) | 0x80
+        value >>= 7
+        pos += 1
+    q[pos] = value
+    return pos + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uvarint(
+    p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, out: cython.p_longlong
+) -> cython.Py_ssize_t:
+    """Read a number of up to 28 bits into `out[1]`; the position after it, or -1."""
+    value: cython.longlong = 0
+    b: cython.longlong = 0
+    shift: cython.int = 0
+    while pos < end and shift <= 21:
+        b = p[pos]
+        pos += 1
+        value |= (b & 0x7F) << shift
+        if b < 0x80:
+            out[1] = value
+            return pos
+        shift += 7
+    return -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _count(
+    p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, flexible: cython.bint, out: cython.p_longlong
+) -> cython.Py_ssize_t:
+    """Read the length of an array into `out[1]`; the position after it, or -1 also for null."""
+    if flexible:
+        pos = _uvarint(p, pos, end, out)
+        if pos < 0:
+            return -1
+        out[1] -= 1
+    else:
+        if end - pos < 4:
+            return -1
+        out[1] = _number(p, pos, 4)
+        pos += 4
+    return -1 if out[1] < 0 else pos
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _text(
+    p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, flexible: cython.bint, out: cython.p_longlong
+) -> cython.Py_ssize_t:
+    """Step over a text: position and length (-1: null) into `out`; the position after it, or -1."""
+    if flexible:
+        pos = _uvarint(p, pos, end, out)
+        if pos < 0:
+            return -1
+        out[1] -= 1
+    else:
+        if end - pos < 2:
+            return -1
+        out[1] = _number(p, pos, 2)
+        pos += 2
+    if out[1] < -1 or out[1] > 0x7FFF or out[1] > end - pos:
+        return -1
+    out[0] = pos
+    return pos + out[1] if out[1] > 0 else pos
+
+
+# From a request to its parts
+
+
+def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | None:
+    """The parts of an OffsetCommit request of versions 2-10, its header included; None where it is unusual.
+
+    (group, generation or epoch, member, instance or None, topics), a topic being (name, from version 10 on its id, and
+    (partition, offset, leader epoch, note) of every partition). A request that sets its own retention is unusual.
+    """
+    p: cython.p_uchar
+    s: cython.longlong[2]
+    view: cython.const[cython.uchar][::1]
+    pos: cython.Py_ssize_t = 8
+    end: cython.Py_ssize_t = len(frame)
+    v: cython.int = version
+    flexible: cython.bint = v >= 8
+    topic_count: cython.longlong = 0
+    count: cython.longlong = 0
+    i: cython.longlong = 0
+    j: cython.longlong = 0
+    row: cython.Py_ssize_t = 12
+    generation: cython.longlong = 0
+    index: cython.longlong = 0
+    offset: cython.longlong = 0
+    leader_epoch: cython.longlong = -1
+    topics: list = []
+    partitions: list = []
+    instance: object = None
+    note: object = ""
+    if cython.compiled:
+        view = frame
+        p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
+    else:
+        p = bytes(frame)
+        s = [0] * 2
+    if end < 10 or v < 2 or v > 10:
+        return None
+    if v >= 6:
+        row = 16
+    pos = _text(p, pos, end, False, s)
+    if pos < 0:
+        return None
+    for i in range(s[0], pos):
+        if p[i] > 127:  # whether a client's name is proper text is not for here to find out
+            return None
+    if flexible:
+        if pos >= end or p[pos]:
+            return None
+        pos += 1
+    try:
+        pos = _text(p, pos, end, flexible, s)
+        if pos < 0 or s[1] < 0 or end - pos < 4:
+            return None
+        group = p[s[0] : s[0] + s[1]].decode("utf-8")
+        generation = _number(p, pos, 4)
+        pos = _text(p, pos + 4, end, flexible, s)
+        if pos < 0 or s[1] < 0:
+            return None
+        member = p[s[0] : s[0] + s[1]].decode("utf-8")
+        if v >= 7:
+            pos = _text(p, pos, end, flexible, s)
+            if pos < 0:
+                return None
+            if s[1] >= 0:
+                instance = p[s[0] : s[0] + s[1]].decode("utf-8")
+        elif v <= 4:
+            if end - pos < 8 or _number(p, pos, 8) >= 0:
+                return None
+            pos += 8
+        pos = _count(p, pos, end, flexible, s)
+        if pos < 0:
+            return None
+        topic_count = s[1]
+        for i in range(topic_count):  # noqa: B007 - a C loop when compiled
+            if v >= 10:
+                if end - pos < 16:
+                    return None
+                name = p[pos : pos + 16]
+                pos += 16
+            else:
+                pos = _text(p, pos, end, flexible, s)
+                if pos < 0 or s[1] < 0:
+                    return None
+                name = p[s[0] : s[0] + s[1]].decode("utf-8")
+            pos = _count(p, pos, end, flexible, s)
+            if pos < 0:
+                return None
+            count = s[1]
+            partitions = []
+            for j in range(count):  # noqa: B007
+                if end - pos < row:
+                    return None
+                index = _number(p, pos, 4)
+                offset = _number(p, pos + 4, 8)
+                if row == 16:
+                    leader_epoch = _number(p, pos + 12, 4)
+                pos = _text(p, pos + row, end, flexible, s)
+                if pos < 0:
+                    return None
+                note = p[s[0] : s[0] + s[1]].decode("utf-8") if s[1] > 0 else ""
+                if flexible:
+                    if pos >= end or p[pos]:
+                        return None
+                    pos += 1
+                partitions.append((index, offset, leader_epoch, note))
+            if flexible:
+                if pos >= end or p[pos]:
+                    return None
+                pos += 1
+            topics.append((name, partitions))
+    except UnicodeDecodeError:
+        return None
+    if flexible:
+        if pos >= end or p[pos]:
+            return None
+        pos += 1
+    return (group, generation, member, instance, topics) if pos == end else None
+
+
+# From an offset to its record
+
+
+@cython.cfunc
+@cython.inline
+def _pair(kind: object, key: bytes, value: bytes) -> object:
+    """A named tuple of two that the garbage collector need not look at."""
+    if cython.compiled:
+        made = PyType_GenericAlloc(cython.cast(type, kind), 2)
+        Py_INCREF(key)
+        PyTuple_SET_ITEM(made, 0, key)
+        Py_INCREF(value)
+        PyTuple_SET_ITEM(made, 1, value)
+        PyObject_GC_UnTrack(made)
+        return made
+    return tuple.__new__(kind, (key, value))
+
+
+@cython.cfunc
+@cython.inline
+def _key(head: bytes, partition: cython.longlong) -> bytes:
+    size: cython.Py_ssize_t = len(head)
+    if cython.compiled:
+        key: bytes = PyBytes_FromStringAndSize(cython.NULL, size + 4)
+        q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(key))
+        memcpy(q, PyBytes_AS_STRING(head), size)
+        _put(q, size, partition, 4)
+        return key
+    return head + partition.to_bytes(4, "big", signed=True)
+
+
+@cython.cfunc
+@cython.inline
+def _value(
+    offset: cython.longlong, leader_epoch: cython.longlong, note: bytes, wall_ms: cython.longlong, topic_id: bytes
+) -> bytes:
+    """A value of version 4; the id of the topic, where there is one, is its only tagged field."""
+    pos: cython.Py_ssize_t = 0
+    length: cython.Py_ssize_t = len(note)
+    size: cython.Py_ssize_t = 24 + length
+    if length >= 127:
+        size += 1
+    if length >= 16383:
+        size += 1
+    if topic_id != _ZERO_ID:
+        size += 18
+    if cython.compiled:
+        value: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(value))
+    else:
+        q = bytearray(size)
+    pos = _put(q, 0, 4, 2)
+    pos = _put(q, pos, offset, 8)
+    pos = _put(q, pos, leader_epoch, 4)
+    pos = _put_uvarint(q, pos, length + 1)
+    if length:
+        if cython.compiled:
+            memcpy(q + pos, PyBytes_AS_STRING(note), length)
+        else:
+            q[pos : pos + length] = note
+        pos += length
+    pos = _put(q, pos, wall_ms, 8)
+    if pos + 1 == size:
+        q[pos] = 0
+    else:
+        q[pos] = 1
+        q[pos + 1] = 0
+        q[pos + 2] = 16
+        if cython.compiled:
+            memcpy(q + pos + 3, PyBytes_AS_STRING(topic_id), 16)
+        else:
+            q[pos + 3 : pos + 19] = topic_id
+    if cython.compiled:
+        return value
+    return bytes(q)
+
+
+def add_records(
+    records: list, group: str, topic: str, topic_id: bytes, partitions: list, wall_ms: int, note_max: int, kind: type
+) -> bool:
+    """Append the record of every partition that `read_commit` found; False when a note is longer than `note_max`.
+
+    `kind` is the named tuple of key and value to make.
+    """
+    stamp: cython.longlong = wall_ms
+    limit: cython.Py_ssize_t = note_max
+    index: cython.longlong = 0
+    offset: cython.longlong = 0
+    leader_epoch: cython.longlong = 0
+    note: str = ""
+    group_bytes: bytes = group.encode()
+    topic_bytes: bytes = topic.encode()
+    head: bytes = b"".join(
+        (
+            b"\x00\x01",
+            len(group_bytes).to_bytes(2, "big"),
+            group_bytes,
+            len(topic_bytes).to_bytes(2, "big"),
+            topic_bytes,
+        )
+    )
+    if len(topic_id) != 16:
+        raise ValueError("the id of a topic has 16 bytes")
+    for each in partitions:
+        index, offset, leader_epoch, note = each
+        if len(note) > limit:
+            return False
+        value = _value(offset, leader_epoch, note.encode() if note else b"", stamp, topic_id)
+        records.append(_pair(kind, _key(head, index), value))
+    return True
+
+
+# From a record to what it says
+
+
+def replay_offsets(places: dict, records: object, first_offset: int, kind: type) -> int:
+    """Let records count that say where groups are; returns how many did before one that is for the long way.
+
+    `places` are those of `Offsets`: by the key without its partition, a group and its offsets by partition. `kind` is
+    CommittedOffset.
+    """
+    done: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = 0
+    at: cython.longlong = first_offset
+    key: bytes = b""
+    value: bytes = b""
+    topic_id: bytes = b""
+    partitions: dict = {}
+    p: cython.p_uchar
+    k: cython.p_uchar
+    for record in records:
+        raw_key, raw_value = record
+        if raw_value is None:
+            return done
+        key = raw_key
+        value = raw_value
+        size = len(key)
+        if size < 10:
+            return done
+        place = places.get(key[: size - 4])
+        if place is None:
+            return done
+        partitions = place[1]
+        k = key
+        p = value
+        size = len(value)
+        if size < 24 or p[0] or p[1] != 4 or p[14] == 0 or p[14] > 127:
+            return done
+        end = 14 + p[14]
+        if size == end + 9 and p[end + 8] == 0:
+            topic_id = _ZERO_ID
+        elif size == end + 27 and p[end + 8] == 1 and p[end + 9] == 0 and p[end + 10] == 16:
+            topic_id = value[end + 11 : size]
+        else:
+            return done
+        note = ""
+        if end > 15:
+            try:
+                note = value[15:end].decode("utf-8")
+            except UnicodeDecodeError:
+                return done
+        partitions[_number(k, len(key) - 4, 4)] = _committed(
+            kind, _number(p, 2, 8), _number(p, 10, 4), note, _number(p, end, 8), topic_id, at + done
+        )
+        done += 1
+    return done
+
+
+@cython.cfunc
+@cython.inline
+def _committed(
+    kind: object,
+    offset: object,
+    leader_epoch: object,
+    note: object,
+    timestamp: object,
+    topic_id: object,
+    record_offset: object,
+) -> object:
+    """A CommittedOffset that expires like others. Millions may live; the garbage collector need not look at them."""
+    if cython.compiled:
+        made = PyType_GenericAlloc(cython.cast(type, kind), 7)
+        Py_INCREF(offset)
+        PyTuple_SET_ITEM(made, 0, offset)
+        Py_INCREF(leader_epoch)
+        PyTuple_SET_ITEM(made, 1, leader_epoch)
+        Py_INCREF(note)
+        PyTuple_SET_ITEM(made, 2, note)
+        Py_INCREF(timestamp)
+        PyTuple_SET_ITEM(made, 3, timestamp)
+        never: object = -1
+        Py_INCREF(never)
+        PyTuple_SET_ITEM(made, 4, never)
+        Py_INCREF(topic_id)
+        PyTuple_SET_ITEM(made, 5, topic_id)
+        Py_INCREF(record_offset)
+        PyTuple_SET_ITEM(made, 6, record_offset)
+        PyObject_GC_UnTrack(made)
+        return made
+    return tuple.__new__(kind, (offset, leader_epoch, note, timestamp, -1, topic_id, record_offset))
+
+
+# From the request to its answer
+
+
+def write_answer(correlation_id: int, version: int, topics: list) -> bytearray:
+    """The whole reply to a commit that `read_commit` read and of which everything was stored."""
+    v: cython.int = version
+    flexible: cython.bint = v >= 8
+    pos: cython.Py_ssize_t = 0
+    length: cython.Py_ssize_t = 0
+    capacity: cython.Py_ssize_t = 32
+    index: cython.longlong = 0
+    name: bytes = b""
+    partitions: list = []
+    q: cython.p_uchar = cython.NULL if cython.compiled else None
+    for topic in topics:
+        capacity += 16 + 4 * len(topic[0]) + 7 * len(topic[1])
+    if cython.compiled:
+        out: bytearray = PyByteArray_FromStringAndSize(cython.NULL, capacity)
+        q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
+    else:
+        q = out = bytearray(capacity)
+    pos = _put(q, 4, correlation_id, 4)
+    if flexible:
+        pos = _put(q, pos, 0, 1)
+    if v >= 3:
+        pos = _put(q, pos, 0, 4)
+    pos = _put_uvarint(q, pos, len(topics) + 1) if flexible else _put(q, pos, len(topics), 4)
+    for topic in topics:
+        partitions = topic[1]
+        if v >= 10:
+            name = topic[0]
+            length = 16
+        else:
+            name = topic[0].encode()
+            length = len(name)
+            pos = _put_uvarint(q, pos, length + 1) if flexible else _put(q, pos, length, 2)
+        if cython.compiled:
+            memcpy(q + pos, PyBytes_AS_STRING(name), length)
+        else:
+            q[pos : pos + length] = name
+        pos += length
+        pos = _put_uvarint(q, pos, len(partitions) + 1) if flexible else _put(q, pos, len(partitions), 4)
+        for each in partitions:
+            index = each[0]
+            pos = _put(q, pos, index, 4)
+            pos = _put(q, pos, 0, 2)
+            if flexible:
+                pos = _put(q, pos, 0, 1)
+        if flexible:
+            pos = _put(q, pos, 0, 1)
+    if flexible:
+        pos = _put(q, pos, 0, 1)
+    _put(q, 0, pos - 4, 4)
+    if cython.compiled:
+        PyByteArray_Resize(out, pos)
+    else:
+        del out[pos:]
+    return out
