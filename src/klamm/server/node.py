@@ -25,6 +25,7 @@ from klamm.server.lifecycle import BrokerLifecycle
 from klamm.server.producer_ids import ProducerIds
 from klamm.server.publishers import BrokerPublisher
 from klamm.server.raft_transport import RaftTransport
+from klamm.server.replication import Replication, replication_config
 from klamm.server.router import Router
 from klamm.server.routes import routes
 from klamm.server.services import Services
@@ -86,6 +87,7 @@ class Node:
         self._publisher: BrokerPublisher
         self._lifecycle: BrokerLifecycle
         self._controllers: ControllerLink
+        self._replication: Replication
 
     # Starting
 
@@ -179,7 +181,7 @@ class Node:
         )
         self._controllers = ControllerLink(loop, self._raft, runtime)
         self._snapshotter.leader_watchers.append(self._controllers.on_leader_change)
-        replicas = ReplicaManager(config.node_id, self._logs, self.clock)
+        replicas = ReplicaManager(config.node_id, self._logs, self.clock, replication_config(config))
         replicas.schedule_commit = self._net.turn.schedule
         self._net.turn.on_commit(replicas.commit, self._fail)
         self.services = Services(
@@ -245,7 +247,9 @@ class Node:
         self._publisher = BrokerPublisher(
             config.node_id, services.replicas, TopicSettingsResolver(config.node_id, config.static)
         )
-        self._publisher.followers.append(services.coordinators.on_metadata)
+        self._replication = Replication(services, lambda: self._lifecycle.broker_epoch)
+        self._replication.start()
+        self._publisher.followers += [self._replication.on_metadata, services.coordinators.on_metadata]
         self._publisher.start()
         services.metadata.add_publisher(self._publisher)
         services.controller.applied = self._publisher.wait_for
@@ -319,6 +323,7 @@ class Node:
         await self._controllers.stop()
         if hasattr(self, "_publisher"):
             await self._publisher.stop()
+            await self._replication.stop()
         self.services.replicas.commit()
         await self._net.leave(FAREWELL_SECONDS)
         await self._raft.hand_over()

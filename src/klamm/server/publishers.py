@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import MetadataImage, ResourceType, TopicImage
+from klamm.metadata.image import MetadataImage, PartitionImage, ResourceType, TopicImage
 from klamm.replication import ReplicaManager
 from klamm.server.topic_settings import TopicSettingsResolver
 from klamm.telemetry.log import get_logger
@@ -27,6 +27,8 @@ class _Change:
     delta: MetadataDelta
     changed: dict[str, TopicImage]
     deleted: dict[bytes, str]
+    partitions: dict[str, dict[int, PartitionImage]]
+    """The partitions that changed, by topic."""
     reconfigured: set[str] | None
     """Topics whose settings changed; None means that any may have, because a broker setting did."""
 
@@ -67,7 +69,8 @@ class BrokerPublisher:
                 reconfigured.add(resource.name)
         changed = {change.after.name: change.after for change in delta.topics_changed.values()}
         deleted: dict[bytes, str] = {topic_id: topic.name for topic_id, topic in delta.topics_deleted.items()}
-        self._queue.append(_Change(image, delta, changed, deleted, reconfigured))
+        partitions = {change.after.name: change.partitions for change in delta.topics_changed.values()}
+        self._queue.append(_Change(image, delta, changed, deleted, partitions, reconfigured))
         self._wake.set()
 
     async def wait_for(self, offset: int) -> None:
@@ -95,7 +98,7 @@ class BrokerPublisher:
         image = change.image
         settings = functools.partial(self._settings.resolve, image)
         if change.changed or change.deleted:
-            await self._replicas.apply(image, change.changed, change.deleted, settings)
+            await self._replicas.apply(image, change.changed, change.deleted, settings, change.partitions)
         names = image.topics.by_name if change.reconfigured is None else change.reconfigured
         for name in names:
             if name in image.topics.by_name:

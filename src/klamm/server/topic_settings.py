@@ -31,7 +31,16 @@ class TopicSettingsResolver:
         known = self._known.get(key)
         if known is None:
             values = {**self._defaults, **overrides}
-            known = TopicSettings(LogConfig.from_topic_config(values), int(values["min.insync.replicas"]))
+            known = TopicSettings(
+                LogConfig.from_topic_config(values),
+                int(values["min.insync.replicas"]),
+                _names(values.get("leader.replication.throttled.replicas")),
+                _names(values.get("follower.replication.throttled.replicas")),
+            )
             if len(self._known) < 1000:
                 self._known[key] = known
         return known
+
+
+def _names(text: str | None) -> frozenset[str]:
+    return frozenset(part.strip() for part in (text or "").split(",") if part.strip())

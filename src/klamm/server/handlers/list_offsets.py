@@ -58,15 +58,32 @@ def _answer(
     replica = leading_replica(services, topic, asked.partition_index, asked.current_leader_epoch)
     if asked.timestamp < 0 and context.version < _SINCE.get(asked.timestamp, 0):
         raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
-    found = _lookup(replica, asked.timestamp, committed_only=request.isolation_level == 1)
+    if request.replica_id >= 0:
+        found = _for_follower(replica, asked.timestamp)
+    else:
+        found = _lookup(replica, asked.timestamp, committed_only=request.isolation_level == 1)
     if found is not None:
         answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+def _for_follower(replica: Replica, timestamp: int) -> tuple[int, int, int] | None:
+    """A follower asks where the log itself ends, not what is committed of it."""
+    if timestamp == LATEST:
+        return -1, replica.log.log_end_offset, replica.leader_epoch
+    return _lookup(replica, timestamp, committed_only=False)
+
+
+def _check_settled(replica: Replica) -> None:
+    """A new leader does not know yet how far its predecessor had committed; an older end must not be told meanwhile."""
+    if replica.log.high_watermark < replica.state.epoch_start_offset:
+        raise KlammError(ErrorCode.OFFSET_NOT_AVAILABLE, "the new leader is finding out what is committed")
 
 
 def _lookup(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple[int, int, int] | None:
     """(timestamp, offset, leader epoch), or None when there is no such record."""
     log = replica.log
     if timestamp == LATEST:
+        _check_settled(replica)
         end = log.last_stable_offset if committed_only else log.high_watermark
         return -1, end, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -82,4 +99,7 @@ def _lookup(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple[
     if found is None:
         return None
     limit = log.last_stable_offset if committed_only else log.high_watermark
-    return found if found[1] < limit else None
+    if found[1] < limit:
+        return found
+    _check_settled(replica)
+    return None

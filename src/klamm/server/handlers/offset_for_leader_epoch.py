@@ -28,11 +28,7 @@ def handle(
             answer = EpochEndOffset(partition=asked.partition)
             try:
                 replica = leading_replica(services, topic.topic, asked.partition, asked.current_leader_epoch)
-                if asked.leader_epoch == replica.leader_epoch:
-                    # The current epoch ends where the log does, even before it has written anything.
-                    answer.leader_epoch, answer.end_offset = replica.leader_epoch, replica.log.log_end_offset
-                else:
-                    answer.leader_epoch, answer.end_offset = replica.log.end_offset_for_epoch(asked.leader_epoch)
+                answer.leader_epoch, answer.end_offset = replica.end_offset_for_epoch(asked.leader_epoch)
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)

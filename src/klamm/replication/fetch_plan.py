@@ -1,0 +1,192 @@
+"""What a follower asks one leader for: which partitions, from where, and what of that must be said again.
+
+Pure. A session keeps what was said before, so a request names only partitions that moved, came or go. One that fails is
+left out for a while, and for longer each time.
+"""
+
+from collections.abc import Iterable
+
+from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from klamm.replication.replica import Replica
+from klamm.replication.settings import ReplicationConfig
+
+Key = tuple[bytes, int]
+
+FIRST_PAUSE_MS = 20
+"""A leader that has not heard yet that it is one usually hears it within a few milliseconds."""
+
+
+class Following:
+    """One partition that is copied from the leader."""
+
+    __slots__ = ("failures", "held", "key", "leader_epoch", "not_before_ms", "replica", "said")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.key: Key = (replica.topic_id, replica.index)
+        self.leader_epoch = replica.state.leader_epoch
+        self.not_before_ms = -1
+        self.failures = 0
+        self.said = False
+        """Whether the leader's session has the partition."""
+        self.held = False
+        """Whether something must happen here first: a sync, a question to the leader."""
+
+    @property
+    def current(self) -> bool:
+        """Whether the replica still follows under the epoch this was begun with."""
+        replica = self.replica
+        return not replica.retired and not replica.leads and replica.state.leader_epoch == self.leader_epoch
+
+
+class FetchPlan:
+    """The partitions of one fetcher and its session with the leader."""
+
+    def __init__(self, config: ReplicationConfig) -> None:
+        self._config = config
+        self.partitions: dict[Key, Following] = {}
+        self.session_id = 0
+        self._epoch = 0
+        self._changed: dict[Key, Following] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._paused: dict[Key, Following] = {}
+
+    # Which partitions
+
+    def add(self, replica: Replica) -> Following:
+        """Copy a partition from now on, or under a new epoch."""
+        key = (replica.topic_id, replica.index)
+        known = self.partitions.get(key)
+        if known is not None and known.replica is replica and known.leader_epoch == replica.state.leader_epoch:
+            return known
+        following = self.partitions[key] = Following(replica)
+        following.said = known.said if known is not None else False
+        self._paused.pop(key, None)
+        self._forgotten.pop(key, None)
+        self._changed[key] = following
+        return following
+
+    def remove(self, key: Key) -> None:
+        """Copy a partition no longer."""
+        gone = self.partitions.pop(key, None)
+        if gone is not None:
+            self._changed.pop(key, None)
+            self._paused.pop(key, None)
+            if gone.said:
+                self._forgotten[key] = None
+
+    def moved(self, following: Following) -> None:
+        """The partition's end has moved, so the leader must be told."""
+        following.failures = 0
+        if self.partitions.get(following.key) is following:
+            self._changed[following.key] = following
+
+    def pause(self, following: Following, now_ms: int) -> int:
+        """Leave a partition out for a while; returns for how long."""
+        pause_ms = min(FIRST_PAUSE_MS << min(following.failures, 16), self._config.fetch_backoff_ms)
+        following.failures += 1
+        self.pause_for(following, now_ms, pause_ms)
+        return pause_ms
+
+    def pause_for(self, following: Following, now_ms: int, pause_ms: int) -> None:
+        """Leave a partition out for so long."""
+        if self.partitions.get(following.key) is not following:
+            return
+        following.not_before_ms = now_ms + pause_ms
+        self._changed.pop(following.key, None)
+        self._paused[following.key] = following
+        if following.said:
+            self._forgotten[following.key] = None
+
+    def resume(self, now_ms: int) -> int | None:
+        """Take back those whose pause is over; returns how long until the next, None when none is paused."""
+        soonest = None
+        for key, following in list(self._paused.items()):
+            left = following.not_before_ms - now_ms
+            if left <= 0:
+                del self._paused[key]
+                if not following.held:
+                    self._changed[key] = following
+            elif soonest is None or left < soonest:
+                soonest = left
+        return soonest
+
+    # Requests
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the leader should hear something now."""
+        return bool(self._changed or self._forgotten)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to ask for."""
+        return len(self.partitions) == len(self._paused) and not self._changed
+
+    def request(self, node_id: int, broker_epoch: int) -> FetchRequest:
+        """The next request; it counts as sent."""
+        config = self._config
+        if self.session_id == 0:
+            # All of them: also those the last session had, which the next one has not.
+            for key, following in self.partitions.items():
+                following.said = False
+                if key not in self._paused and not following.held:
+                    self._changed[key] = following
+            self._forgotten.clear()
+            epoch = 0
+        else:
+            epoch = self._epoch
+            self._epoch = 1 if epoch == 2**31 - 1 else epoch + 1
+        topics: dict[bytes, FetchTopic] = {}
+        limit = config.fetch_max_bytes
+        for (topic_id, index), following in self._changed.items():
+            log = following.replica.log
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchTopic(topic_id=topic_id, partitions=[])
+            topic.partitions.append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=following.leader_epoch,
+                    fetch_offset=log.log_end_offset,
+                    last_fetched_epoch=log.leader_epochs.latest,
+                    log_start_offset=log.log_start_offset,
+                    partition_max_bytes=limit,
+                )
+            )
+            following.said = True
+        forgotten = self._forget(self._forgotten.keys() - self._changed.keys())
+        self._changed = {}
+        self._forgotten = {}
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=node_id, replica_epoch=broker_epoch),
+            max_wait_ms=config.fetch_wait_max_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_response_max_bytes,
+            isolation_level=0,
+            session_id=self.session_id,
+            session_epoch=epoch,
+            topics=list(topics.values()),
+            forgotten_topics_data=forgotten,
+        )
+
+    def _forget(self, keys: Iterable[Key]) -> list[ForgottenTopic]:
+        topics: dict[bytes, ForgottenTopic] = {}
+        for topic_id, index in sorted(keys):
+            topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(index)
+            known = self.partitions.get((topic_id, index))
+            if known is not None:
+                known.said = False
+        return list(topics.values())
+
+    def opened(self, session_id: int) -> None:
+        """The leader answered a first request; with an id, the next goes on from there."""
+        if session_id != self.session_id:
+            self.session_id = session_id
+            self._epoch = 1
+
+    def restart(self) -> None:
+        """The session, or the connection, is lost: say everything again."""
+        self.session_id = 0
+        self._epoch = 0
+        self._forgotten.clear()

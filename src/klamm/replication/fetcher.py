@@ -1,0 +1,337 @@
+"""Copies the partitions this node follows from one leader: asks, takes the answer, asks again, for as long as it leads.
+
+One request is always under way, waiting at the leader when there is nothing to copy. When there is something to say
+meanwhile (a partition came, or a sync is done), a second one is sent at once; the leader then answers the first. What
+arrives is appended where it was received, in the call that received it.
+"""
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from klamm.model.clock import Clock
+from klamm.model.errors import ErrorCode, KlammError, ProtocolError, StorageFailure
+from klamm.net.line import Line
+from klamm.net.peer import Peer
+from klamm.protocol.codec import decode, encode_into
+from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
+from klamm.protocol.messages.fetch import FetchResponse, PartitionData
+from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm.replication.fetch_plan import FetchPlan, Following
+from klamm.replication.following import Taken, start_over, take
+from klamm.replication.manager import ReplicaManager
+from klamm.replication.replica import Replica
+from klamm.replication.settings import is_throttled
+from klamm.telemetry.log import get_logger
+
+log = get_logger("replication")
+
+FETCH = 1
+VERSION = 17
+LIST_OFFSETS_VERSION = 9
+LATEST, EARLIEST_LOCAL = -1, -4
+IN_FLIGHT_MAX = 2
+RECONNECT_MS = 20
+THROTTLE_PAUSE_MS = 100
+
+_INT32 = struct.Struct(">i")
+_SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+Address = tuple[str, int]
+
+
+class Fetcher:
+    """One line to one leader and the partitions copied over it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        replicas: ReplicaManager,
+        leader: int,
+        *,
+        address: Callable[[int], Address | None],
+        broker_epoch: Callable[[], int],
+        name: str = "",
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._replicas = replicas
+        self._address = address
+        self._broker_epoch = broker_epoch
+        self.leader = leader
+        self.plan = FetchPlan(replicas.config)
+        self._client_id = f"broker-{replicas.node_id}-fetcher-{name or leader}"
+        self._line: Line | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_flight: deque[int] = deque()
+        self._next_id = 0
+        self._failures = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._answered = 0
+        self._scheduled = False
+        self._closed = False
+
+    # What is copied
+
+    def add(self, replica: Replica) -> None:
+        """Copy a partition from here."""
+        self.plan.add(replica)
+        self._schedule()
+
+    def remove(self, replica: Replica) -> None:
+        """Copy it no longer."""
+        self.plan.remove((replica.topic_id, replica.index))
+        self._schedule()
+
+    def close(self) -> None:
+        """Copy nothing more."""
+        self._closed = True
+        for timer in (self._timer, self._watchdog):
+            if timer is not None:
+                timer.cancel()
+        for task in (self._connecting, *self._tasks):
+            if task is not None:
+                task.cancel()
+        if self._line is not None:
+            line, self._line = self._line, None
+            line.close()
+
+    # Asking
+
+    def _schedule(self) -> None:
+        """Many partitions come at once: one request for all of them."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        if self._closed:
+            return
+        plan = self.plan
+        wait_ms = plan.resume(self._clock.monotonic_ms())
+        if wait_ms is not None and (self._timer is None or self._timer.when() > self._loop.time() + wait_ms / 1000):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(wait_ms / 1000, self._on_timer)
+        if plan.is_idle and not plan.has_news:
+            return
+        if self._line is None:
+            self._connect()
+            return
+        waiting = len(self._in_flight)
+        if not waiting or (waiting < IN_FLIGHT_MAX and plan.has_news and plan.session_id):
+            self._send()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _send(self) -> None:
+        assert self._line is not None
+        request = self.plan.request(self._replicas.node_id, self._broker_epoch())
+        self._next_id = number = (self._next_id + 1) & 0x7FFFFFFF
+        parts: list[Any] = [b"", encode_request_header(RequestHeader(FETCH, VERSION, number, self._client_id))]
+        encode_into(request, VERSION, parts)
+        parts[0] = _INT32.pack(sum(map(len, parts)))
+        self._in_flight.append(number)
+        self._line.send(b"".join(parts))
+
+    # The connection
+
+    def _connect(self) -> None:
+        if self._connecting is None:
+            self._connecting = self._loop.create_task(self._connect_now(), name=f"connect {self._client_id}")
+
+    async def _connect_now(self) -> None:
+        try:
+            if self._failures:
+                limit = self._replicas.config.fetch_backoff_ms
+                await asyncio.sleep(min(RECONNECT_MS << min(self._failures, 10), limit) / 1000)
+            address = self._address(self.leader)
+            if address is None:
+                self._failures += 1
+                return
+            async with asyncio.timeout(self._replicas.config.socket_timeout_ms / 1000):
+                line: Line
+                _, line = await self._loop.create_connection(lambda: Line(self._on_frame, self._on_lost), *address)
+        except (OSError, TimeoutError) as error:
+            if not self._failures:
+                log.info("a leader cannot be reached", leader=self.leader, reason=error)
+            self._failures += 1
+            return
+        finally:
+            self._connecting = None
+            if not self._closed:
+                self._schedule()
+        if self._closed or line.closed:
+            line.close()
+            return
+        self._failures = 0
+        self._line = line
+        self._watch()
+
+    def _watch(self) -> None:
+        """Give up a connection on which nothing has come for replica.socket.timeout.ms."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        answered = self._answered
+
+        def look() -> None:
+            if self._line is None:
+                return
+            if answered == self._answered and self._in_flight:
+                self._line.close("the leader has not answered for replica.socket.timeout.ms")
+            else:
+                self._watch()
+
+        self._watchdog = self._loop.call_later(self._replicas.config.socket_timeout_ms / 1000, look)
+
+    def _on_lost(self, reason: str) -> None:
+        if self._line is None:
+            return
+        log.info("the connection to a leader is lost", leader=self.leader, reason=reason)
+        self._line = None
+        self._in_flight.clear()
+        self.plan.restart()
+        self._failures = max(self._failures, 1)
+        if not self._closed:
+            self._schedule()
+
+    # Answers
+
+    def _on_frame(self, frame: memoryview) -> None:
+        self._answered += 1
+        try:
+            number, offset = decode_response_header(frame, FETCH, VERSION)
+            if not self._in_flight or self._in_flight.popleft() != number:
+                raise ProtocolError("an answer to another question")
+            response, _ = decode(FetchResponse, VERSION, frame, offset)
+        except ProtocolError as error:
+            log.warning("a leader sent no answer", leader=self.leader, reason=error)
+            if self._line is not None:
+                self._line.close("it sent no answer")
+            return
+        self._take(response)
+        self._pump()
+
+    def _take(self, response: FetchResponse) -> None:
+        plan = self.plan
+        if response.error_code:
+            code = ErrorCode(response.error_code)
+            plan.restart()
+            if code not in _SESSION_ERRORS:
+                log.warning("a leader refused to be followed", leader=self.leader, reason=code.name)
+                now_ms = self._clock.monotonic_ms()
+                for following in plan.partitions.values():
+                    plan.pause(following, now_ms)
+            return
+        plan.opened(response.session_id)
+        throttled = 0
+        for topic in response.responses:
+            topic_id = topic.topic_id
+            for data in topic.partitions:
+                copied = plan.partitions.get((topic_id, data.partition_index))
+                if copied is not None and copied.current:
+                    throttled += self._take_one(copied, data)
+        if throttled:
+            self._replicas.follower_throttle.record(throttled, self._clock.monotonic_ms())
+
+    def _take_one(self, following: Following, data: PartitionData) -> int:
+        replica = following.replica
+        taken = take(self._replicas, replica, data)
+        if taken is Taken.MOVED:
+            if replica.awaits_sync and data.diverging_epoch is None:
+                self._sync_first(following)
+            elif replica.settings.throttled_followers and self._must_wait(replica):
+                self.plan.pause_for(following, self._clock.monotonic_ms(), THROTTLE_PAUSE_MS)
+            else:
+                self.plan.moved(following)
+            names = replica.settings.throttled_followers
+            return len(data.records) if names and data.records is not None and self._is_throttled(replica) else 0
+        if taken is Taken.OUT_OF_RANGE:
+            following.held = True
+            self._in_background(self._ask_for_offsets(following))
+        elif taken is Taken.FAILED:
+            self.plan.pause(following, self._clock.monotonic_ms())
+        elif taken is Taken.LOST:
+            self.plan.remove(following.key)
+        return 0
+
+    def _is_throttled(self, replica: Replica) -> bool:
+        names, state = replica.settings.throttled_followers, replica.state
+        return state.node_id not in state.isr and is_throttled(names, replica.index, state.node_id)
+
+    def _must_wait(self, replica: Replica) -> bool:
+        return self._is_throttled(replica) and self._replicas.follower_throttle.exceeded(self._clock.monotonic_ms())
+
+    def _sync_first(self, following: Following) -> None:
+        """With flush.messages a follower claims only what its own device has."""
+        kept = following.replica.log
+        if kept.log_end_offset - kept.recovery_point < kept.config.flush_messages:
+            self.plan.moved(following)
+            return
+        following.held = True
+
+        def synced(failure: StorageFailure | None) -> None:
+            following.held = False
+            if failure is None and following.current:
+                self.plan.moved(following)
+                self._schedule()
+
+        self._replicas.logs.group_sync.wait(kept, synced)
+
+    def _in_background(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask_for_offsets(self, following: Following) -> None:
+        """Where the leader's log begins and ends, since it does not reach to where ours does."""
+        replica = following.replica
+        address = self._address(self.leader)
+        try:
+            if address is None:
+                return
+            peer = Peer(self._loop, *address, client_id=self._client_id)
+            try:
+                start = await self._ask_for_offset(peer, following, EARLIEST_LOCAL)
+                end = await self._ask_for_offset(peer, following, LATEST)
+            finally:
+                peer.close()
+            if following.current:
+                start_over(replica, start, end)
+                following.held = False
+                self.plan.moved(following)
+        except (KlammError, OSError) as error:
+            log.warning("a leader's offsets were not found out", partition=str(replica), reason=error)
+        finally:
+            if following.held:
+                following.held = False
+                self.plan.pause(following, self._clock.monotonic_ms())
+            self._schedule()
+
+    async def _ask_for_offset(self, peer: Peer, following: Following, timestamp: int) -> int:
+        replica = following.replica
+        asked = ListOffsetsPartition(
+            partition_index=replica.index, current_leader_epoch=following.leader_epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._replicas.node_id,
+            isolation_level=0,
+            topics=[ListOffsetsTopic(name=replica.topic, partitions=[asked])],
+        )
+        response = await peer.ask(request, LIST_OFFSETS_VERSION)
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise KlammError(ErrorCode(answer.error_code))
+        return int(answer.offset)

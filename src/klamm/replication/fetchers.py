@@ -1,0 +1,84 @@
+"""Which partitions are copied from whom: follows the roles of this node's replicas, one fetcher per leader and lane."""
+
+import asyncio
+from collections.abc import Callable
+
+from klamm.model.clock import Clock
+from klamm.replication.fetcher import Address, Fetcher
+from klamm.replication.manager import ReplicaManager
+from klamm.replication.replica import Replica
+
+Key = tuple[bytes, int]
+Lane = tuple[int, int]
+"""Leader, and which of its fetchers."""
+
+
+class Fetchers:
+    """All fetchers of this node; `on_role` hears of every replica whose role may have changed."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        replicas: ReplicaManager,
+        *,
+        address: Callable[[int], Address | None],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._replicas = replicas
+        self._address = address
+        self._broker_epoch = broker_epoch
+        self._lanes: dict[Lane, Fetcher] = {}
+        self._where: dict[Key, tuple[Lane, Replica]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def on_role(self, replica: Replica) -> None:
+        """Begin, move or end the copying of a partition."""
+        if self._closed:
+            return
+        key = (replica.topic_id, replica.index)
+        wanted = self._lane(replica)
+        known = self._where.get(key)
+        if known is not None and (known[0] != wanted or known[1] is not replica):
+            self._leave(key, *known)
+        if wanted is not None:
+            fetcher = self._lanes.get(wanted)
+            if fetcher is None:
+                fetcher = self._lanes[wanted] = Fetcher(
+                    self._loop,
+                    self._clock,
+                    self._replicas,
+                    wanted[0],
+                    address=self._address,
+                    broker_epoch=self._broker_epoch,
+                    name=f"{wanted[0]}-{wanted[1]}",
+                )
+            self._where[key] = (wanted, replica)
+            fetcher.add(replica)
+
+    def _lane(self, replica: Replica) -> Lane | None:
+        leader = replica.state.leader
+        if replica.retired or leader < 0 or leader == self._replicas.node_id:
+            return None
+        return leader, replica.index % self._replicas.config.fetchers
+
+    def _leave(self, key: Key, lane: Lane, replica: Replica) -> None:
+        del self._where[key]
+        fetcher = self._lanes[lane]
+        fetcher.remove(replica)
+        if not fetcher.plan.partitions:
+            del self._lanes[lane]
+            fetcher.close()
+
+    def close(self) -> None:
+        """Copy nothing more."""
+        self._closed = True
+        for fetcher in self._lanes.values():
+            fetcher.close()
+        self._lanes.clear()
+        self._where.clear()

@@ -1,0 +1,114 @@
+"""What a follower does with what its leader says: append, truncate, move its offsets. Nothing here waits.
+
+Truncation goes by epochs alone. The leader names the last epoch both histories share and where it ends there; what lies
+behind that was never committed, or could not have been lost.
+"""
+
+from enum import Enum
+
+from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, StorageFailure
+from klamm.protocol.messages.fetch import EpochEndOffset, PartitionData
+from klamm.replication.manager import ReplicaManager
+from klamm.replication.replica import Replica
+from klamm.storage import Log
+from klamm.telemetry.log import get_logger
+
+log = get_logger("replication")
+
+
+class Taken(Enum):
+    """What became of a partition's part of an answer."""
+
+    NOTHING = "no news, or none that moved the end of the log"
+    MOVED = "the end of the log is elsewhere"
+    OUT_OF_RANGE = "the leader does not have what was asked for"
+    FAILED = "not now"
+    LOST = "the log here takes no more"
+
+
+def take(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Taken:
+    """Let the leader's answer for one partition count here."""
+    code = data.error_code
+    if code:
+        return _refused(replica, ErrorCode(code))
+    if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
+        truncate(replica, data.diverging_epoch)
+        return Taken.MOVED
+    kept = replica.log
+    moved = False
+    records = data.records
+    if records is not None and len(records):
+        before = kept.log_end_offset
+        try:
+            kept.append_as_follower(records)
+        except StorageFailure as failure:
+            log.warning("copying failed", partition=_name(replica), reason=failure.message)
+            return Taken.LOST if kept.failed else Taken.FAILED
+        except (CorruptBatch, KlammError) as error:
+            log.warning("the leader sent what cannot be appended", partition=_name(replica), reason=error)
+            return Taken.FAILED
+        moved = kept.log_end_offset > before
+    replicas.advance_follower(replica, data.high_watermark)
+    if data.log_start_offset > kept.log_start_offset:
+        kept.advance_log_start(min(data.log_start_offset, kept.log_end_offset))
+    return Taken.MOVED if moved else Taken.NOTHING
+
+
+def _refused(replica: Replica, code: ErrorCode) -> Taken:
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Taken.OUT_OF_RANGE
+    if code not in (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ):
+        log.warning("the leader refused a follower", partition=_name(replica), reason=code.name)
+    return Taken.FAILED
+
+
+def truncate(replica: Replica, diverging: EpochEndOffset) -> None:
+    """Cut what the leader's history does not have."""
+    kept = replica.log
+    offset = common_end(kept, diverging.epoch, diverging.end_offset)
+    if offset < kept.high_watermark:
+        log.warning(
+            "truncating below the high watermark",
+            partition=_name(replica), offset=offset, high_watermark=kept.high_watermark,
+        )  # fmt: skip
+    log.info("truncating", partition=_name(replica), offset=offset, end=kept.log_end_offset, epoch=diverging.epoch)
+    kept.truncate_to(max(offset, kept.log_start_offset))
+    _follow_log(replica)
+
+
+def common_end(kept: Log, epoch: int, end_offset: int) -> int:
+    """Where our history and the leader's still agree, as far as one answer can tell; the next may say more."""
+    own_epoch, own_end = kept.end_offset_for_epoch(epoch)
+    if own_epoch < 0:
+        return min(end_offset, kept.log_end_offset)
+    if own_epoch != epoch:
+        return min(own_end, kept.log_end_offset)
+    return min(own_end, end_offset, kept.log_end_offset)
+
+
+def start_over(replica: Replica, leader_start: int, leader_end: int) -> None:
+    """The leader has nothing at our end: it was cut shorter, or has moved on beyond us."""
+    kept = replica.log
+    if leader_end < kept.log_end_offset:
+        log.warning("the leader ends earlier, truncating", partition=_name(replica), offset=leader_end)
+        kept.truncate_to(max(leader_end, kept.log_start_offset))
+    if leader_start > kept.log_end_offset:
+        log.warning("the leader begins later, starting over", partition=_name(replica), offset=leader_start)
+        kept.truncate_fully_and_start_at(leader_start)
+    elif leader_start > kept.log_start_offset:
+        kept.advance_log_start(leader_start)
+    _follow_log(replica)
+
+
+def _follow_log(replica: Replica) -> None:
+    replica.state.high_watermark = replica.log.high_watermark
+    replica.counted_end = replica.log.log_end_offset
+
+
+def _name(replica: Replica) -> str:
+    return f"{replica.topic}-{replica.index}"
