@@ -7,6 +7,7 @@ import pytest
 
 from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.raft.batches import data_batch
+from klamm.raft.configuration import Configuration
 from klamm.raft.log import MemoryRaftLog
 from klamm.raft.messages import OffsetAndEpoch
 from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
@@ -34,8 +35,7 @@ def write_snapshot(folder, values, kraft_version=0, snapshot_id=ID):
         values,
         now_ms=1000,
         last_contained_log_timestamp=900,
-        kraft_version=kraft_version,
-        voters=VOTERS,
+        configuration=Configuration(VOTERS, kraft_version),
     )
 
 
@@ -45,9 +45,9 @@ def folder(tmp_path):
 
 
 def test_quorum_state_of_static_voters(tmp_path):
-    file = QuorumStateFile(str(tmp_path), VOTERS, 0, Disk())
+    file = QuorumStateFile(str(tmp_path), Disk())
     assert file.read() == ElectionState()
-    file.write(ElectionState(3, None, ReplicaKey(2)))
+    file.write(ElectionState(3, None, ReplicaKey(2)), Configuration(VOTERS))
     assert read(tmp_path / "quorum-state") == (
         '{"clusterId":"","leaderId":-1,"leaderEpoch":3,"votedId":2,"appliedOffset":0,'
         '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0}'
@@ -56,9 +56,9 @@ def test_quorum_state_of_static_voters(tmp_path):
 
 
 def test_quorum_state_of_dynamic_voters(tmp_path):
-    file = QuorumStateFile(str(tmp_path), VOTERS, 1, Disk())
+    file = QuorumStateFile(str(tmp_path), Disk())
     state = ElectionState(4, None, ReplicaKey(1, DIRECTORY))
-    file.write(state)
+    file.write(state, Configuration(VOTERS, 1))
     assert read(tmp_path / "quorum-state") == (
         '{"leaderId":-1,"leaderEpoch":4,"votedId":1,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw","data_version":1}'
     )
@@ -70,7 +70,7 @@ def test_quorum_state_of_dynamic_voters(tmp_path):
 def test_a_damaged_quorum_state_is_refused(tmp_path, content):
     (tmp_path / "quorum-state").write_text(content)
     with pytest.raises(StorageFailure, match="not a quorum state"):
-        QuorumStateFile(str(tmp_path), VOTERS, 0, Disk()).read()
+        QuorumStateFile(str(tmp_path), Disk()).read()
 
 
 def test_snapshot_names_are_kafka_s():

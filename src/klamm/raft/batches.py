@@ -15,7 +15,7 @@ from klamm.protocol.messages.control_records import (
     VotersRecord,
     VotersVoter,
 )
-from klamm.raft.configuration import ConfigurationChange
+from klamm.raft.configuration import Configuration, ConfigurationChange
 from klamm.raft.messages import Entry, LeaderChange
 from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
 from klamm.records.batch import BatchView, build_batch, iter_batches
@@ -73,12 +73,12 @@ def _leader_change(change: LeaderChange) -> LeaderChangeMessage:
     )
 
 
-def snapshot_header(timestamp: int, now_ms: int, epoch: int, kraft_version: int, voters: VoterSet) -> bytearray:
+def snapshot_header(timestamp: int, now_ms: int, epoch: int, configuration: Configuration) -> bytearray:
     """The opening batch of a snapshot; with dynamic voters it also carries the quorum."""
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=timestamp)
     records = [(int(ControlType.SNAPSHOT_HEADER), encode(header, 0))]
-    if kraft_version >= 1:
-        records += _configuration_records(ConfigurationChange(voters, kraft_version))
+    if configuration.dynamic:
+        records += _configuration_records(ConfigurationChange(configuration.voters, configuration.kraft_version))
     return build_control_batches(records, timestamp=now_ms, leader_epoch=epoch)
 
 

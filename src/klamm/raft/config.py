@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from klamm.model.ids import ZERO_UUID
+from klamm.raft.configuration import Configuration
 from klamm.raft.events import QuorumTimeouts
 from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
 
@@ -16,7 +17,8 @@ class RaftConfig:
     """The raft room's share of the node's configuration; defaults are Kafka's.
 
     `voters` maps node id to (host, port, directory id). `kraft_version` 0 means static voters
-    (`controller.quorum.voters`), 1 dynamic ones, whose set is part of the log (KIP-853).
+    (`controller.quorum.voters`), 1 dynamic ones, whose set is part of the log (KIP-853). What the log or a snapshot
+    says about either wins over both.
     """
 
     node_id: int
@@ -36,6 +38,8 @@ class RaftConfig:
     segment_ms: int = 7 * 24 * 3600 * 1000
     batch_bytes_max: int = 8 * 1024 * 1024
     controller_listener: str = "CONTROLLER"
+    bootstrap: tuple[int, ...] = ()
+    """Peers to ask for the leader, known to the transport by these ids, when voters are not known."""
     voter_set: VoterSet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,6 +53,11 @@ class RaftConfig:
     def local(self) -> ReplicaKey:
         """This replica."""
         return ReplicaKey(self.node_id, self.directory_id)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The quorum as long as neither log nor snapshot says otherwise."""
+        return Configuration(self.voter_set, self.kraft_version)
 
     @property
     def folder(self) -> str:

@@ -33,6 +33,7 @@ from klamm.raft.events import (
     Unreachable,
 )
 from klamm.raft.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
+from klamm.raft.quorum import ReplicaKey, Voter
 from klamm.raft.recovery import Storage, open_storage
 from klamm.raft.report import QuorumReport, report_quorum
 from klamm.raft.state import Leader, Resigned
@@ -70,7 +71,8 @@ class _Proposal:
     """A batch of ours on its way to being committed."""
 
     entry: Entry
-    values: list[bytes]
+    values: list[bytes] | None
+    """None: a control batch, of which the listener hears nothing."""
     future: "asyncio.Future[int]"
 
 
@@ -194,8 +196,10 @@ class RaftDriver:
             random=self._random,
             now_ms=self._clock.monotonic_ms(),
             timeouts=self.config.timeouts,
+            configurations=opened.configurations,
+            bootstrap=self.config.bootstrap,
         )
-        if self.config.voter_set.is_only_voter(self.config.local):
+        if self.core.voters.is_only_voter(self.config.local):
             self._led = self._loop.create_future()
         self._pump()
         if self._led is not None:
@@ -239,10 +243,26 @@ class RaftDriver:
         self._refuse_append(values)
         payload = tuple(values)
         entry = self.core.propose(payload, self._clock.monotonic_ms(), self._clock.now_ms())
+        return self._follow(entry, list(payload))
+
+    def _follow(self, entry: Entry, values: list[bytes] | None) -> "asyncio.Future[int]":
         future: asyncio.Future[int] = self._loop.create_future()
-        self._proposals.append(_Proposal(entry, list(payload), future))
+        self._proposals.append(_Proposal(entry, values, future))
         self._pump()
         return future
+
+    def add_voter(self, voter: Voter) -> "asyncio.Future[int]":
+        """Let an observer vote; resolves once that is committed. KlammError says why it cannot be now."""
+        return self._follow(self.core.add_voter(voter, self._clock.monotonic_ms()), None)
+
+    def remove_voter(self, key: ReplicaKey) -> "asyncio.Future[int]":
+        """Let a voter vote no more; resolves once that is committed."""
+        return self._follow(self.core.remove_voter(key, self._clock.monotonic_ms()), None)
+
+    def update_voter(self, voter: Voter) -> "asyncio.Future[int] | None":
+        """Write down a voter's new address; None when it is known."""
+        entry = self.core.update_voter(voter, self._clock.monotonic_ms())
+        return None if entry is None else self._follow(entry, None)
 
     def receive(self, message: Message) -> None:
         """A message of another member arrived."""
@@ -275,8 +295,7 @@ class RaftDriver:
             values,
             now_ms=self._clock.now_ms(),
             last_contained_log_timestamp=timestamp,
-            kraft_version=self.config.kraft_version,
-            voters=self.config.voter_set,
+            configuration=self.core.configurations.at(offset),
         )
         try:
             await self._loop.run_in_executor(None, write)
@@ -310,7 +329,9 @@ class RaftDriver:
             while not self._must_wait_for_sync() and (ready := self.core.ready()) is not None:
                 if ready.election is not None:
                     self._electing = self._in_sync_thread(
-                        functools.partial(self._storage.quorum_state.write, ready.election),
+                        functools.partial(
+                            self._storage.quorum_state.write, ready.election, self.core.configurations.latest
+                        ),
                         functools.partial(self._on_elected, ready),
                     )
                     break
@@ -359,6 +380,8 @@ class RaftDriver:
     def _install(self, snapshot_id: OffsetAndEpoch) -> None:
         """A snapshot of the leader is whole: it replaces our log and the listener's state."""
         values = self._storage.snapshots.read(snapshot_id)
+        named, given = self._storage.snapshots.configuration(snapshot_id), self.config.configuration
+        self.core.adopt(snapshot_id, given if named is None else named.apply_to(given))
         self._cuts += 1
         self._storage.log.start_at(snapshot_id.offset)
         self._storage.snapshots.delete_before(snapshot_id)
@@ -406,7 +429,8 @@ class RaftDriver:
                 proposal = proposals[0]
                 entry = proposal.entry
                 self._applied_offset, self._applied_time_ms = entry.end_offset, entry.append_time_ms
-                self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, entry.append_time_ms)
+                if proposal.values is not None:
+                    self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, entry.append_time_ms)
                 proposals.popleft()
                 if not proposal.future.done():
                     proposal.future.set_result(entry.last_offset)
@@ -471,7 +495,7 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._running and self._failure is None and (len(self.config.voter_set) > 1 or not self.core.is_leader):
+        if self._running and self._failure is None and not self.core.idle:
             delay_ms = max(self.core.deadline_ms - self._clock.monotonic_ms(), 1)
             self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from klamm.model.errors import StorageFailure
 from klamm.model.ids import ZERO_UUID, uuid_from_str, uuid_to_str
-from klamm.raft.quorum import ReplicaKey, VoterSet
+from klamm.raft.configuration import Configuration
+from klamm.raft.quorum import ReplicaKey
 from klamm.raft.state import ElectionState
 from klamm.storage.disk import Disk
 
@@ -20,10 +21,8 @@ NOBODY = -1
 class QuorumStateFile:
     """Reads and replaces one quorum-state file; not safe across threads, one write at a time."""
 
-    def __init__(self, folder: str, voters: VoterSet, kraft_version: int, disk: Disk) -> None:
+    def __init__(self, folder: str, disk: Disk) -> None:
         self.path = os.path.join(folder, FILE_NAME)
-        self._voters = voters
-        self._version = min(kraft_version, 1)
         self._disk = disk
 
     def read(self) -> ElectionState:
@@ -37,23 +36,23 @@ class QuorumStateFile:
         except (ValueError, KeyError, TypeError) as error:
             raise StorageFailure(f"{self.path} is not a quorum state: {error}") from error
 
-    def write(self, state: ElectionState) -> None:
+    def write(self, state: ElectionState, configuration: Configuration) -> None:
         """Replace the file and return once it is on disk."""
-        data = json.dumps(_to_json(state, self._voters, self._version), separators=(",", ":"))
+        data = json.dumps(_to_json(state, configuration), separators=(",", ":"))
         try:
             self._disk.replace_file(self.path, data.encode())
         except OSError as error:
             raise StorageFailure(f"cannot write {self.path}: {error}") from error
 
 
-def _to_json(state: ElectionState, voters: VoterSet, version: int) -> dict[str, Any]:
+def _to_json(state: ElectionState, configuration: Configuration) -> dict[str, Any]:
     leader_id = NOBODY if state.leader_id is None else state.leader_id
     voted = ReplicaKey(NOBODY) if state.voted is None else state.voted
     fields: dict[str, Any] = {"leaderId": leader_id, "leaderEpoch": state.epoch, "votedId": voted.id}
-    if version == 0:
-        current = [{"voterId": voter_id} for voter_id in voters.ids]
+    if not configuration.dynamic:
+        current = [{"voterId": voter_id} for voter_id in configuration.voters.ids]
         return {"clusterId": "", **fields, "appliedOffset": 0, "currentVoters": current, "data_version": 0}
-    return {**fields, "votedDirectoryId": uuid_to_str(voted.directory_id), "data_version": version}
+    return {**fields, "votedDirectoryId": uuid_to_str(voted.directory_id), "data_version": 1}
 
 
 def _from_json(fields: dict[str, Any]) -> ElectionState:

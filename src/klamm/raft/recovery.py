@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from klamm.model.errors import StorageFailure
+from klamm.raft.batches import read_configuration
 from klamm.raft.config import RaftConfig
+from klamm.raft.configuration import Configuration, ConfigurationLog
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.log import RaftLog
 from klamm.raft.messages import OffsetAndEpoch
@@ -13,7 +15,10 @@ from klamm.raft.positions import LogPositions
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.snapshot import SnapshotFolder
 from klamm.raft.state import ElectionState
+from klamm.records.batch import iter_batches
 from klamm.storage.disk import Disk
+
+SCAN_BYTES = 1024 * 1024
 
 OpenLog: TypeAlias = Callable[[RaftConfig, Disk, int, int, int], RaftLog]
 """(config, disk, now, start offset, recovery point) -> the log."""
@@ -28,6 +33,7 @@ class Storage:
     quorum_state: QuorumStateFile
     election: ElectionState
     positions: LogPositions
+    configurations: ConfigurationLog
     snapshot: tuple[OffsetAndEpoch, list[bytes]] | None
 
 
@@ -39,7 +45,7 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int, open_log: OpenLog 
     ids = snapshots.ids()
     snapshot = snapshots.latest_valid()
     newest = snapshot[0] if snapshot else None
-    quorum_state = QuorumStateFile(config.folder, config.voter_set, config.kraft_version, disk)
+    quorum_state = QuorumStateFile(config.folder, disk)
     election = quorum_state.read()
     # With two snapshots the log starts at the older one; what a snapshot contains was synced before it was taken.
     log = open_log(config, disk, now_ms, ids[0].offset if len(ids) > 1 else 0, newest.offset if newest else 0)
@@ -50,7 +56,25 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int, open_log: OpenLog 
     log.flush()
     base = next((known for known in ids if known.offset == log.start_offset), OffsetAndEpoch(log.start_offset, 0))
     positions = LogPositions(base, log.end_offset, log.epochs(), newest)
-    return Storage(log, snapshots, quorum_state, election, positions, snapshot)
+    base_id = next((known for known in ids if known == base), newest)
+    configurations = _read_configurations(config.configuration, log, snapshots, base_id)
+    return Storage(log, snapshots, quorum_state, election, positions, configurations, snapshot)
+
+
+def _read_configurations(
+    given: Configuration, log: RaftLog, snapshots: SnapshotFolder, base: OffsetAndEpoch | None
+) -> ConfigurationLog:
+    """Who votes, from the snapshot the log starts at and every control record since."""
+    named = None if base is None else snapshots.configuration(base)
+    start = log.start_offset if base is None else base.offset
+    found = ConfigurationLog(given if named is None else named.apply_to(given), start - 1)
+    offset = start
+    while offset < log.end_offset and (data := log.read(offset, SCAN_BYTES)):
+        for view in iter_batches(data, allow_incomplete_tail=True):
+            if view.is_control and view.base_offset >= offset and (change := read_configuration(view)) is not None:
+                found.append(view.base_offset, change)
+            offset = max(offset, view.next_offset)
+    return found
 
 
 def _contains(log: RaftLog, snapshot_id: OffsetAndEpoch) -> bool:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from klamm.model.errors import CorruptBatch, StorageFailure
-from klamm.raft.batches import data_batch, snapshot_footer, snapshot_header
+from klamm.raft.batches import data_batch, read_configuration, snapshot_footer, snapshot_header
+from klamm.raft.configuration import Configuration, ConfigurationChange
 from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import VoterSet
 from klamm.records.batch import iter_batches
 from klamm.records.control import ControlType, control_records
 from klamm.storage.disk import Disk, write_all
@@ -23,6 +23,9 @@ SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
 BATCH_BYTES = 64 * 1024
 """Values are gathered into batches of about this size."""
+
+HEADER_BYTES_MAX = 1024 * 1024
+"""More than the names of any quorum take."""
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -67,12 +70,11 @@ class SnapshotFolder:
         *,
         now_ms: int,
         last_contained_log_timestamp: int,
-        kraft_version: int,
-        voters: VoterSet,
+        configuration: Configuration,
     ) -> None:
         """Write a snapshot; when this returns it is complete and durable."""
         epoch = snapshot_id.epoch
-        header = snapshot_header(last_contained_log_timestamp, now_ms, epoch, kraft_version, voters)
+        header = snapshot_header(last_contained_log_timestamp, now_ms, epoch, configuration)
         batches = _frame(header, _batched(values), now_ms, epoch)
         part = self._part_path(snapshot_id)
         try:
@@ -106,6 +108,13 @@ class SnapshotFolder:
         if not controls or controls[0] != ControlType.SNAPSHOT_HEADER or controls[-1] != ControlType.SNAPSHOT_FOOTER:
             raise CorruptBatch("the snapshot has no header or no footer")
         return values
+
+    def configuration(self, snapshot_id: OffsetAndEpoch) -> ConfigurationChange | None:
+        """The quorum a snapshot names; None when its voters were fixed."""
+        _, data = self.read_chunk(snapshot_id, 0, HEADER_BYTES_MAX)
+        for view in iter_batches(data, allow_incomplete_tail=True):
+            return read_configuration(view) if view.is_control else None
+        return None
 
     def latest_valid(self) -> tuple[OffsetAndEpoch, list[bytes]] | None:
         """The newest snapshot that can be read; damaged ones are passed over."""
