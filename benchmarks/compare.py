@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compat.brokers import KINDS
+from compat.brokers import KINDS, BrokerFailed
+from compat.clusters import BrokerCluster
 from compat.toolchain import cache_dir
+from confluent_kafka import KafkaException
 
+from benchmarks.cluster import CLUSTER, NODES, ClusterBench
 from benchmarks.coordinators import COORDINATORS
 from benchmarks.loaders import LoadFailed
 from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
@@ -39,10 +42,11 @@ class Row:
 
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
+    loads = [*LOADS, *COORDINATORS, *CLUSTER]
     if not pattern:
-        return [*LOADS, *COORDINATORS]
+        return loads
     parts = pattern.split(",")
-    return [load for load in (*LOADS, *COORDINATORS) if any(fnmatch.fnmatch(load.name, f"*{part}*") for part in parts)]
+    return [load for load in loads if any(fnmatch.fnmatch(load.name, f"*{part}*") for part in parts)]
 
 
 def work_folder() -> tempfile.TemporaryDirectory[str]:
@@ -67,13 +71,35 @@ def compare(kinds: Sequence[str], loads: Sequence[Load], *, scale: float, repeat
 def _run_broker(
     kind: str, rows: dict[str, Row], folder: Path, cache: PageCache, *, scale: float, repeats: int | None
 ) -> None:
+    single = [row for row in rows.values() if row.load not in CLUSTER]
+    if single:
+        _run_node(kind, single, folder, cache, scale=scale, repeats=repeats)
+    several = [row for row in rows.values() if row.load in CLUSTER]
+    if several:
+        _run_cluster(kind, several, folder, cache, scale=scale, repeats=repeats)
+
+
+def _run_cluster(
+    kind: str, rows: Sequence[Row], folder: Path, cache: PageCache, *, scale: float, repeats: int | None
+) -> None:
+    print(f"{kind}: starting {NODES} nodes", flush=True)
+    cache.fill()
+    with BrokerCluster(kind, folder / f"{kind}-cluster", nodes=NODES, heap_mb=HEAP_MB, overrides=OVERRIDES) as cluster:
+        bench = ClusterBench(kind, cluster, folder, cache, scale)
+        for row in rows:
+            _measure(kind, row, bench, min(repeats or row.load.repeats, row.load.repeats))
+
+
+def _run_node(
+    kind: str, rows: Sequence[Row], folder: Path, cache: PageCache, *, scale: float, repeats: int | None
+) -> None:
     print(f"{kind}: starting", flush=True)
     cache.fill()
     broker = KINDS[kind](folder / kind, heap_mb=HEAP_MB, overrides=OVERRIDES)
     try:
         broker.start()
         bench = Bench(KINDS[kind], broker, folder, cache, scale)
-        for row in rows.values():
+        for row in rows:
             _measure(kind, row, bench, repeats or row.load.repeats)
         for topic in list(bench.prepared):
             bench.drop_topic(topic)
@@ -81,13 +107,13 @@ def _run_broker(
         broker.close()
 
 
-def _measure(kind: str, row: Row, bench: Bench, repeats: int) -> None:
+def _measure(kind: str, row: Row, bench: Bench | ClusterBench, repeats: int) -> None:
     started = time.monotonic()
     try:
         for _ in range(row.load.warm_ups):
             row.load.run(bench)
         samples = [row.load.run(bench) for _ in range(repeats)]
-    except (LoadFailed, OSError) as problem:
+    except (LoadFailed, BrokerFailed, KafkaException, OSError) as problem:
         row.failures[kind] = str(problem)
         print(f"{kind}: {row.load.title}: FAILED: {problem}", flush=True)
         return

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from compat import toolchain
 from compat.brokers import Broker, api_versions
@@ -97,13 +98,15 @@ class Load:
 
     name: str
     title: str
-    run: Callable[[Bench], Sample]
+    run: Callable[[Any], Sample]
+    """Gets a Bench, or for a load on several nodes a ClusterBench."""
     reaches: tuple[Reach, ...]
     repeats: int = 3
     warm_ups: int = 1
 
 
-def _with_rates(sample: Sample, result: dict[str, float]) -> Sample:
+def with_rates(sample: Sample, result: dict[str, float]) -> Sample:
+    """A sample with what a loader counted, per second and per unit of CPU."""
     seconds = max(result["seconds"], 1e-9)
     if result.get("bytes"):
         sample["MB/s"] = result["bytes"] / 1e6 / seconds
@@ -127,7 +130,7 @@ def rd_produce(record_bytes: int, batch_bytes: int, total: float, **settings: ob
         what = (bench.broker.bootstrap, topic, PARTITIONS, record_bytes, batch_bytes, records, LIMIT_S)
         with bench.measured(sample):
             result = loaders.rd("produce", *what, timeout_s=LIMIT_S, **{"acks": 1, "linger_ms": 5, **settings})
-        return _with_rates(sample, result)
+        return with_rates(sample, result)
 
     return run
 
@@ -150,7 +153,7 @@ def rd_consume(record_bytes: int, total: float) -> Callable[[Bench], Sample]:
                 queued_min_messages=1_000_000,
                 queued_max_messages_kbytes=262_144,
             )
-        return _with_rates(sample, result)
+        return with_rates(sample, result)
 
     return run
 
@@ -164,7 +167,7 @@ def raw_produce(
         what = (bench.broker.port, topic, PARTITIONS, connections, in_flight, record_bytes, records)
         with bench.measured(sample):
             result = loaders.raw("produce", *what, bench.count(requests), LIMIT_S, rate, timeout_s=LIMIT_S)
-        return _with_rates(sample, result)
+        return with_rates(sample, result)
 
     return run
 
@@ -182,7 +185,7 @@ def raw_fetch(connections: int, max_bytes: int, requests: float) -> Callable[[Be
         what = (bench.broker.port, topic, connections, connections, 1, max_bytes, 0, bench.count(requests), LIMIT_S)
         with bench.measured(sample):
             result = loaders.raw("fetch", *what, timeout_s=LIMIT_S)
-        return _with_rates(sample, result)
+        return with_rates(sample, result)
 
     return run
 

@@ -1,10 +1,11 @@
 /* Load a broker with prebuilt frames over plain sockets: what remains is what the broker costs.
  *
  *   rawload produce PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT RECORD_BYTES RECORDS_PER_BATCH REQUESTS SECONDS_MAX RATE
+ *                   [ACKS]
  *   rawload fetch   PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT MAX_BYTES FIRST_OFFSET REQUESTS SECONDS_MAX
  *   rawload first   PORT TOPIC START_NS SECONDS_MAX
  *
- * produce sends Produce v9 with acks=1, connection c to partition c mod PARTITIONS; RATE 0 is as fast as answers come,
+ * produce sends Produce v9 with acks=1 or ACKS, connection c to partition c mod PARTITIONS; RATE 0 is as fast as answers come,
  * otherwise requests per second over all connections. fetch reads on with Fetch v12 and begins again at FIRST_OFFSET
  * when the end is reached. first connects until it can, creates the topic by asking for its metadata, and stops
  * at the first acknowledged record; START_NS is the CLOCK_MONOTONIC time to count from. One JSON line each.
@@ -158,12 +159,14 @@ static buffer batch(size_t record_bytes, int records) {
     return b;
 }
 
+static int acks = 1;
+
 static buffer produce_frame(const char *topic, int partition, const buffer *records) {
     buffer b = {0};
     begin_frame(&b, 0, 9);
     put8(&b, 0);
     put8(&b, 0); /* no transactional id */
-    put16(&b, 1);
+    put16(&b, acks);
     put32(&b, 30000);
     put_uvarint(&b, 2);
     put_compact(&b, topic);
@@ -469,7 +472,8 @@ static int run_first(char **a) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 12 && !strcmp(argv[1], "produce")) return run_produce(argv + 2), 0;
+    if (argc == 13 && !strcmp(argv[1], "produce")) acks = atoi(argv[12]);
+    if ((argc == 12 || argc == 13) && !strcmp(argv[1], "produce")) return run_produce(argv + 2), 0;
     if (argc == 11 && !strcmp(argv[1], "fetch")) return run_fetch(argv + 2), 0;
     if (argc == 6 && !strcmp(argv[1], "first")) return run_first(argv + 2);
     fprintf(stderr, "see the head of rawload.c\n");
