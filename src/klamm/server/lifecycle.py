@@ -25,7 +25,7 @@ EAGER_S = 0.05
 """The pause between heartbeats of a broker that waits to be let in or out."""
 FAREWELL_S = 30.0
 """How long a stopping broker waits until its leaders have moved."""
-FAREWELL_ANSWER_MS = 3_000
+FAREWELL_ANSWER_MS = 1_500
 """How long it looks for a controller that could move them."""
 _MAY_PASS = frozenset({ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
 """Refusals of a registration that time may heal: the process before this one still has its session."""

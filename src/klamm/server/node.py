@@ -21,6 +21,7 @@ from klamm.server.context import ListenerContext
 from klamm.server.controller_link import ControllerLink
 from klamm.server.controller_runtime import ControllerRuntime, Duties
 from klamm.server.coordinators import Coordinators
+from klamm.server.directory_reports import DirectoryReports
 from klamm.server.lifecycle import BrokerLifecycle
 from klamm.server.producer_ids import ProducerIds
 from klamm.server.publishers import BrokerPublisher
@@ -88,6 +89,7 @@ class Node:
         self._lifecycle: BrokerLifecycle
         self._controllers: ControllerLink
         self._replication: Replication
+        self._directories: DirectoryReports
 
     # Starting
 
@@ -213,6 +215,12 @@ class Node:
         self._serve(broker=False)
         if self.config.is_controller:
             await self._controllers.runtime.start()
+            self._controllers.register_controller(
+                self.config.node_id,
+                self.world.new_uuid().bytes,
+                self._controller_endpoints(),
+                {**TOLERATED_FEATURES, **self.services.supported_features},
+            )
         waited = False
         while True:
             try:
@@ -240,21 +248,38 @@ class Node:
             self._endpoints(),
             {**TOLERATED_FEATURES, **services.supported_features},
             config.rack,
-            [self._logs.directory_ids[path] for path in config.log_dirs],
+            [bytes(each) for each in self._logs.online_directory_ids(config.log_dirs)],
             self._logs.previous_broker_epoch,
         )
+        self._lifecycle.offline_log_dirs = self._offline_directories
+        self._logs.on_dir_offline = lambda _: self._lifecycle.beat_now()
         self._set_strays_aside()
         self._publisher = BrokerPublisher(
             config.node_id, services.replicas, TopicSettingsResolver(config.node_id, config.static)
         )
         self._replication = Replication(services, lambda: self._lifecycle.broker_epoch)
         self._replication.start()
-        self._publisher.followers += [self._replication.on_metadata, services.coordinators.on_metadata]
+        self._directories = DirectoryReports(
+            config.node_id, self._logs, services.controllers.isr, lambda: self._lifecycle.broker_epoch
+        )
+        self._publisher.followers += [
+            self._replication.on_metadata,
+            services.coordinators.on_metadata,
+            self._directories.on_metadata,
+        ]
         self._publisher.start()
         services.metadata.add_publisher(self._publisher)
         services.controller.applied = self._publisher.wait_for
         await self._lifecycle.become_ready()
         await self._publisher.wait_for(services.image.provenance.offset)
+
+    def _offline_directories(self) -> list[bytes]:
+        return [bytes(each) for each in self._logs.offline_directory_ids()]
+
+    def _controller_endpoints(self) -> dict[str, Endpoint]:
+        name = self.config.controller_listener_names[0]
+        host, port = quorum_endpoint(self.config, self.addresses) or self.addresses[name]
+        return {name: Endpoint(host, port, SECURITY_PROTOCOLS["PLAINTEXT"])}
 
     def _endpoints(self) -> dict[str, Endpoint]:
         advertised = {listener.name: listener for listener in self.config.advertised_listeners}
@@ -323,6 +348,7 @@ class Node:
         await self._controllers.stop()
         if hasattr(self, "_publisher"):
             await self._publisher.stop()
+            await self._directories.stop()
             await self._replication.stop()
         self.services.replicas.commit()
         await self._net.leave(FAREWELL_SECONDS)
