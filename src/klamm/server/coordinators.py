@@ -117,6 +117,7 @@ class Coordinators:
         """Serve nothing more; whoever waits is sent away."""
         for runtime in self._runtimes.values():
             runtime.stop()
+        self.transactions.stop()
 
 
 def group_config_of(config: NodeConfig) -> GroupConfig:

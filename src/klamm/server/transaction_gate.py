@@ -17,11 +17,19 @@ from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.decisions import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
+from klamm.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from klamm.replication import Replica
+from klamm.server.broker_peers import BrokerPeers
 
 if TYPE_CHECKING:
     from klamm.server.services import Services
 
+VERSION = 5
 GUARDS_MAX = 10_000
 """Producers that asked and never wrote are forgotten beyond this, oldest first."""
 
@@ -74,6 +82,7 @@ class TransactionGate:
         self._guards: dict[tuple[bytes, int, int], Guard] = {}
         self._tails: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._peers = BrokerPeers(services, "transaction-verification")
         self._verifies = services.config.flag("transaction.partition.verification.enable")
         self._retry_ms = services.config.integer("add.partitions.to.txn.retry.backoff.ms")
         self._retry_max_ms = services.config.integer("add.partitions.to.txn.retry.backoff.max.ms")
@@ -157,16 +166,10 @@ class TransactionGate:
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
     ) -> Mapping[TopicPartition, ErrorCode]:
         """The coordinator's answer for every partition that is not in order."""
-
-        def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
-            if abilities.adds:
-                return shard.add_partitions(transactional_id, producer, partitions, 2, now, reply_to)
-            return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
-
         waited_ms, pause_ms = 0, 1
         while True:
             try:
-                answer: Any = await self._runtime.ask(self._runtime.partition_for(transactional_id), decide)
+                return await self._ask_once(transactional_id, producer, partitions, abilities)
             except KlammError as error:
                 busy = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and abilities.adds
                 if not busy or waited_ms >= self._retry_max_ms:
@@ -175,8 +178,64 @@ class TransactionGate:
                 await asyncio.sleep(pause_ms / 1000)
                 waited_ms += pause_ms
                 pause_ms = min(pause_ms * 2, self._retry_ms)
-            else:
-                return answer or {}
+
+    async def _ask_once(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Ask the coordinator once, here or on the broker that leads its partition."""
+        shard_index = self._runtime.partition_for(transactional_id)
+        image = self._services.image.topics.partition(self._runtime.topic, shard_index)
+        leader = image.leader if image is not None else -1
+        if leader < 0:
+            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if leader != self._services.node_id:
+            return await self._ask_elsewhere(leader, transactional_id, producer, partitions, abilities)
+
+        def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
+            if abilities.adds:
+                return shard.add_partitions(transactional_id, producer, partitions, 2, now, reply_to)
+            return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
+
+        answer: Any = await self._runtime.ask(shard_index, decide)
+        return answer or {}
+
+    async def _ask_elsewhere(
+        self,
+        broker: int,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        abilities: Abilities,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for name in sorted(partitions):
+            topic = topics.setdefault(name.topic, AddPartitionsToTxnTopic(name=name.topic, partitions=[]))
+            topic.partitions.append(name.partition)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            verify_only=not abilities.adds,
+            topics=list(topics.values()),
+        )
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        response: AddPartitionsToTxnResponse = await self._peers.ask(broker, request, VERSION)
+        if response.error_code or not response.results_by_transaction:
+            raise KlammError(ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+        codes = {
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+            for topic in response.results_by_transaction[0].topic_results
+            for each in topic.results_by_partition
+        }
+        if codes and set(codes.values()) == {ErrorCode.CONCURRENT_TRANSACTIONS}:
+            raise KlammError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return {name: code for name, code in codes.items() if code}
+
+    def stop(self) -> None:
+        """Ask nobody any more."""
+        for task in self._tasks:
+            task.cancel()
+        self._peers.close()
 
     def on_written(self, replica: Replica, producer_id: int) -> None:
         """The transaction is open in the log: nobody needs to ask any more."""

@@ -1,5 +1,6 @@
-"""Writes what decided transactions owe: markers to the partitions led here, again and again until all are written."""
+"""Writes what decided transactions owe: markers to every partition's leader, again and again until all are written."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -7,9 +8,17 @@ from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
+from klamm.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from klamm.records.control import build_end_txn_marker
 from klamm.replication import AckWaiter, Replica
 from klamm.replication.waiters import PendingAppend
+from klamm.server.broker_peers import BrokerPeers
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -20,6 +29,8 @@ log = get_logger("transactions")
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 2.0
 WRITE_TIMEOUT_MS = 30_000
+MARKERS_PER_REQUEST_MAX = 1000
+VERSION = 2
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 NO_LEADER = -1
 
@@ -106,6 +117,16 @@ class MarkerWriter:
         self._ledgers: dict[int, MarkerLedger] = {}
         self._failures: dict[TopicPartition, int] = {}
         """How often in a row a partition could not take a marker; the pause grows with it."""
+        self._peers = BrokerPeers(services, "transaction-markers")
+        self._outgoing: dict[int, list[tuple[int, OwedMarkers]]] = {}
+        """What waits to be sent to other brokers; one request to each is under way at a time."""
+        self._senders: dict[int, asyncio.Task[None]] = {}
+
+    def stop(self) -> None:
+        """Pay nothing more; whoever coordinates next does."""
+        for sender in self._senders.values():
+            sender.cancel()
+        self._peers.close()
 
     def receive(self, partition: int, owed: Any) -> None:
         """A decision is committed: its markers are owed from now on.
@@ -130,33 +151,67 @@ class MarkerWriter:
             if leader == self._services.node_id:
                 for name in sorted(share.partitions):
                     self._write_here(partition, share.only((name,)), name)
-            else:
+            elif leader == NO_LEADER:
                 self._later(partition, share)
+            else:
+                self._send_to(leader, partition, share)
         self._complete_if_paid(partition, owed)
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
         found = self._services.image.topics.partition(*partition)
         return None if found is None else found.leader
 
-    def _write_here(self, partition: int, owed: OwedMarkers, name: TopicPartition) -> None:
-        def settled(error: ErrorCode) -> None:
-            fate = self._ledgers[partition].settle(owed, name, error)
-            if fate is Fate.RETRY:
-                if name not in self._failures:
-                    log.warning("a partition cannot take markers; they wait", partition=str(name), reason=error.name)
-                self._failures[name] = self._failures.get(name, 0) + 1
-                self._later(partition, owed)
-                return
-            if self._failures.pop(name, 0):
-                log.info("a partition takes markers again", partition=str(name))
-            if error and fate is Fate.WRITTEN:
-                log.warning(
-                    "a partition needs no marker any more",
-                    partition=str(name), transactional_id=owed.transactional_id, reason=error.name,
-                )  # fmt: skip
-            self._complete_if_paid(partition, owed)
+    # Elsewhere
 
-        write_marker(self._services, name, owed, settled)
+    def _send_to(self, broker: int, partition: int, owed: OwedMarkers) -> None:
+        self._outgoing.setdefault(broker, []).append((partition, owed))
+        if broker not in self._senders:
+            self._senders[broker] = self._services.loop.create_task(self._deliver(broker), name=f"markers {broker}")
+
+    async def _deliver(self, broker: int) -> None:
+        """Send what has gathered for a broker, as long as there is something."""
+        try:
+            while self._outgoing.get(broker):
+                waiting = self._outgoing[broker]
+                shares, self._outgoing[broker] = waiting[:MARKERS_PER_REQUEST_MAX], waiting[MARKERS_PER_REQUEST_MAX:]
+                request = WriteTxnMarkersRequest(markers=[_marker(owed) for _, owed in shares])
+                results: list[WritableTxnMarkerResult] = []
+                failure = ErrorCode.NONE
+                try:
+                    response: WriteTxnMarkersResponse = await self._peers.ask(broker, request, VERSION)
+                    results = response.markers
+                except KlammError as error:
+                    failure = error.code
+                for at, (partition, owed) in enumerate(shares):
+                    codes = _codes(results[at]) if at < len(results) else {}
+                    for name in sorted(owed.partitions):
+                        code = failure or codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
+                        self._settled(partition, owed.only((name,)), name, code)
+        finally:
+            del self._senders[broker]
+            self._outgoing.pop(broker, None)
+
+    # Here
+
+    def _write_here(self, partition: int, owed: OwedMarkers, name: TopicPartition) -> None:
+        write_marker(self._services, name, owed, lambda error: self._settled(partition, owed, name, error))
+
+    def _settled(self, partition: int, owed: OwedMarkers, name: TopicPartition, error: ErrorCode) -> None:
+        fate = self._ledgers[partition].settle(owed, name, error)
+        if fate is Fate.RETRY:
+            if name not in self._failures:
+                log.warning("a partition cannot take markers; they wait", partition=str(name), reason=error.name)
+            self._failures[name] = self._failures.get(name, 0) + 1
+            self._later(partition, owed)
+            return
+        if self._failures.pop(name, 0):
+            log.info("a partition takes markers again", partition=str(name))
+        if error and fate is Fate.WRITTEN:
+            log.warning(
+                "a partition needs no marker any more",
+                partition=str(name), transactional_id=owed.transactional_id, reason=error.name,
+            )  # fmt: skip
+        self._complete_if_paid(partition, owed)
 
     def _later(self, partition: int, owed: OwedMarkers) -> None:
         if partition in self._runtime.active:
@@ -175,6 +230,29 @@ class MarkerWriter:
 
     def _complete(self, partition: int, owed: OwedMarkers) -> None:
         self._runtime.submit(partition, lambda shard, now, reply_to: shard.complete(owed, now, reply_to), _nobody)
+
+
+def _marker(owed: OwedMarkers) -> WritableTxnMarker:
+    topics: dict[str, WritableTxnMarkerTopic] = {}
+    for name in sorted(owed.partitions):
+        topic = topics.setdefault(name.topic, WritableTxnMarkerTopic(name=name.topic, partition_indexes=[]))
+        topic.partition_indexes.append(name.partition)
+    return WritableTxnMarker(
+        producer_id=owed.producer_id,
+        producer_epoch=owed.producer_epoch,
+        transaction_result=owed.committed,
+        topics=list(topics.values()),
+        coordinator_epoch=owed.coordinator_epoch,
+        transaction_version=owed.transaction_version,
+    )
+
+
+def _codes(result: WritableTxnMarkerResult) -> dict[TopicPartition, ErrorCode]:
+    return {
+        TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+        for topic in result.topics
+        for each in topic.partitions
+    }
 
 
 def _nobody(answer: Any) -> None:

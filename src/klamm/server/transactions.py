@@ -67,6 +67,11 @@ class Transactions:
         await self._services.producer_ids.ensure()
         return await self.ask(transactional_id, decide)
 
+    def stop(self) -> None:
+        """Let go of the connections to other brokers."""
+        self.gate.stop()
+        self.markers.stop()
+
 
 def transaction_topic(config: NodeConfig) -> CreatableTopic:
     """The topic that keeps transactions: compacted, never compressed, never led by a replica that lags."""

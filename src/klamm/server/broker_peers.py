@@ -1,0 +1,37 @@
+"""How this broker asks other brokers: for markers of transactions, for the word of another coordinator."""
+
+from typing import TYPE_CHECKING, Any
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.net.peer import Peers
+
+if TYPE_CHECKING:
+    from klamm.server.services import Services
+
+TIMEOUT_MS = 30_000
+
+
+class BrokerPeers:
+    """Connections to other brokers by their id; addresses come from the metadata."""
+
+    def __init__(self, services: "Services", purpose: str) -> None:
+        self._services = services
+        client_id = f"broker-{services.node_id}-{purpose}"
+        self._peers = Peers(services.loop, client_id=client_id, request_timeout_ms=TIMEOUT_MS)
+
+    async def ask(self, broker_id: int, request: Any, version: int) -> Any:
+        """The broker's answer; KlammError NETWORK_EXCEPTION when it cannot be had."""
+        broker = self._services.image.cluster.get(broker_id)
+        if broker is None or not broker.endpoints:
+            raise KlammError(ErrorCode.NETWORK_EXCEPTION, f"nobody knows where broker {broker_id} is")
+        name = self._services.config.inter_broker_listener_name
+        endpoint = broker.endpoints.get(name) or next(iter(broker.endpoints.values()))
+        peer = self._peers.get(broker_id, endpoint.host, endpoint.port, name)
+        try:
+            return await peer.ask(request, version)
+        except OSError as error:
+            raise KlammError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        self._peers.close()

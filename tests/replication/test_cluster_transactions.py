@@ -1,0 +1,148 @@
+"""Transactions and groups over three real processes: coordinators, partitions and offsets live on different nodes.
+
+Breaks when markers are not sent to the leaders elsewhere, when a coordinator that moved forgets what it decided, or when
+a reader of committed records sees half a transaction.
+"""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.cluster import KlammCluster
+
+PATIENCE_S = 90.0
+QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": 500}
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with KlammCluster(tmp_path, 3) as made:
+        admin = AdminClient({"bootstrap.servers": made.bootstrap, **QUIET})
+        topics = [NewTopic("source", 3, 3), NewTopic("sink", 6, 3)]
+        for future in admin.create_topics(topics).values():
+            future.result(PATIENCE_S)
+        yield made
+
+
+def transactional(bootstrap: str, name: str) -> Producer:
+    return Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, **QUIET})
+
+
+def committed(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
+    """Everything a reader of committed records sees, to the ends as they are now."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed",
+         "enable.auto.commit": False, "auto.offset.reset": "earliest", "enable.partition.eof": True, **QUIET}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    seen, ends = [], set()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(ends) < partitions:
+        assert time.monotonic() < deadline
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            if message.error().name() == "_PARTITION_EOF":
+                ends.add(message.partition())
+            continue
+        ends.discard(message.partition())
+        seen.append(message.value())
+    consumer.close()
+    return seen
+
+
+def test_a_transaction_over_partitions_of_every_node_is_whole(cluster):
+    producer = transactional(cluster.bootstrap, "whole")
+    producer.init_transactions(PATIENCE_S)
+    for number in range(20):
+        producer.begin_transaction()
+        for partition in range(6):
+            producer.produce("sink", b"%d-%d" % (number, partition), partition=partition)
+        if number % 4 == 3:
+            producer.abort_transaction(PATIENCE_S)
+        else:
+            producer.commit_transaction(PATIENCE_S)
+    expected = {b"%d-%d" % (number, partition) for number in range(20) if number % 4 != 3 for partition in range(6)}
+    assert Counter(committed(cluster.bootstrap, "sink", 6)) == Counter(expected)
+
+
+class Copier(threading.Thread):
+    """Consumes, transforms and produces exactly once; a broken transaction is aborted and done again."""
+
+    def __init__(self, bootstrap: str, total: int) -> None:
+        super().__init__(daemon=True)
+        self._servers = bootstrap
+        self._total = total
+        self.error: BaseException | None = None
+        self.done = 0
+
+    def wait_for(self, more: int) -> None:
+        """Return once so many more are copied, or all of them."""
+        wanted = min(self.done + more, self._total)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.done < wanted and self.is_alive():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def run(self) -> None:
+        try:
+            self._copy()
+        except BaseException as error:
+            self.error = error
+
+    def _copy(self) -> None:
+        while self.done < self._total:
+            producer = transactional(self._servers, "copier")
+            consumer = Consumer(
+                {"bootstrap.servers": self._servers, "group.id": "copiers", "isolation.level": "read_committed",
+                 "enable.auto.commit": False, "auto.offset.reset": "earliest", **QUIET}
+            )  # fmt: skip
+            try:
+                producer.init_transactions(PATIENCE_S)
+                parts = [TopicPartition("source", index) for index in range(3)]
+                found = consumer.committed(parts, PATIENCE_S)
+                self.done = sum(max(part.offset, 0) for part in found)
+                consumer.assign([TopicPartition("source", p.partition, max(p.offset, 0)) for p in found])
+                while self.done < self._total:
+                    batch = consumer.consume(50, 1.0)
+                    batch = [message for message in batch if message.error() is None]
+                    if not batch:
+                        continue
+                    producer.begin_transaction()
+                    for message in batch:
+                        producer.produce("sink", message.value(), partition=int(message.value()) % 6)
+                    producer.send_offsets_to_transaction(
+                        consumer.position(parts), consumer.consumer_group_metadata(), PATIENCE_S
+                    )
+                    producer.commit_transaction(PATIENCE_S)
+                    self.done += len(batch)
+            except KafkaException as problem:
+                if problem.args[0].txn_requires_abort():
+                    producer.abort_transaction(PATIENCE_S)
+            finally:
+                consumer.close()
+
+
+def test_nodes_die_under_an_exactly_once_copier(cluster):
+    total = 3000
+    source = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, **QUIET})
+    for number in range(total):
+        source.produce("source", b"%d" % number, partition=number % 3)
+    assert source.flush(PATIENCE_S) == 0
+    copier = Copier(cluster.bootstrap, total)
+    copier.start()
+    for victim in (1, 2, 3):
+        copier.wait_for(300)
+        cluster.node(victim).kill9()
+        copier.wait_for(300)
+        cluster.start([victim])
+    copier.join(PATIENCE_S)
+    assert not copier.is_alive()
+    assert copier.error is None
+    seen = Counter(committed(cluster.bootstrap, "sink", 6))
+    assert seen == Counter({b"%d" % number: 1 for number in range(total)})
