@@ -61,6 +61,10 @@ class ReplicaManager:
         for partitions in self._by_id.values():
             yield from partitions.values()
 
+    def now_ms(self) -> int:
+        """The forward clock."""
+        return self._clock.monotonic_ms()
+
     # Appending
 
     def stage(self, replica: Replica, batches: memoryview, now_ms: int = 0) -> int:

@@ -46,7 +46,7 @@ class ReplicaLog:
         replica = self._replica
         if not replica.leads:
             raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if len(replica.state.isr) < replica.min_insync_replicas:
+        if replica.state.under_min_isr:
             raise KlammError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:

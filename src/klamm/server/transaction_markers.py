@@ -60,7 +60,7 @@ def write_marker(services: "Services", partition: TopicPartition, markers: OwedM
     if not replica.leads:
         settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return
-    if len(replica.state.isr) < replica.min_insync_replicas:
+    if replica.state.under_min_isr:
         settled(ErrorCode.NOT_ENOUGH_REPLICAS)
         return
     marker = build_end_txn_marker(

@@ -83,7 +83,7 @@ def _stage(
     for topic in request.topic_data:
         settled = [_append(services, context, request, topic, p, waiter, refused) for p in topic.partition_data]
         outcomes.append((topic, settled))
-    _remember(context, request, outcomes)
+    _remember(services, context, request, outcomes)
     pendings = [o.pending for _, parts in outcomes for o in parts if o.pending is not None]
     for pending in pendings:
         waiter.add(pending)
@@ -150,7 +150,7 @@ def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
 def _check(version: int, request: ProduceRequest, replica: Replica, records: Any) -> None:
     if records is None or not len(records):
         raise KlammError(ErrorCode.INVALID_RECORD, "the request has no records for the partition")
-    if request.acks == ACKS_ALL and len(replica.state.isr) < replica.min_insync_replicas:
+    if request.acks == ACKS_ALL and replica.state.under_min_isr:
         raise KlammError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"{len(replica.state.isr)} replicas are in sync, min.insync.replicas is {replica.min_insync_replicas}",
@@ -162,14 +162,14 @@ def _check(version: int, request: ProduceRequest, replica: Replica, records: Any
         raise KlammError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch is transactional, the request not")
 
 
-def _remember(context: RequestContext, request: ProduceRequest, outcomes: list[Any]) -> None:
+def _remember(services: Services, context: RequestContext, request: ProduceRequest, outcomes: list[Any]) -> None:
     """A request for one partition that went well may take the short way next time."""
     if len(outcomes) != 1 or len(outcomes[0][1]) != 1:
         return
     pending = outcomes[0][1][0].pending
     if pending is not None and pending.replica.quick:
         records = request.topic_data[0].partition_data[0].records
-        produce_quick.remember(context.channel, context.frame, context.version, request, pending.replica, records)
+        produce_quick.remember(services, context, request, pending.replica, records)
 
 
 def _response(

@@ -3,16 +3,19 @@
 The bytes between the correlation id and the record batch (client id, acks, topic, partition ...) are the same in every
 such request of a connection, so they are looked up instead of parsed; the reply is a template with two numbers filled
 in. Whatever is unusual, and every refusal, takes the long way in `produce`, which gives the same answer to the byte.
+With acks=all and others in sync the reply waits, as bytes, for the high watermark.
 """
 
 import struct
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.model.errors import KlammError
-from klamm.net import Channel
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.net import Channel, Slot
 from klamm.protocol.codec import encode
 from klamm.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -20,7 +23,12 @@ from klamm.protocol.messages.produce import (
 )
 from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL
 from klamm.replication import Replica, ReplicaManager
+from klamm.server.context import ListenerContext, RequestContext
+from klamm.server.handlers.leaders import node_endpoints, partition_image
+from klamm.server.replies import response_parts
+from klamm.server.services import Services
 
+PRODUCE = 0
 VERSION_MIN = 7
 """Earlier requests may not carry zstd, which only the long way looks at; before 5 replies lack the log start offset."""
 
@@ -30,6 +38,8 @@ ATTRIBUTES_AT = CRC_START + 1
 QUICK_MAX = 256
 """Distinct prefixes remembered per connection; a client that has more partitions starts over."""
 LENGTHS_MAX = 4
+WAITING_TIMEOUT_MS_MIN = 2000
+"""A client that waits for less gets a timer of its own, on the long way."""
 
 _HEAD = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
@@ -49,6 +59,56 @@ class QuickProduce:
     before: bytes
     after: bytes
     error_at: int
+    timeout_ms: int
+    services: Services
+    topic: str
+    topic_id: bytes
+
+
+class WaitingReply:
+    """A reply to acks=all, made when the high watermark has passed its records."""
+
+    __slots__ = ("_base_offset", "_channel", "_correlation_id", "_entry", "_slot", "deadline_ms", "required_offset")
+
+    def __init__(
+        self, channel: Channel, entry: QuickProduce, correlation_id: int, base_offset: int, now_ms: int
+    ) -> None:
+        self._channel = channel
+        self._slot: Slot = channel.defer()
+        self._entry = entry
+        self._correlation_id = correlation_id
+        self._base_offset = base_offset
+        self.required_offset = entry.replica.log.next_offset
+        self.deadline_ms = now_ms + entry.timeout_ms
+
+    def send(self) -> None:
+        """The records are committed."""
+        entry = self._entry
+        reply = (
+            _HEAD.pack(entry.size, self._correlation_id)
+            + entry.before
+            + _RESULT.pack(0, self._base_offset, -1, entry.replica.log.log_start_offset)
+            + entry.after
+        )
+        self._slot.send((reply,))
+
+    def fail(self, error: ErrorCode) -> None:
+        """They are not, or nobody knows; a producer that must look elsewhere is told where (KIP-951)."""
+        entry, services = self._entry, self._entry.services
+        listener: ListenerContext = self._channel.context  # type: ignore[assignment]
+        context = RequestContext(
+            self._channel, listener, PRODUCE, entry.version, self._correlation_id, None, memoryview(b"")
+        )
+        partition = PartitionProduceResponse(index=entry.replica.index, error_code=error, base_offset=-1)
+        leaders = set()
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            image = partition_image(services, entry.topic, entry.topic_id, entry.replica.index)
+            if image is not None:
+                leaders.add(image.leader)
+                partition.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
+        named = TopicProduceResponse(name=entry.topic, topic_id=entry.topic_id, partition_responses=[partition])
+        endpoints = node_endpoints(services, context, leaders, NodeEndpoint)
+        self._slot.send(response_parts(context, ProduceResponse(responses=[named], node_endpoints=endpoints)))
 
 
 def handle(
@@ -72,7 +132,10 @@ def handle(
     if entry is None or entry.version != version:
         return False
     replica = entry.replica
-    if not replica.quick or (entry.acks == -1 and not replica.commits_inline):
+    if not replica.quick:
+        return False
+    waits = entry.acks == -1 and not replica.commits_inline
+    if waits and (not replica.quick_all or entry.timeout_ms < WAITING_TIMEOUT_MS_MIN):
         return False
     if version >= FLEXIBLE_SINCE:
         size = view[position]
@@ -104,6 +167,14 @@ def handle(
         base_offset = replicas.stage(replica, view[position:stop])
     except KlammError:
         return False
+    if waits:
+        ack = WaitingReply(channel, entry, correlation_id, base_offset, replicas.now_ms())
+        if ack.required_offset <= replica.state.high_watermark:
+            ack.send()  # a repeated batch, committed long ago
+        else:
+            replica.quick_acks.append(ack)
+            replicas.acking[replica] = None
+        return True
     if not entry.acks:
         replica.quick_replies.append((None, 0, channel))
         return True
@@ -119,12 +190,13 @@ def handle(
 
 
 def remember(
-    channel: Channel, frame: memoryview, version: int, request: ProduceRequest, replica: Replica, records: Any
+    services: Services, context: RequestContext, request: ProduceRequest, replica: Replica, records: Any
 ) -> None:
     """Let the next request like this one take the short way."""
+    version, channel = context.version, context.channel
     if version < VERSION_MIN or request.transactional_id is not None:
         return
-    prefix = _prefix(frame, version, len(records))
+    prefix = _prefix(context.frame, version, len(records))
     if prefix is None:
         return
     state = channel.state
@@ -134,7 +206,7 @@ def remember(
     if len(prefix) not in state.prefix_lengths:
         state.prefix_lengths.insert(0, len(prefix))
         del state.prefix_lengths[LENGTHS_MAX:]
-    state.quick_produces[prefix] = _entry(version, request, replica)
+    state.quick_produces[prefix] = _entry(services, version, request, replica)
 
 
 def _prefix(frame: memoryview, version: int, size: int) -> bytes | None:
@@ -160,7 +232,7 @@ def _uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def _entry(version: int, request: ProduceRequest, replica: Replica) -> QuickProduce:
+def _entry(services: Services, version: int, request: ProduceRequest, replica: Replica) -> QuickProduce:
     topic = request.topic_data[0]
     marks = (0, 0x1122334455667788, -1, 0x0102030405060708)
     partition = PartitionProduceResponse(
@@ -173,4 +245,7 @@ def _entry(version: int, request: ProduceRequest, replica: Replica) -> QuickProd
     if version >= FLEXIBLE_SINCE:
         before = b"\0" + before
     size = 4 + len(before) + _RESULT.size + len(after)
-    return QuickProduce(replica, version, request.acks, size, before, after, 8 + len(before))
+    return QuickProduce(
+        replica, version, request.acks, size, before, after, 8 + len(before), request.timeout_ms, services,
+        topic.name, topic.topic_id,
+    )  # fmt: skip
