@@ -25,6 +25,7 @@ from klamm.server.directory_reports import DirectoryReports
 from klamm.server.lifecycle import BrokerLifecycle
 from klamm.server.producer_ids import ProducerIds
 from klamm.server.publishers import BrokerPublisher
+from klamm.server.quorum_membership import QuorumMembership
 from klamm.server.raft_transport import RaftTransport
 from klamm.server.replication import Replication, replication_config
 from klamm.server.router import Router
@@ -84,6 +85,7 @@ class Node:
         self._logs: LogManager
         self._raft: RaftDriver
         self._transport: RaftTransport
+        self._membership: QuorumMembership
         self._snapshotter: Snapshotter
         self._publisher: BrokerPublisher
         self._lifecycle: BrokerLifecycle
@@ -168,6 +170,14 @@ class Node:
             disk=self.world.disk,
             threads=self.world.threads,
         )
+        self._membership = QuorumMembership(
+            loop,
+            self._raft,
+            self._transport,
+            cluster_id=cluster_id,
+            endpoint=quorum_endpoint(config, self.addresses),
+            auto_join=config.flag("controller.quorum.auto.join.enable"),
+        )
         decides_by = controller_config(config, cluster_id)
         validator = CatalogValidator(config.static)
         runtime = ControllerRuntime(
@@ -199,6 +209,7 @@ class Node:
             metadata=loader,
             raft=self._raft,
             quorum=self._transport,
+            membership=self._membership,
             controllers=self._controllers,
             producer_ids=ProducerIds(config.node_id, self._controllers.isr),
             supported_features=decides_by.supported_features,
@@ -215,6 +226,7 @@ class Node:
         self._serve(broker=False)
         if self.config.is_controller:
             await self._controllers.runtime.start()
+            self._membership.start()
             self._controllers.register_controller(
                 self.config.node_id,
                 self.world.new_uuid().bytes,
@@ -340,6 +352,7 @@ class Node:
             )
 
     async def _stop_serving(self) -> None:
+        await self._membership.stop()
         self._raft.resign()
         await self._router.drain()
         self.services.coordinators.stop()

@@ -7,7 +7,7 @@ the ids -2, -3 and so on, as in Kafka.
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
@@ -32,10 +32,17 @@ log = get_logger("raft")
 FIRST_BOOTSTRAP_ID = -2
 RECONNECT_BACKOFF_MS = 10
 RECONNECT_BACKOFF_MAX_MS = 200
+ASK_AGAIN_SECONDS = 0.05
+FORWARD_MS = 30_000
 PENDING_MAX = 10_000
 """Requests of others that wait for the driver's answer."""
 
 _REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
+
+
+def bootstrap_ids(count: int) -> tuple[int, ...]:
+    """The ids bootstrap servers go by, whoever they turn out to be."""
+    return tuple(range(FIRST_BOOTSTRAP_ID, FIRST_BOOTSTRAP_ID - count, -1))
 
 
 class RaftTransport:
@@ -58,7 +65,7 @@ class RaftTransport:
         self._listener = listener
         self._endpoint = endpoint
         """Where our own controller listener is reached; a node without one leads nothing."""
-        self._bootstrap = dict(zip(itertools.count(FIRST_BOOTSTRAP_ID, -1), bootstrap, strict=False))
+        self._bootstrap = dict(zip(bootstrap_ids(len(bootstrap)), bootstrap, strict=True))
         self._learned: dict[int, tuple[str, int]] = {}
         self._timeout_ms = request_timeout_ms
         self._peers = Peers(
@@ -76,11 +83,6 @@ class RaftTransport:
         self._closed = False
 
     # addresses
-
-    @property
-    def bootstrap_ids(self) -> tuple[int, ...]:
-        """The ids of the bootstrap servers, for a member that knows no voters."""
-        return tuple(self._bootstrap)
 
     def endpoints(self) -> Mapping[int, tuple[str, int]]:
         """Where members of the quorum are reached, as far as known."""
@@ -162,6 +164,35 @@ class RaftTransport:
         if (node_id, code) not in self._complained:
             self._complained.add((node_id, code))
             log.warning("a member of the quorum refuses this node", peer=node_id, reason=code.name)
+
+    async def ask_leader(self, request: Any, *, timeout_ms: int) -> Any:
+        """The leader's answer to a request about the quorum, this node's own included; asks again until it is found.
+
+        Goes over a connection of its own: what may take long must not hold up the replication behind it.
+        """
+        deadline = self._loop.time() + timeout_ms / 1000
+        reason: object = "the quorum has no leader"
+        while (left := deadline - self._loop.time()) > 0:
+            leader_id = self.driver.leader[0]
+            found = None if leader_id is None else self.address(leader_id)
+            if leader_id == self.driver.config.node_id:
+                found = self._endpoint
+            if leader_id is not None and found is not None:
+                peer = self._peers.get(leader_id, *found, "admin")
+                try:
+                    return await peer.ask(request, timeout_ms=int(left * 1000) + 1)
+                except (PeerGone, KlammError) as error:
+                    reason = error
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+        raise KlammError(ErrorCode.REQUEST_TIMED_OUT, f"no leader of the quorum answered in {timeout_ms} ms: {reason}")
+
+    async def forward(self, request: Any, response: Callable[..., Any]) -> Any:
+        """The leader's answer for a client, or a `response` that says why there is none."""
+        try:
+            return await self.ask_leader(request, timeout_ms=FORWARD_MS)
+        except (KlammError, ProtocolError) as error:
+            code = error.code if isinstance(error, KlammError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            return response(error_code=code, error_message=str(error))
 
     # inbound
 

@@ -56,6 +56,8 @@ SERVED = (
     "ConsumerGroupHeartbeat",
     "ConsumerGroupDescribe",
     "DescribeTopicPartitions",
+    "AddRaftVoter",
+    "RemoveRaftVoter",
 )
 
 SERVED_BY_CONTROLLER = (
@@ -85,6 +87,9 @@ SERVED_BY_CONTROLLER = (
     "UpdateFeatures",
     "DescribeCluster",
     "FetchSnapshot",
+    "AddRaftVoter",
+    "RemoveRaftVoter",
+    "UpdateRaftVoter",
 )
 
 CONTROLLER_HANDLERS = {"Fetch": "fetch_metadata"}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from klamm.server.controller_link import ControllerLink
     from klamm.server.coordinators import Coordinators
     from klamm.server.producer_ids import ProducerIds
+    from klamm.server.quorum_membership import QuorumMembership
     from klamm.server.raft_transport import RaftTransport
 
 
@@ -40,6 +41,7 @@ class Services:
     metadata: MetadataLoader
     raft: "RaftDriver"
     quorum: "RaftTransport"
+    membership: "QuorumMembership"
     controllers: "ControllerLink"
     producer_ids: "ProducerIds"
     supported_features: Mapping[str, FeatureRange]

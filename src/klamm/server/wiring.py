@@ -13,6 +13,7 @@ from klamm.model.ids import ZERO_UUID, Uuid, uuid_to_str
 from klamm.net import NetConfig
 from klamm.raft import RaftConfig
 from klamm.server.config import NodeConfig
+from klamm.server.raft_transport import bootstrap_ids
 from klamm.server.world import World
 from klamm.storage import CleanerConfig, StorageConfig
 from klamm.storage.properties import read_meta_properties
@@ -103,6 +104,7 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: bytes) -> Raf
         snapshot_max_bytes=config.integer("controller.quorum.fetch.snapshot.max.bytes"),
         segment_bytes=config.integer("metadata.log.segment.bytes"),
         controller_listener=config.controller_listener_names[0],
+        bootstrap=bootstrap_ids(len(config.bootstrap_servers)),
     )
 
 
@@ -115,9 +117,9 @@ def quorum_endpoint(config: NodeConfig, addresses: dict[str, tuple[str, int]]) -
     if told is not None:
         return told.host, told.port
     host, port = addresses[name]
-    written = next((voter.host for voter in config.voters if voter.node_id == config.node_id), "")
-    if written:
-        return written, port
+    written = next((voter for voter in config.voters if voter.node_id == config.node_id), None)
+    if written is not None:
+        return written.host, written.port or port
     return (socket.gethostname() if host in _ANYWHERE else host), port
 
 
