@@ -21,7 +21,7 @@ class Transaction:
     name: str
     values: list[tuple[Place, bytes]] = field(default_factory=list)
     outcome: str = "open"
-    """open, committing, aborting, committed, aborted; the -ing ones are not known to have happened."""
+    """open; aborted: nobody asked for a commit, nor will; committing: somebody asked; committed: it was promised."""
 
 
 @dataclass(slots=True)
@@ -52,6 +52,8 @@ class Ledger:
         self.lossy: set[str] = set()
         """Topics for which nothing was promised: acks below all, deleted ones."""
         self.transactions: list[Transaction] = []
+        self.owners: dict[tuple[str, Place], str] = {}
+        """Who was given a partition of a group last."""
         self.group_commits: dict[tuple[str, Place], int] = {}
         self.acks = 0
         self.reads = 0
@@ -176,6 +178,6 @@ class Ledger:
         for transaction in self.transactions:
             acked = [(p, v) for p, v in transaction.values if self.sent[v].offset >= 0 and p in visible]
             shown = [(p, v) for p, v in acked if v in visible[p]]
-            if shown and len(shown) < len(acked) and transaction.outcome in ("committing", "aborting", "committed"):
+            if shown and len(shown) < len(acked):
                 hidden = next((p, v) for p, v in acked if v not in visible[p])
                 self._violate(f"9: transaction {transaction.name} is torn: {shown[0]} can be read, {hidden} cannot")

@@ -115,7 +115,7 @@ class Producer(Client):
             self.forget_leader(self.topic, index)
             await self.pause()
 
-    async def _produce(self, leader: int, index: int, batch: bytes) -> tuple[ErrorCode, int]:
+    async def _produce(self, leader: int | None, index: int, batch: bytes) -> tuple[ErrorCode, int]:
         request = ProduceRequest(
             acks=-1,
             timeout_ms=2_000,

@@ -16,7 +16,9 @@ from klamm.testing.sim.consumers import Consumer
 from klamm.testing.sim.faults import KINDS, Fault, draw
 from klamm.testing.sim.final import check_end
 from klamm.testing.sim.ledger import Ledger, Violation
+from klamm.testing.sim.members import Member
 from klamm.testing.sim.producers import Producer
+from klamm.testing.sim.transactions import TransactionalProducer
 from klamm.testing.sim.watch import Watch
 
 START_S = 30.0
@@ -31,6 +33,7 @@ class Plan:
 
     seed: int
     nodes: int = 3
+    factor: int = 3
     partitions: int = 2
     producers: int = 2
     consumers: int = 1
@@ -58,6 +61,8 @@ def draw_plan(seed: int, nodes: int = 3) -> Plan:
         partitions=chance.randint(1, 3),
         producers=chance.randint(1, 3),
         consumers=chance.randint(1, 2),
+        transactional=chance.choice((0, 0, 1, 2)),
+        members=chance.choice((0, 0, 2)),
         pace=chance.choice((0.02, 0.05, 0.1)),
         seconds=seconds,
         flush=flush,
@@ -114,13 +119,19 @@ class Run:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.cluster = SimCluster(plan.seed, plan.nodes)
+        factor = min(plan.nodes, plan.factor)
+        internal = {
+            "offsets.topic.replication.factor": str(factor),
+            "transaction.state.log.replication.factor": str(factor),
+            "transaction.state.log.min.isr": "2" if factor == 3 else "1",
+            "min.insync.replicas": "2" if factor == 3 else "1",
+        }
+        self.cluster = SimCluster(plan.seed, plan.nodes, internal)
         self.violation: str | None = None
         self.ledger = Ledger(self.violate)
         self.watch = Watch(self.cluster, self.ledger, self.violate)
         self.cluster.on_unexpected = self._ended
         self.clients: list[Any] = []
-        factor = min(plan.nodes, 3)
         configs = {"min.insync.replicas": "2" if factor == 3 else "1"}
         if plan.flush:
             configs["flush.messages"] = "1"
@@ -216,6 +227,12 @@ class Run:
             self.clients.append(
                 Consumer(self.cluster, self.ledger, f"consumer-{i}", "t", plan.partitions, committed_only=bool(i % 2))
             )
+        for i in range(plan.transactional):
+            self.clients.append(
+                TransactionalProducer(self.cluster, self.ledger, i, "t", plan.partitions, 3 * plan.pace)
+            )
+        for i in range(plan.members):
+            self.clients.append(Member(self.cluster, self.ledger, i, "t"))
         for client in self.clients:
             client.start()
 

@@ -1,0 +1,191 @@
+"""Transactional producers as load: small transactions over several partitions, committed, aborted, or left behind.
+
+Even numbers speak as clients before Kafka 4 (AddPartitionsToTxn, one epoch for many transactions), odd ones as clients
+since (partitions join with their first Produce, a new epoch per transaction).
+"""
+
+from typing import Any
+
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from klamm.protocol.messages.end_txn import EndTxnRequest
+from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
+from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.records import build_batch
+from klamm.testing.sim.client import GONE, Client
+from klamm.testing.sim.cluster import SimCluster
+from klamm.testing.sim.ledger import Ledger, Transaction
+from klamm.testing.sim.producers import LATER
+
+TIMEOUT_MS = 5_000
+"""transaction.timeout.ms: what a killed producer left open is aborted after this."""
+
+
+class Over(Exception):
+    """The producer must begin again with a new epoch."""
+
+
+class TransactionalProducer(Client):
+    """One transactional id. Its process may be killed; the next one fences what it left behind."""
+
+    killable = True
+
+    def __init__(
+        self, cluster: SimCluster, ledger: Ledger, number: int, topic: str, partitions: int, pace: float
+    ) -> None:
+        super().__init__(cluster, f"txn-{number}")
+        self.ledger = ledger
+        self.topic = topic
+        self.partitions = partitions
+        self.pace = pace
+        self.new_protocol = bool(number % 2)
+        self.number = 0
+        self.transaction: Transaction | None = None
+        self.done = False
+        self._producer_id = self._epoch = -1
+        self._sequences: dict[int, int] = {}
+
+    def kill(self) -> None:
+        super().kill()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """What was never asked to be committed must never be seen."""
+        if self.transaction is not None and self.transaction.outcome == "open":
+            self.transaction.outcome = "aborted"
+        self.transaction = None
+
+    async def run(self) -> None:
+        self.done = False
+        while not self.stopping:
+            try:
+                await self._init()
+                while not self.stopping:
+                    await self.pause(self.pace)
+                    await self._transact()
+            except Over:
+                self._give_up()
+                await self.pause()
+        self.done = True
+
+    async def _init(self) -> None:
+        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
+        while True:
+            response = await self._ask_coordinator(request, 4)
+            if response.error_code == ErrorCode.NONE:
+                self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+                self._sequences = {}
+                return
+            if ErrorCode(response.error_code) not in LATER:
+                raise Over(ErrorCode(response.error_code).name)
+            await self.pause()
+
+    async def _ask_coordinator(self, request: Any, version: int) -> Any:
+        """Ask until there is an answer; a lost one is asked again."""
+        while True:
+            node = await self.coordinator(1, self.name)
+            try:
+                return await self.ask(node, request, version)
+            except GONE:
+                await self.pause()
+
+    async def _transact(self) -> None:
+        self.number += 1
+        transaction = self.transaction = Transaction(f"{self.name}/{self.number}")
+        self.ledger.transactions.append(transaction)
+        chosen = self.random.sample(range(self.partitions), self.random.randint(1, self.partitions))
+        if not self.new_protocol:
+            await self._add_partitions(chosen)
+        for index in chosen:
+            for _ in range(self.random.randint(1, 2)):
+                await self._produce(transaction, index)
+        if self.random.random() < 0.1:
+            await self.pause(TIMEOUT_MS / 1000)  # sometimes too long: the coordinator aborts it
+        await self._end(transaction, commit=self.random.random() < 0.7)
+        self.transaction = None
+
+    async def _add_partitions(self, chosen: list[int]) -> None:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self._producer_id,
+            v3_and_below_producer_epoch=self._epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=chosen)],
+        )
+        while True:
+            response = await self._ask_coordinator(request, 3)
+            codes = {
+                ErrorCode(partition.partition_error_code)
+                for topic in response.results_by_topic_v3_and_below
+                for partition in topic.results_by_partition
+            }
+            if codes <= {ErrorCode.NONE}:
+                return
+            if not codes <= LATER | {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}:
+                raise Over(str(codes))
+            await self.pause()
+
+    async def _produce(self, transaction: Transaction, index: int) -> None:
+        place = (self.topic, index)
+        sequence = self._sequences.get(index, 0)
+        values = []
+        for _ in range(self.random.randint(1, 2)):
+            values.append(f"{transaction.name}.{len(transaction.values)}".encode())
+            self.ledger.send(place, values[-1], self.name, len(self.ledger.sent), transaction)
+        batch = build_batch(
+            [(self.cluster.machines[1].clock.now_ms(), None, value, ()) for value in values],
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        request = ProduceRequest(
+            transactional_id=self.name,
+            acks=-1,
+            timeout_ms=2_000,
+            topic_data=[
+                TopicProduceData(
+                    name=self.topic, partition_data=[PartitionProduceData(index=index, records=bytes(batch))]
+                )
+            ],
+        )
+        while True:
+            leader = await self.leader_of(self.topic, index)
+            try:
+                response = await self.ask(leader, request, 12 if self.new_protocol else 11)
+            except GONE:
+                self.forget_leader(self.topic, index)
+                await self.pause()
+                continue
+            answer = response.responses[0].partition_responses[0]
+            code = ErrorCode(answer.error_code)
+            if code == ErrorCode.NONE:
+                self.ledger.ack(place, answer.base_offset, values)
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._sequences[index] = sequence + len(values)
+                return
+            if code not in LATER:
+                raise Over(code.name)
+            self.forget_leader(self.topic, index)
+            await self.pause()
+
+    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
+        request = EndTxnRequest(
+            transactional_id=self.name,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            committed=commit,
+        )
+        transaction.outcome = "committing" if commit else "aborted"
+        while True:
+            response = await self._ask_coordinator(request, 5 if self.new_protocol else 4)
+            code = ErrorCode(response.error_code)
+            if code == ErrorCode.NONE:
+                if commit:
+                    transaction.outcome = "committed"
+                if self.new_protocol:
+                    self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+                    self._sequences = {}
+                return
+            if code not in LATER:
+                raise Over(code.name)
+            await self.pause()
