@@ -4,6 +4,7 @@ Whatever it sends is written by another project's code, and what comes of it is 
 """
 
 import contextlib
+import itertools
 import socket
 import time
 
@@ -222,7 +223,7 @@ def test_producer_ids_are_never_given_twice(controller, paper):
     blocks = [controller.call("allocate_producer_ids", 0, broker_id=2, broker_epoch=broker.epoch) for _ in range(3)]
     starts = [block.producer_id_start for block in blocks]
     assert all(block.error_code == 0 for block in blocks)
-    assert [b - a for a, b in zip(starts, starts[1:], strict=False)] == [block.producer_id_len for block in blocks[1:]]
+    assert [b - a for a, b in itertools.pairwise(starts)] == [block.producer_id_len for block in blocks[1:]]
     refused = controller.call("allocate_producer_ids", 0, broker_id=2, broker_epoch=broker.epoch - 1)
     assert ErrorCode(refused.error_code) is ErrorCode.STALE_BROKER_EPOCH
 
