@@ -6,7 +6,9 @@ from click.testing import CliRunner
 from klamm.cli.main import cli
 from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, uuid_from_str, uuid_to_str
 from klamm.model.properties import parse_properties
+from klamm.raft.snapshot import SnapshotFolder
 from klamm.server.format import random_uuid
+from klamm.storage.disk import Disk
 
 CLUSTER = "l6t1Q_H-TtyNbcQtxA6dGA"
 OTHER = "XXt1Q_H-TtyNbcQtxA6dGA"
@@ -139,7 +141,12 @@ def test_a_damaged_identity_is_refused_in_words(file, tmp_path):
         (["--standalone"], 0),
         (["--no-initial-controllers"], 0),
         (["--standalone", "--no-initial-controllers"], 2),
-        (["--initial-controllers", "7@localhost:9093:JEXY6aqzQY-32P5TStzaFg"], 1),
+        (["--initial-controllers", "7@localhost:9093:JEXY6aqzQY-32P5TStzaFg"], 0),
+        (["--initial-controllers", "7@localhost:9093:JEXY6aqzQY-32P5TStzaFg", "--standalone"], 2),
+        (["--initial-controllers", "8@localhost:9093:JEXY6aqzQY-32P5TStzaFg"], 1),
+        (["--initial-controllers", "7@localhost:9093"], 1),
+        (["--standalone", "--feature", "kraft.version=1"], 0),
+        (["--standalone", "--feature", "kraft.version=0"], 1),
         (["--add-scram", "SCRAM-SHA-256=[name=alice,password=x]"], 1),
         (["--release-version", "4.3"], 0),
         (["--release-version", "4.3-IV0"], 0),
@@ -156,21 +163,26 @@ def test_kafkas_flags_are_known(file, tmp_path, flags, code):
     assert (tmp_path / "a").exists() == (code == 0)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (("bootstrap.servers=localhost:9093", "bootstrap.servers=other:9093"), "this node's own controller listener"),
-        (("controller.quorum.bootstrap.servers=", "controller.quorum.voters=7@"), "exclude each other"),
-    ],
-)
-def test_standalone_is_for_a_node_that_is_alone(file, change, words):
+def test_fixed_voters_and_a_quorum_that_may_change_exclude_each_other(file):
     with open(file) as before:
-        text = before.read().replace(*change)
+        text = before.read().replace("controller.quorum.bootstrap.servers=", "controller.quorum.voters=7@")
     with open(file, "w") as after:
         after.write(text)
     result = run("format", "-t", CLUSTER, "-c", file, "--standalone")
     assert result.exit_code == 1
-    assert words in result.stderr
+    assert "exclude each other" in result.stderr
+
+
+def test_the_first_voters_are_in_a_snapshot_before_the_log(file, tmp_path):
+    """Kafka's bootstrap checkpoint: the node's own directory id is the one named."""
+    flag = "7@localhost:9093:JEXY6aqzQY-32P5TStzaFg,8@[::1]:9094:J8aAPcfLQt2bqs1JT_rMgQ"
+    assert run("format", "-t", CLUSTER, "-c", file, "--initial-controllers", flag).exit_code == 0
+    assert "directory.id=JEXY6aqzQY-32P5TStzaFg" in (tmp_path / "meta" / "meta.properties").read_text()
+    folder = SnapshotFolder(str(tmp_path / "meta" / "__cluster_metadata-0"), Disk())
+    assert folder.ids() == [(0, 0)]
+    named = folder.configuration(folder.ids()[0])
+    assert named.kraft_version == 1
+    assert [(v.id, v.host, v.port) for v in named.voters] == [(7, "localhost", 9093), (8, "::1", 9094)]
 
 
 def test_an_empty_cluster_id_is_refused(file):

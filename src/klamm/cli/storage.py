@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from klamm.cli.refusal import Refusal, refuses
@@ -34,9 +36,11 @@ def random_uuid() -> None:
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Leave folders that are formatted already as they are.")
 @click.option("-r", "--release-version", metavar="VERSION", help="Metadata level to begin with; 4.3 is the only one.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="A feature level to begin with.")
-@click.option("-s", "--standalone", is_flag=True, help="The node is its cluster's only controller.")
+@click.option("-s", "--standalone", is_flag=True, help="The node is the first controller; others may be added later.")
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="The controllers are found by their addresses.")
-@click.option("-I", "--initial-controllers", metavar="LIST", help="Not supported yet: controllers that may change.")
+@click.option(
+    "-I", "--initial-controllers", metavar="LIST", help="The first controllers: id@host:port:directory-id,..."
+)
 @click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="Not supported yet: a first password.")
 @refuses
 def format_(
@@ -53,33 +57,34 @@ def format_(
 ) -> None:
     """Give the data folders of a node their cluster id."""
     from klamm.server.config import load_config
-    from klamm.server.format import METADATA_VERSION, format_folders
+    from klamm.server.format import METADATA_VERSION, format_folders, parse_initial_controllers, standalone_voters
 
     if standalone and no_initial_controllers:
         raise click.UsageError("--standalone and --no-initial-controllers exclude each other; write one of them")
-    if initial_controllers is not None:
-        raise Refusal(
-            "--initial-controllers asks for a quorum whose members may change, which Klamm does not have yet;"
-            " write controller.quorum.voters in the file"
-        )
+    if initial_controllers is not None and (standalone or no_initial_controllers):
+        raise click.UsageError("--initial-controllers excludes --standalone and --no-initial-controllers")
     if add_scram:
         raise Refusal("--add-scram stores a password, which Klamm does not ask for yet; leave it out")
     if release_version not in (None, "4.3", METADATA_VERSION):
         raise Refusal(
             f"--release-version {release_version} cannot be written; leave it out or write {METADATA_VERSION}"
         )
-    _check_features(features)
+    dynamic = standalone or no_initial_controllers or initial_controllers is not None
+    _check_features(features, kraft_version=int(dynamic))
     config = load_config(file)
+    voters = None
     if standalone and not config.is_controller:
         raise Refusal(f"--standalone needs a controller; write process.roles=broker,controller in {file}")
-    if standalone and config.value("controller.quorum.voters"):
-        raise Refusal("--standalone and controller.quorum.voters exclude each other; leave one of them out")
-    if standalone and not config.voters:
-        raise Refusal(
-            "--standalone needs controller.quorum.bootstrap.servers to be this node's own controller listener;"
-            f" write controller.quorum.bootstrap.servers=localhost:{config.controller_listeners[0].port}"
-        )
-    report = format_folders(config, cluster_id, ignore_formatted=ignore_formatted)
+    if dynamic and config.value("controller.quorum.voters"):
+        flag = "--standalone" if standalone else "--initial-controllers" if initial_controllers else "-N"
+        raise Refusal(f"{flag} and controller.quorum.voters exclude each other; leave one of them out")
+    if standalone:
+        voters = standalone_voters(config)
+    elif initial_controllers is not None:
+        voters = parse_initial_controllers(config, initial_controllers)
+    report = format_folders(
+        config, cluster_id, ignore_formatted=ignore_formatted, voters=voters, now_ms=int(time.time() * 1000)
+    )
     for path in report.formatted:
         kind = "metadata" if path == config.metadata_log_dir else "data"
         click.echo(f"Formatting {kind} directory {path} with metadata.version {METADATA_VERSION}.")
@@ -134,12 +139,13 @@ _FEATURES = {
 """The levels a 4.3 cluster begins with; others cannot be written yet."""
 
 
-def _check_features(features: tuple[str, ...]) -> None:
+def _check_features(features: tuple[str, ...], *, kraft_version: int) -> None:
     for feature in features:
         name, equals, level = feature.partition("=")
         if not equals or not level.isdecimal():
             raise click.UsageError(f"--feature {feature}: write NAME=LEVEL, e.g. group.version=1")
         if name not in _FEATURES:
             raise Refusal(f"--feature {feature}: {name} is not a feature; write one of {', '.join(_FEATURES)}")
-        if _FEATURES[name] != int(level):
-            raise Refusal(f"--feature {feature}: Klamm begins with {name}={_FEATURES[name]}; leave the flag out")
+        begins_with = kraft_version if name == "kraft.version" else _FEATURES[name]
+        if begins_with != int(level):
+            raise Refusal(f"--feature {feature}: Klamm begins with {name}={begins_with}; leave the flag out")

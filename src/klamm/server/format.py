@@ -6,14 +6,24 @@ Everything is checked before anything is written, so a refusal leaves all folder
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from klamm.model.errors import ConfigError
-from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_to_str
+from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_from_str, uuid_to_str
+from klamm.raft.config import METADATA_FOLDER
+from klamm.raft.configuration import DYNAMIC, Configuration
+from klamm.raft.messages import OffsetAndEpoch
+from klamm.raft.quorum import ReplicaKey, VoterSet
+from klamm.raft.quorum import Voter as RaftVoter
+from klamm.raft.snapshot import SnapshotFolder
 from klamm.server.config import NodeConfig
 from klamm.storage.disk import Disk
 from klamm.storage.properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+
+_INITIAL_CONTROLLER = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d+):(?P<directory>[\w-]+)")
 
 METADATA_VERSION = "4.3-IV0"
 """The metadata level a new cluster begins with."""
@@ -82,10 +92,16 @@ def format_folders(
     cluster_id: str,
     *,
     ignore_formatted: bool = False,
+    voters: VoterSet | None = None,
+    now_ms: int = 0,
     disk: Disk | None = None,
     new_uuid: Callable[[], Uuid] = random_uuid,
 ) -> FormatReport:
-    """Write meta.properties into every folder that has none."""
+    """Write meta.properties into every folder that has none.
+
+    `voters` are the first of a quorum that may change; they go into a snapshot that the log begins with. A directory
+    id of zero in this node's own entry stands for the one its metadata folder gets here.
+    """
     if not cluster_id or not cluster_id.isprintable() or cluster_id != cluster_id.strip():
         raise ConfigError("the cluster id is empty or unprintable; make one with klamm storage random-uuid")
     disk = disk or Disk()
@@ -107,9 +123,68 @@ def format_folders(
         )
     fresh = [path for path in folders if identities[path] is None]
     for path in fresh:
+        directory_id = new_uuid()
+        if path == config.metadata_log_dir and voters is not None:
+            own = voters.get(config.node_id)
+            if own is not None and own.key.directory_id != ZERO_UUID:
+                directory_id = Uuid(own.key.directory_id)
+            _write_voters(disk, path, _with_directory(voters, config.node_id, directory_id), now_ms)
         disk.makedirs(path, exist_ok=True)
-        write_meta_properties(disk, path, MetaProperties(cluster_id, config.node_id, new_uuid()))
+        write_meta_properties(disk, path, MetaProperties(cluster_id, config.node_id, directory_id))
     return FormatReport(tuple(fresh), tuple(formatted))
+
+
+def standalone_voters(config: NodeConfig) -> VoterSet:
+    """This node as the only voter of a quorum that may grow."""
+    listener = config.controller_listeners[0]
+    told = next((each for each in config.advertised_listeners if each.name == listener.name), listener)
+    host = socket.gethostname() if told.host in ("", "0.0.0.0", "::") else told.host  # noqa: S104 - compared with
+    return VoterSet([RaftVoter(ReplicaKey(config.node_id), host, told.port, listener.name)])
+
+
+def parse_initial_controllers(config: NodeConfig, text: str) -> VoterSet:
+    """Voters as kafka-storage takes them: id@host:port:directory-id, separated by commas."""
+    voters = []
+    for entry in text.split(","):
+        match = _INITIAL_CONTROLLER.fullmatch(entry.strip())
+        try:
+            directory_id = uuid_from_str(match["directory"]) if match else b""
+        except ValueError:
+            match = None
+        if match is None:
+            raise ConfigError(
+                f"{entry.strip()!r} names no controller; write id@host:port:directory-id, the last made with"
+                " klamm storage random-uuid"
+            )
+        key = ReplicaKey(int(match["id"]), directory_id)
+        voters.append(
+            RaftVoter(key, match["host"].strip("[]"), int(match["port"]), config.controller_listener_names[0])
+        )
+    if len({voter.id for voter in voters}) != len(voters):
+        raise ConfigError("--initial-controllers names a node twice; write every id once")
+    found = VoterSet(voters)
+    if config.is_controller and config.node_id not in found:
+        raise ConfigError(
+            f"node.id={config.node_id} is not among --initial-controllers; add it, or write --no-initial-controllers"
+        )
+    return found
+
+
+def _with_directory(voters: VoterSet, node_id: int, directory_id: bytes) -> VoterSet:
+    return VoterSet(replace(v, key=ReplicaKey(v.id, directory_id)) if v.id == node_id else v for v in voters)
+
+
+def _write_voters(disk: Disk, log_dir: str, voters: VoterSet, now_ms: int) -> None:
+    """The snapshot before the first record: empty but for who votes."""
+    folder = os.path.join(log_dir, METADATA_FOLDER)
+    disk.makedirs(folder, exist_ok=True)
+    SnapshotFolder(folder, disk).write(
+        OffsetAndEpoch(0, 0),
+        (),
+        now_ms=now_ms,
+        last_contained_log_timestamp=0,
+        configuration=Configuration(voters, DYNAMIC),
+    )
 
 
 def _data_folder(path: str) -> str:
