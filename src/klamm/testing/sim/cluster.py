@@ -253,6 +253,7 @@ def node_config(node_id: int, nodes: int, overrides: Mapping[str, str]) -> NodeC
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
             "unclean.leader.election.enable": "false",
+            "log.message.timestamp.after.max.ms": str(2**63 - 1),
             **overrides,
         }
         text = "".join(f"{name}={value}\n" for name, value in settings.items())

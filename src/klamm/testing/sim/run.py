@@ -176,6 +176,8 @@ class Run:
                 self._heal()
             if self.violation is None:
                 check_end(self)
+            if self.violation is not None:
+                self._tell_state()
             loop = self.cluster.loop
             return Outcome(
                 self.plan,
@@ -191,6 +193,28 @@ class Run:
             self.cluster.close()
             if collecting:
                 gc.enable()
+
+    def _tell_state(self) -> None:
+        """Add to the story how things stand."""
+        for machine in self.cluster.machines.values():
+            services = getattr(machine.node, "services", None)
+            if services is None or not machine.running:
+                self.note(f"node {machine.id} does not run")
+                continue
+            core = services.raft.core
+            provenance = services.metadata.image.provenance
+            self.note(
+                f"node {machine.id}: quorum epoch {core.epoch}, {'leads, ' if core.is_leader else ''}"
+                f"high watermark {core.high_watermark}, metadata up to {provenance.offset}"
+            )
+            for replica in services.replicas:
+                state, log = replica.state, replica.log
+                followers = {k: (v.log_end_offset, v.broker_epoch, v.last_fetch_ms) for k, v in state.followers.items()}
+                self.note(
+                    f"    {replica.topic}-{replica.index}: leader {state.leader} epoch {state.leader_epoch}, in sync"
+                    f" {state.isr} epoch {state.partition_epoch} proposed {state.proposed}, {log.log_start_offset} to"
+                    f" {log.log_end_offset}, high watermark {state.high_watermark}, followers {followers}"
+                )
 
     def _over(self) -> bool:
         if self.cluster.loop.failures and self.violation is None:
@@ -245,6 +269,8 @@ class Run:
         loop.run(self._over, events=max(self.plan.events - loop.events, 1000), until=begun + self.plan.seconds)
 
     def _strike(self, fault: Fault) -> None:
+        if not self.hurting:
+            return
         ending = KINDS[fault.kind](self, fault)
         if ending is None:
             return
