@@ -268,7 +268,7 @@ class RaftCore(ChangingMember):
                 self._become_prospective()
                 return
             state.deadline_ms = self._fetch_deadline()
-            state.has_fetched = False
+            state.has_fetched, state.leader_silent = False, True
         if self.log.persisted_offset < self.log.end_offset or self._in_flight:
             return
         if state.fetching_snapshot is None:
@@ -282,9 +282,9 @@ class RaftCore(ChangingMember):
 
     def _fetch_source(self, state: Follower) -> int:
         """The leader; for an observer whose leader has been silent, any voter, who knows the new one."""
-        guides = self._guides
-        if self.is_voter or state.has_fetched or not guides:
+        if self.is_voter or not state.leader_silent:
             return state.leader_id
+        guides = [state.leader_id, *self._guides]
         return guides[self._random.randrange(len(guides))]
 
     def _poll_resigned(self, state: Resigned) -> None:
@@ -426,7 +426,7 @@ class RaftCore(ChangingMember):
         if not isinstance(state, Follower) or message.source != state.leader_id:
             return
         state.deadline_ms = self._fetch_deadline()
-        state.has_fetched = True
+        state.has_fetched, state.leader_silent = True, False
         if response.snapshot_id is not None:
             state.fetching_snapshot, state.snapshot_position = response.snapshot_id, 0
         elif response.diverging is not None:

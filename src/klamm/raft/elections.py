@@ -127,9 +127,10 @@ class ElectingMember(Member):
         state = self.state
         if isinstance(state, Resigned) and refused:
             state.unacknowledged.discard(peer)
-        if isinstance(state, Follower) and peer == state.leader_id and refused:
-            state.has_fetched = False
-            if self.is_voter:
+        if isinstance(state, Follower) and peer == state.leader_id:
+            state.leader_silent = True
+            if refused and self.is_voter:
+                state.has_fetched = False
                 state.deadline_ms = min(state.deadline_ms, self._now + self._stand_in_delay(peer))
 
     def _stand_in_delay(self, dead_leader: int) -> int:

@@ -127,6 +127,8 @@ class Follower:
     leader_id: int
     voted: ReplicaKey | None = None
     has_fetched: bool = False
+    leader_silent: bool = False
+    """Whether an observer should ask others who leads."""
     fetching_snapshot: OffsetAndEpoch | None = None
     snapshot_position: int = 0
     role: Role = field(default=Role.FOLLOWER, init=False)

@@ -1,6 +1,7 @@
 """DescribeQuorum, v0-2: who votes on the cluster's metadata and how far each has come.
 
 Only `__cluster_metadata` partition 0 has a quorum; anything else is UNKNOWN_TOPIC_OR_PARTITION.
+Only the leader knows how far the others are: brokers forward, another controller answers NOT_LEADER_OR_FOLLOWER.
 v1 fetch and caught-up times · v2 directory ids, error texts and the controllers' addresses
 """
 
@@ -12,27 +13,18 @@ from klamm.server.context import RequestContext
 from klamm.server.services import Services
 
 
-def handle(services: Services, _context: RequestContext, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
-    """Report what the quorum's leader knows."""
+async def handle(
+    services: Services, context: RequestContext, request: m.DescribeQuorumRequest
+) -> m.DescribeQuorumResponse:
+    """Report what the quorum's leader knows; a broker asks it, a controller that does not lead says so."""
     asked = [(t.topic_name, p.partition_index) for t in request.topics for p in t.partitions]
     if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
-        return m.DescribeQuorumResponse(
-            topics=[
-                m.TopicDataResponse(
-                    topic_name=topic.topic_name,
-                    partitions=[
-                        m.PartitionDataResponse(
-                            partition_index=p.partition_index,
-                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                            error_message=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name,
-                        )
-                        for p in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ],
-            error_message=None,
-        )
+        return _refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not services.raft.is_leader:
+        if context.listener.kind == "broker":
+            answer: m.DescribeQuorumResponse = await services.quorum.forward(request, m.DescribeQuorumResponse)
+            return answer
+        return _refuse(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     report = services.raft.describe_quorum()
     partition = m.PartitionDataResponse(
         partition_index=0,
@@ -50,6 +42,22 @@ def handle(services: Services, _context: RequestContext, request: m.DescribeQuor
     ]
     topic = m.TopicDataResponse(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])
     return m.DescribeQuorumResponse(topics=[topic], nodes=nodes, error_message=None)
+
+
+def _refuse(request: m.DescribeQuorumRequest, code: ErrorCode) -> m.DescribeQuorumResponse:
+    return m.DescribeQuorumResponse(
+        topics=[
+            m.TopicDataResponse(
+                topic_name=topic.topic_name,
+                partitions=[
+                    m.PartitionDataResponse(partition_index=p.partition_index, error_code=code, error_message=code.name)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        error_message=None,
+    )
 
 
 def _replica(report: ReplicaReport) -> m.ReplicaState:
