@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from klamm.model.clock import ManualClock
-from klamm.model.errors import ConfigError, ErrorCode, KlammError
+from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig
 
@@ -107,9 +107,11 @@ def test_new_logs_go_where_the_fewest_are_or_where_they_are_told(tmp_path: Path)
     directory = manager.directory_ids[str(tmp_path / "b")]
     log = manager.create("told", 0, ID, LogConfig(), directory_id=directory)
     assert manager.log_dir_of(log).path == str(tmp_path / "b")
-    with pytest.raises(KlammError) as refused:
+    manager.create("replaced", 0, ID, LogConfig(), directory_id=b"\xff" * 16)
+    manager.dirs[1].failure = "broken"
+    with pytest.raises(StorageFailure, match="may lie in a log dir that is offline"):
         manager.create("lost", 0, ID, LogConfig(), directory_id=b"\xff" * 16)
-    assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
+    manager.dirs[1].failure = None
     manager.create("anywhere", 0, ID, LogConfig(), directory_id=bytes(16))
     assert [fact.path for fact in manager.describe_dirs()] == [str(tmp_path / "a"), str(tmp_path / "b")]
     assert all(fact.total_bytes >= fact.usable_bytes > 0 for fact in manager.describe_dirs())

@@ -40,6 +40,8 @@ class ReplicaManager:
         self._dirty: list[Replica] = []
         self._gathering: list[Callable[[], None]] = []
         self._now_ms = 0
+        self.offline: set[tuple[bytes, int]] = set()
+        """(topic id, partition) of replicas this node should have, in log dirs that have failed."""
         self.acking: dict[Replica, None] = {}
         """Replicas with quick replies that wait for the high watermark."""
         self.schedule_commit: Callable[[], None] = lambda: None
@@ -56,6 +58,12 @@ class ReplicaManager:
         """The replica of a partition by its topic's id."""
         partitions = self._by_id.get(topic_id)
         return partitions.get(index) if partitions is not None else None
+
+    def absence(self, topic_id: bytes, index: int) -> ErrorCode:
+        """What to say of a partition that should be here and is not led here: its disk has failed, or others know."""
+        replica = self.find_by_id(topic_id, index)
+        failed = replica.log.offline if replica is not None else (topic_id, index) in self.offline
+        return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def __iter__(self) -> Iterator[Replica]:
         for partitions in self._by_id.values():
@@ -270,6 +278,7 @@ class ReplicaManager:
         self.image = image
         for topic_id, name in deleted.items():
             self._drop_topic(name, topic_id)
+            self.offline = {each for each in self.offline if each[0] != topic_id}
         count = 0
         for topic in changed.values():
             if image.topics.by_id.get(topic.id) is None:
@@ -292,8 +301,14 @@ class ReplicaManager:
             if stale is not None:
                 self._drop(stale.topic, stale.topic_id, index)
             directory = topic.partitions[index].directory(self.node_id)
-            known = directory if directory in self.logs.directory_ids.values() else None
-            opened = self.logs.create(topic.name, index, topic.id, settings.log, directory_id=known)
+            try:
+                opened = self.logs.create(topic.name, index, topic.id, settings.log, directory_id=directory)
+            except StorageFailure as failure:
+                # Its log dir has failed: there is no replica until that is back, and the others do not wait for it.
+                log.warning("a replica is offline", partition=f"{topic.name}-{index}", reason=failure.message)
+                self.offline.add((topic.id, index))
+                return
+            self.offline.discard((topic.id, index))
             replica = Replica(self.node_id, topic.name, topic.id, index, opened)
             replica.state.lag_ms = self.config.lag_time_max_ms
             self._by_name.setdefault(topic.name, {})[index] = replica
@@ -345,6 +360,7 @@ class ReplicaManager:
             self._drop(name, topic_id, index)
 
     def _drop(self, name: str, topic_id: bytes, index: int) -> None:
+        self.offline.discard((topic_id, index))
         replica = self._by_id.get(topic_id, {}).pop(index, None)
         if replica is None:
             return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import Uuid
+from klamm.model.ids import TopicPartition, Uuid
 from klamm.protocol.messages import assign_replicas_to_dirs as ard
 from klamm.server.controller_channel import ControllerChannel
 from klamm.storage import LogManager
@@ -58,12 +58,28 @@ class DirectoryReports:
             return
         found = self._logs.get(topic_name, index)
         lies_in = None if found is None else self._logs.directory_ids.get(self._logs.log_dir_of(found).path)
+        future = self._logs.futures.get(TopicPartition(topic_name, index))
+        if future is not None and self._logs.directory_ids[self._logs.log_dir_of(future).path] == partition.directory(
+            self._node_id
+        ):
+            return  # it is about to lie there
         if lies_in is None or lies_in == partition.directory(self._node_id):
             self._pending.pop((topic.id, index), None)
             return
         self._pending[topic.id, index] = lies_in
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._report(), name="directory reports")
+
+    async def assign(self, topic_id: Uuid, index: int, directory: Uuid) -> None:
+        """Have the metadata say that a replica lies in a directory, before it does; KlammError when it does not."""
+        response: ard.AssignReplicasToDirsResponse = await self._channel.ask(
+            self._request({(topic_id, index): directory})
+        )
+        code = response.error_code
+        for told in (part for each in response.directories for topic in each.topics for part in topic.partitions):
+            code = code or told.error_code
+        if code:
+            raise KlammError(ErrorCode(code))
 
     async def stop(self) -> None:
         """Say nothing more; the next start looks again."""

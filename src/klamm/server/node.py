@@ -23,6 +23,7 @@ from klamm.server.controller_runtime import ControllerRuntime, Duties
 from klamm.server.coordinators import Coordinators
 from klamm.server.directory_reports import DirectoryReports
 from klamm.server.lifecycle import BrokerLifecycle
+from klamm.server.moves import Moves
 from klamm.server.producer_ids import ProducerIds
 from klamm.server.publishers import BrokerPublisher
 from klamm.server.quorum_membership import QuorumMembership
@@ -91,6 +92,7 @@ class Node:
         self._lifecycle: BrokerLifecycle
         self._controllers: ControllerLink
         self._replication: Replication
+        self._moves: Moves
         self._directories: DirectoryReports
 
     # Starting
@@ -274,16 +276,20 @@ class Node:
         self._directories = DirectoryReports(
             config.node_id, self._logs, services.controllers.isr, lambda: self._lifecycle.broker_epoch
         )
+        self._moves = Moves(services, self._directories, self.world.threads)
+        self._moves.settle()
         self._publisher.followers += [
             self._replication.on_metadata,
             services.coordinators.on_metadata,
             self._directories.on_metadata,
+            self._moves.on_metadata,
         ]
         self._publisher.start()
         services.metadata.add_publisher(self._publisher)
         services.controller.applied = self._publisher.wait_for
         await self._lifecycle.become_ready()
         await self._publisher.wait_for(services.image.provenance.offset)
+        services.moves.resume()
 
     def _offline_directories(self) -> list[bytes]:
         return [bytes(each) for each in self._logs.offline_directory_ids()]
@@ -362,6 +368,7 @@ class Node:
         if hasattr(self, "_publisher"):
             await self._publisher.stop()
             await self._directories.stop()
+            await self._moves.stop()
             await self._replication.stop()
         self.services.replicas.commit()
         await self._net.leave(FAREWELL_SECONDS)

@@ -38,6 +38,7 @@ SERVED = (
     "TxnOffsetCommit",
     "DescribeConfigs",
     "AlterConfigs",
+    "AlterReplicaLogDirs",
     "DescribeLogDirs",
     "CreatePartitions",
     "DeleteGroups",

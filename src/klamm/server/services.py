@@ -15,6 +15,7 @@ from klamm.storage import LogManager
 
 if TYPE_CHECKING:
     from klamm.raft import RaftDriver
+    from klamm.replication.log_dir_moves import LogDirMoves
     from klamm.server.config import NodeConfig
     from klamm.server.context import RequestContext
     from klamm.server.controller_channel import ControllerChannel
@@ -49,6 +50,8 @@ class Services:
     """Where this node's own controller listener is bound; None on a node that is no controller."""
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
     coordinators: "Coordinators" = field(init=False)
+    moves: "LogDirMoves" = field(init=False)
+    """Replicas on their way between the log dirs of this broker."""
 
     @property
     def image(self) -> MetadataImage:

@@ -1,5 +1,6 @@
 """What several handlers ask about topics: is the name allowed, is it internal, who leads here, create it if allowed."""
 
+from klamm.metadata.image import MetadataImage, PartitionImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.topic_names import INTERNAL_TOPICS, name_complaint
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -11,7 +12,7 @@ log = get_logger("server")
 
 AUTO_CREATE_MS = 15_000
 
-__all__ = ["auto_create", "is_internal", "leading_replica", "name_complaint"]
+__all__ = ["auto_create", "is_internal", "leading_replica", "name_complaint", "offline_replicas"]
 
 
 def is_internal(topic: str) -> bool:
@@ -19,13 +20,24 @@ def is_internal(topic: str) -> bool:
     return topic in INTERNAL_TOPICS
 
 
+def offline_replicas(image: MetadataImage, partition: PartitionImage) -> list[int]:
+    """The replicas nobody can reach: their broker is gone, or the disk below them."""
+    found = []
+    for replica in partition.replicas:
+        broker = image.cluster.get(replica)
+        if broker is None or broker.fenced or not broker.has_directory(partition.directory(replica)):
+            found.append(replica)
+    return found
+
+
 def leading_replica(services: Services, topic: str, index: int, current_leader_epoch: int) -> Replica:
     """The replica that may answer for a partition; KlammError says why this node may not."""
     replica = services.replicas.find(topic, index)
     if replica is None or not replica.leads:
-        if services.image.topics.partition(topic, index) is None:
+        known = services.image.topics.get(topic)
+        if known is None or index not in known.partitions:
             raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KlammError(services.replicas.absence(known.id, index))
     error = replica.state.check_leader_epoch(current_leader_epoch)
     if error:
         raise KlammError(error)

@@ -3,6 +3,7 @@
 The node (`node.py`) owns the order of things; what each room is told is written here.
 """
 
+import contextlib
 import socket
 from typing import Final
 
@@ -16,7 +17,7 @@ from klamm.server.config import NodeConfig
 from klamm.server.raft_transport import bootstrap_ids
 from klamm.server.world import World
 from klamm.storage import CleanerConfig, StorageConfig
-from klamm.storage.properties import read_meta_properties
+from klamm.storage.properties import MetaProperties, read_meta_properties
 
 SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 TOLERATED_FEATURES: Final = {
@@ -148,7 +149,11 @@ def identify(world: World, config: NodeConfig) -> str:
     """The cluster the folders belong to; empty folders of a node that is its own quorum get a new one."""
     disk = world.disk
     may_format = config.is_controller and [voter.node_id for voter in config.voters] == [config.node_id]
-    found = {path: read_meta_properties(disk, path) for path in data_folders(config)}
+    found: dict[str, MetaProperties | None] = {}
+    for path in data_folders(config):
+        # A folder the disk refuses is for the storage to judge: it fails alone if the node can do without it.
+        with contextlib.suppress(OSError):
+            found[path] = read_meta_properties(disk, path)
     known = sorted({meta.cluster_id for meta in found.values() if meta is not None})
     if len(known) > 1:
         raise ConfigError(f"the data folders belong to different clusters: {', '.join(known)}")

@@ -97,6 +97,16 @@ class Background:
         else:
             self._checkpoint = self.threads.submit(_write_all, writers)
 
+    def run(self, writers: list[Callable[[], None]]) -> None:
+        """Write other files, as soon as a thread is free; a failure is named in the log."""
+
+        def report(job: Future[None]) -> None:
+            error = job.exception()
+            if error is not None:
+                logger.error("checkpoints could not be written", reason=error)
+
+        self.threads.submit(_write_all, writers).add_done_callback(report)
+
     # --- removals ----------------------------------------------------------------------------------------------------
 
     def remove(self, paths: Iterable[str], due_ms: int) -> None:

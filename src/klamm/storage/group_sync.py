@@ -41,6 +41,14 @@ class GroupSync:
         if log not in self._busy:
             self._start(log)
 
+    def move(self, log: Log, other: Log) -> None:
+        """Another log with the same content has taken a log's place: whoever waits for the one waits for the other."""
+        waiting = self._waiting.pop(log, [])
+        if waiting:
+            self._waiting[other] = waiting
+            if other not in self._busy:
+                self._start(other)
+
     def _start(self, log: Log) -> None:
         self._busy.add(log)
         self.syncs += 1

@@ -155,6 +155,7 @@ class Log(LogWriter):
     def take_offline(self, why: str) -> None:
         """The disk under the log has failed: whoever wants anything of it gets KAFKA_STORAGE_ERROR from now on."""
         self.fail()
+        self.offline = True
 
         def refuse(*_: object, **__: object) -> None:
             raise StorageFailure(f"{self.name} lies in a log dir that has failed: {why}")

@@ -33,6 +33,7 @@ logger = get_logger("storage")
 
 INITIAL_DELAY_MS = 30_000
 """Housekeeping of the logs waits so long after a start."""
+_PREFERRED_MAX = 10_000
 _RETENTION_SLICE_MS = 5
 """Time retention may take of one tick; what is left waits for the next."""
 
@@ -82,6 +83,8 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self.futures = Futures(self._disk, self._files, new_uuid)
         """Replicas on their way from one log dir to another."""
+        self._preferred: dict[TopicPartition, str] = {}
+        """Where partitions that are not here yet shall lie once they are."""
         self._background = Background(self._disk, threads)
         self.group_sync = GroupSync(threads)
         self._unsynced_since: dict[Log, int] = {}
@@ -238,7 +241,7 @@ class LogManager:
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)
         if log is None:
-            log_dir = self._place(directory_id)
+            log_dir = self._preferred_dir(key) or self._place(directory_id)
             path = os.path.join(log_dir.path, str(key))
             self._forget(log_dir, key)
             try:
@@ -314,6 +317,15 @@ class LogManager:
                 return log_dir
         raise KlammError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
 
+    def prefer(self, topic: str, partition: int, path: str) -> None:
+        """Remember where a partition shall lie that is not here yet."""
+        if len(self._preferred) < _PREFERRED_MAX:
+            self._preferred[TopicPartition(topic, partition)] = path
+
+    def _preferred_dir(self, partition: TopicPartition) -> LogDir | None:
+        path = self._preferred.pop(partition, None)
+        return next((each for each in self.dirs if each.path == path and each.failure is None), None)
+
     def create_future(self, log: Log, log_dir: LogDir, start_offset: int) -> Log:
         """Begin a copy of a log in another log dir; compaction leaves the log alone until the copy has its place."""
         self._forget(log_dir, log.topic_partition)
@@ -325,7 +337,7 @@ class LogManager:
         """Give a copy up; its files go at once."""
         self.futures.release(future)
         log = self._logs.get(future.topic_partition)
-        if log is not None:
+        if log is not None and self.futures.get(future.topic_partition) is None:
             self.cleaner.resume(log)
         if self.log_dir_of(future).failure is None:
             self._background.remove([self._out_of_the_way(future, "delete")], 0)
@@ -338,6 +350,10 @@ class LogManager:
             self._background.remove([target], self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
         self.futures.take_over(future, log, self.log_dir_of(future))
         self._take_in(future)
+        if log is not None:
+            future.cleaned_offset = log.cleaned_offset
+        writers = [d.cleaner_checkpoint(self._logs_in(d)) for d in self.dirs if d.failure is None]
+        self._background.run(writers)
         self.checkpoint(wait=False)
 
     def strays(self, known: Mapping[TopicPartition, bytes]) -> list[Log]:
@@ -359,9 +375,10 @@ class LogManager:
                     if log_dir.failure is not None:
                         raise StorageFailure(f"the log dir {log_dir.path} has failed: {log_dir.failure}")
                     return log_dir
-            # Ids below 100 are Kafka's words for "anywhere", "lost", "moving".
-            if int.from_bytes(directory_id, "big") >= 100:
-                raise KlammError(ErrorCode.LOG_DIR_NOT_FOUND, "no log dir has the given directory id")
+            # Ids below 100 are Kafka's words for "anywhere", "lost", "moving". Any other belongs to a log dir that
+            # was replaced, or to one that could not be read: then the log may be there, and is not begun anew.
+            if int.from_bytes(directory_id, "big") >= 100 and any(each.failure is not None for each in self.dirs):
+                raise StorageFailure("a partition may lie in a log dir that is offline")
         if len(self.dirs) == 1:
             return self.dirs[0]
         closed = set(map(os.path.abspath, self.config.metadata_only_dirs))

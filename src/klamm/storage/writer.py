@@ -81,6 +81,8 @@ class LogWriter:
         self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
         """Told once, when the disk has failed this log for good."""
         self.failed = False
+        self.offline = False
+        """Whether the log dir under the log has failed."""
         self.cleaned_offset: int | None = None
         """Below it compaction has been; None when it has not, or nobody knows."""
         self.swapping: int | None = None

@@ -1,7 +1,8 @@
 """DescribeLogDirs, v1-5: what lies in each log dir and how much room is left.
 
-Null topics mean all. Partitions this broker does not hold are left out. offset_lag is how far a moving copy is behind;
-nothing moves here, so it is 0. A log dir that has failed answers KAFKA_STORAGE_ERROR for all it holds.
+Null topics mean all. Partitions this broker does not hold are left out. A replica that moves to another log dir is
+there twice: where it is, and where it will be (is_future_key), with offset_lag for what the copy lacks. A log dir that has
+failed answers KAFKA_STORAGE_ERROR for all it holds.
 v2 flexible · v3 top-level error · v4 total and usable bytes · v5 cordoned dirs
 """
 
@@ -26,11 +27,21 @@ def handle(services: Services, _context: RequestContext, request: DescribeLogDir
     dirs: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {d.path: {} for d in facts}
     for replica in services.replicas:
         if wanted is None or (replica.topic, replica.index) in wanted:
-            partition = DescribeLogDirsPartition(
-                partition_index=replica.index, partition_size=replica.log.size_bytes, offset_lag=0
-            )
-            topics = dirs[services.logs.log_dir_of(replica.log).path]
-            topics.setdefault(replica.topic, []).append(partition)
+            log = replica.log
+            found = [(log, max(log.high_watermark - log.log_end_offset, 0), False)]
+            future = services.logs.futures.get(log.topic_partition)
+            if future is not None:
+                found.append((future, max(log.log_end_offset - future.log_end_offset, 0), True))
+            for each, lag, is_future in found:
+                topics = dirs[services.logs.log_dir_of(each).path]
+                topics.setdefault(replica.topic, []).append(
+                    DescribeLogDirsPartition(
+                        partition_index=replica.index,
+                        partition_size=each.size_bytes,
+                        offset_lag=lag,
+                        is_future_key=is_future,
+                    )
+                )
     results = []
     for room in facts:
         topics = dirs[room.path]

@@ -16,7 +16,7 @@ from klamm.protocol.messages.describe_topic_partitions import (
 from klamm.server.context import RequestContext
 from klamm.server.handlers.metadata import TOPIC_OPERATIONS
 from klamm.server.services import Services
-from klamm.server.topics import is_internal, name_complaint
+from klamm.server.topics import is_internal, name_complaint, offline_replicas
 
 PARTITIONS_MAX = 2000
 """What max.request.partition.size.limit allows by default."""
@@ -66,7 +66,6 @@ def _unknown(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopi
 def _describe(
     image: MetadataImage, topic: TopicImage, first_index: int, budget: int
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
-    brokers = image.cluster.brokers
     partitions = []
     indexes = [index for index in sorted(topic.partitions) if index >= first_index]
     for index in indexes[:budget]:
@@ -82,7 +81,7 @@ def _describe(
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=list(partition.elr),
                 last_known_elr=list(partition.last_known_elr),
-                offline_replicas=[r for r in partition.replicas if r not in brokers or brokers[r].fenced],
+                offline_replicas=offline_replicas(image, partition),
             )
         )
     next_index = indexes[budget] if len(indexes) > budget else None

@@ -201,7 +201,9 @@ class _Reader:
         if replica is None or not (replica.leads or (follows and self._context.version >= FOLLOWERS_SINCE)):
             image = partition_image(self._services, asked.topic, asked.topic_id, asked.index)
             if image is not None:
-                raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                known = self._services.image.topics.get(asked.topic) if asked.topic else None
+                topic_id = known.id if known is not None else asked.topic_id
+                raise KlammError(self._services.replicas.absence(topic_id, asked.index))
             if asked.topic is None and asked.topic_id not in self._services.image.topics.by_id:
                 raise KlammError(ErrorCode.UNKNOWN_TOPIC_ID)
             raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

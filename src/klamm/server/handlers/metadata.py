@@ -19,7 +19,7 @@ from klamm.protocol.messages.metadata import (
 )
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
-from klamm.server.topics import auto_create, is_internal, name_complaint
+from klamm.server.topics import auto_create, is_internal, name_complaint, offline_replicas
 
 NO_OPERATIONS = -(2**31)
 """Authorized operations that were not asked for."""
@@ -78,11 +78,9 @@ def _by_unreadable_id(services: Services, context: RequestContext, request: Meta
 
 
 def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
-    brokers = image.cluster.brokers
     partitions = []
     for index, partition in topic.partitions.items():
         leader = partition.leader if image.cluster.is_active(partition.leader) else -1
-        offline = [r for r in partition.replicas if r not in brokers or brokers[r].fenced]
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE,
@@ -91,7 +89,7 @@ def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) ->
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=offline,
+                offline_replicas=offline_replicas(image, partition),
             )
         )
     return MetadataResponseTopic(

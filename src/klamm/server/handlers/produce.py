@@ -144,7 +144,7 @@ def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
         raise KlammError(missing)
     if index not in known.partitions:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    raise KlammError(services.replicas.absence(known.id, index))
 
 
 def _check(version: int, request: ProduceRequest, replica: Replica, records: Any) -> None:
