@@ -49,8 +49,8 @@ class Cluster:
         self.all_topics = False
         """Whether metadata of every topic is kept, for subscriptions by pattern."""
         self.auto_create = False
-        self.changed = asyncio.Event()
-        """Set at every update; who waits clears it."""
+        self.listeners: list[Callable[[], None]] = []
+        """Called after every update and every failure to get one."""
         self.failure: KafkaError | None = None
         """Why metadata cannot be had now; None after every success."""
         self._bootstrap = [_address(each) for each in settings["bootstrap.servers"]]
@@ -207,7 +207,7 @@ class Cluster:
                 await self._refresh_now()
             except KafkaError as error:
                 self.failure = error
-                self.changed.set()
+                self._tell()
                 await asyncio.sleep(backoff.next())
                 if backoff.failures > 3:
                     return
@@ -238,7 +238,11 @@ class Cluster:
         self.table.update(answer, asked)
         self._refreshed = self._loop.time()
         self.failure = None
-        self.changed.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.listeners:
+            listener()
 
     def rebootstrap(self) -> None:
         """Forget the brokers: those left behind in old metadata may be another cluster's by now."""
@@ -286,7 +290,7 @@ class Cluster:
     def hint(self, where: TopicPartition, current: Any, endpoints: Iterable[Any]) -> bool:
         """Take a refusal's word for who leads (KIP-951); False asks for metadata instead."""
         if current is not None and self.table.hint(where, current.leader_id, current.leader_epoch, endpoints):
-            self.changed.set()
+            self._tell()
             return True
         self.request_update()
         return False

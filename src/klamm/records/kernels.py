@@ -1800,7 +1800,7 @@ def decode_client_records(
     partition: int,
     leader_epoch: int,
 ) -> list:
-    """As `decode_records`, made whole for a consumer: named tuples of nine fields, those before `first_offset` left out.
+    """As `decode_records`, made whole for a consumer: named tuples of nine fields, none before `first_offset`.
 
     The fields are topic, partition, offset, timestamp, key, value, headers, timestamp type and leader epoch.
     """
@@ -1978,7 +1978,7 @@ def partition_rows(rows: int, keys: object, partitions: int, out: bytearray, cou
 def group_rows(rows: int, placed: bytearray, starts: bytearray, order: bytearray) -> None:
     """Row numbers in the order of their partitions, rows of one partition in the order they came.
 
-    `placed` has an int32 per row (none below 0), `starts` an int64 per partition, where its rows begin in `order`, which
+    `placed` has an int32 per row (none below 0), `starts` an int64 per partition, its first place in `order`, which
     takes an int64 per row. `starts` ends up where each partition's rows end.
     """
     n: cython.longlong = rows

@@ -1,0 +1,202 @@
+"""`Producer`: the producer for code without an event loop.
+
+Records go straight into the accumulator from the caller's thread, under a lock; the loop's thread is only woken when a
+batch is full or begins. Several threads may share one producer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from klamm.client import loop_thread
+from klamm.client.errors import IllegalStateError
+from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
+from klamm.client.types import Headers, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+R = TypeVar("R")
+
+
+class Producer:
+    """Sends records; from any thread.
+
+    with Producer(bootstrap_servers="localhost:9092") as producer:
+        delivery = producer.send("orders", b"value", key=b"key")
+        print(delivery.result().offset)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        inner = AsyncProducer(config, **keywords)
+        self._lock = threading.Lock()
+        inner._guard = self._lock
+        self._inner = inner
+        self._append = inner.append
+        self._accumulator = inner._accumulator
+        self._woken = False
+        self._thread: loop_thread.LoopThread | None = loop_thread.acquire()
+        try:
+            self._run(inner.start())
+        except BaseException:
+            self.close(0)
+            raise
+        assert inner._sender is not None
+        self._sender = inner._sender
+        inner._wake_at = self._wake_at
+
+    def _run(self, work: Coroutine[Any, Any, R], timeout_s: float | None = None) -> R:
+        if self._thread is None:
+            work.close()
+            raise IllegalStateError("the producer is closed")
+        return self._thread.run(work, timeout_s)
+
+    def _wake_at(self, when: float) -> None:
+        """A batch began: have the sender look when it has lingered. Called under the lock."""
+        assert self._thread is not None
+        self._thread.loop.call_soon_threadsafe(self._sender.wake_at, when)
+
+    def _wake(self) -> None:
+        assert self._thread is not None
+        self._woken = True
+        self._thread.loop.call_soon_threadsafe(self._awake)
+
+    def _awake(self) -> None:
+        self._woken = False
+        self._sender.wake()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(None if kind is None else 0)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Deliver what was sent, for at most `timeout_s`, and leave; an open transaction aborts."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            try:
+                thread.run(self._inner.close(timeout_s))
+            finally:
+                loop_thread.release(thread)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+    ) -> Delivery:
+        """Hand over a record; waits while buffer.memory is full, and for metadata of a topic not seen before.
+
+        BufferFullError or KafkaTimeoutError after max.block.ms, RecordTooLargeError at once. `on_delivery` is called on
+        the client's thread, so it must be quick and must not use the client itself.
+        """
+        inner = self._inner
+        if inner._key_serializer is not None:
+            key = inner._key_serializer(topic, key)
+        if inner._value_serializer is not None:
+            value = inner._value_serializer(topic, value)
+        with self._lock:
+            delivery = self._append(topic, value, key, partition, timestamp, headers)
+        if delivery is None:
+            delivery = self._send_slowly(topic, value, key, partition, timestamp, headers)
+        if self._accumulator.filled and not self._woken:
+            self._wake()
+        if on_delivery is not None:
+            delivery.add_done_callback(on_delivery)
+        return delivery
+
+    def _send_slowly(self, topic: str, value: Any, key: Any, *rest: Any) -> Delivery:
+        return self._run(self._append_on_loop(topic, value, key, *rest))
+
+    async def _append_on_loop(self, topic: str, value: Any, key: Any, *rest: Any) -> Delivery:
+        """The waiting is done on the loop, the appending always under the lock."""
+        inner = self._inner
+        locked = inner.append
+
+        def append(*args: Any) -> Delivery | None:
+            with self._lock:
+                return locked(*args)
+
+        return await inner._send_slowly(topic, value, key, *rest, append=append)
+
+    def send_arrow(
+        self,
+        topic: str,
+        table: pa.Table | pa.RecordBatch,
+        *,
+        key: str | None = "key",
+        value: str | None = "value",
+        headers: str | None = "headers",
+        timestamp: str | None = "timestamp",
+        partition: int | str | None = None,
+    ) -> list[Delivery]:
+        """Send every row of a table; the names say which columns are key, value and so on (see `AsyncProducer`)."""
+        return self._run(
+            self._inner.send_arrow(
+                topic, table, key=key, value=value, headers=headers, timestamp=timestamp, partition=partition
+            )
+        )
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Send everything now and wait until it is known what became of it."""
+        self._run(self._inner.flush(timeout_s))
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return self._run(self._inner.partitions_for(topic))
+
+    def init_transactions(self, timeout_s: float | None = None) -> None:
+        """Take over the transactional id: older producers of it are fenced, what they left open is ended."""
+        self._run(self._inner.init_transactions(timeout_s))
+
+    def begin_transaction(self) -> None:
+        """Begin: what is sent from now on counts when it is committed."""
+        self._inner.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata | str
+    ) -> None:
+        """Commit a consumer's offsets with the transaction; `group` is `consumer.group_metadata()`."""
+        self._run(self._inner.send_offsets_to_transaction(offsets, group))
+
+    def commit_transaction(self, timeout_s: float | None = None) -> None:
+        """Deliver everything and commit; when any of it failed, TransactionAbortableError: then abort."""
+        self._run(self._inner.commit_transaction(timeout_s))
+
+    def abort_transaction(self, timeout_s: float | None = None) -> None:
+        """End the transaction as if it had not been."""
+        self._run(self._inner.abort_transaction(timeout_s))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """A transaction around a block: committed at its end, aborted when it raises."""
+        context = self._inner.transaction()
+        self._run(context.__aenter__())
+        try:
+            yield self
+        except BaseException as error:
+            swallowed = self._run(_leave(context, error))
+            if not swallowed:
+                raise
+        else:
+            self._run(_leave(context, None))
+
+
+async def _leave(context: Any, error: BaseException | None) -> bool:
+    try:
+        return bool(
+            await context.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        )
+    except BaseException as raised:
+        if raised is error:
+            return False
+        raise

@@ -1,0 +1,216 @@
+"""Records waiting to be sent, by partition: what goes together, what is due, how much memory they take.
+
+Pure: time is an argument, nobody waits here. Not safe across threads; the producer guards it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from klamm.client.errors import KafkaError
+from klamm.client.producer.batch import Batch, Row
+from klamm.model.ids import TopicPartition
+from klamm.records.batch import HEADER_SIZE
+
+
+class PartitionQueue:
+    """The batches of one partition: open, closed, on their way, and to be sent again."""
+
+    __slots__ = ("backoff_until", "closed", "in_flight", "next_sequence", "open", "retries", "where")
+
+    def __init__(self, where: TopicPartition) -> None:
+        self.where = where
+        self.open: Batch | None = None
+        self.closed: deque[Batch] = deque()
+        self.retries: list[Batch] = []
+        self.in_flight: list[Batch] = []
+        self.next_sequence = 0
+        self.backoff_until = 0.0
+
+    def __len__(self) -> int:
+        return len(self.closed) + len(self.retries) + (self.open is not None)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def waiting(self) -> Iterator[Batch]:
+        """What has not been sent, or is to be sent again, in order."""
+        yield from self.retries
+        yield from self.closed
+        if self.open is not None:
+            yield self.open
+
+    def retry(self, batch: Batch) -> None:
+        """It is to be sent again, before all with a higher sequence."""
+        self.retries.append(batch)
+        if batch.base_sequence >= 0:
+            head = self.retries[0].base_sequence
+            # Sequences go round at 2^31: those in flight are close together, so the signed distance orders them.
+            self.retries.sort(key=lambda each: (each.base_sequence - head + 0x40000000) & 0x7FFFFFFF)
+
+    def discard(self, batch: Batch) -> None:
+        """It is of no interest any more, wherever it is."""
+        if self.open is batch:
+            self.open = None
+        elif batch in self.in_flight:
+            self.in_flight.remove(batch)
+        elif batch in self.retries:
+            self.retries.remove(batch)
+        elif batch in self.closed:
+            self.closed.remove(batch)
+
+
+class Accumulator:
+    """All queues, and what they cost."""
+
+    def __init__(self, batch_size: int, linger_s: float, memory_bytes: int) -> None:
+        self.batch_size = batch_size
+        self.linger_s = linger_s
+        self.memory_bytes = memory_bytes
+        self.used = 0
+        """Bytes of records not done yet."""
+        self.flushing = 0
+        """How many wait for everything to be sent; while any, nothing lingers."""
+        self.filled = False
+        """Whether something became ready since the sender last looked."""
+        self.ready: dict[PartitionQueue, None] = {}
+        """Queues with something to send now, oldest first."""
+        self.incomplete: dict[Batch, PartitionQueue] = {}
+        """Every batch not done, oldest first."""
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self._lingering: deque[tuple[float, Batch, PartitionQueue]] = deque()
+
+    def queue(self, where: TopicPartition) -> PartitionQueue:
+        """The queue of a partition."""
+        found = self.queues.get(where)
+        if found is None:
+            found = self.queues[where] = PartitionQueue(where)
+        return found
+
+    def append(self, queue: PartitionQueue, row: Row, size: int, now: float) -> Batch:
+        """Add a record of at most `size` bytes; the caller has seen that there is room for it."""
+        batch = queue.open
+        if batch is None or batch.size + size > self.batch_size:
+            batch = self.roll(queue, now)
+        batch.rows.append(row)
+        batch.size += size
+        self.used += size
+        return batch
+
+    def roll(self, queue: PartitionQueue, now: float) -> Batch:
+        """Close the open batch and begin another."""
+        if queue.open is not None:
+            queue.closed.append(queue.open)
+            self._due(queue)
+        batch = queue.open = Batch(queue.where, now)
+        self.incomplete[batch] = queue
+        self.used += HEADER_SIZE
+        if self.linger_s <= 0 or self.flushing:
+            batch.due = True
+            self._due(queue)
+        else:
+            self._lingering.append((now + self.linger_s, batch, queue))
+        return batch
+
+    def add(self, queue: PartitionQueue, batch: Batch) -> None:
+        """A batch that is complete from the beginning."""
+        if queue.open is not None:
+            queue.closed.append(queue.open)
+            queue.open = None
+        queue.closed.append(batch)
+        self.incomplete[batch] = queue
+        self.used += batch.size
+        self._due(queue)
+
+    def _due(self, queue: PartitionQueue) -> None:
+        self.ready[queue] = None
+        self.filled = True
+
+    def tick(self, now: float) -> None:
+        """What has waited long enough becomes ready."""
+        self.filled = False
+        lingering = self._lingering
+        while lingering and (self.flushing or lingering[0][0] <= now):
+            _, batch, queue = lingering.popleft()
+            if queue.open is batch:
+                batch.due = True
+                self.ready[queue] = None
+
+    def next_due(self) -> float | None:
+        """When the next batch has waited long enough."""
+        while self._lingering:
+            due, batch, queue = self._lingering[0]
+            if queue.open is batch:
+                return due
+            self._lingering.popleft()
+        return None
+
+    def next_size(self, queue: PartitionQueue) -> int:
+        """Bytes of what `take` would return, 0 for nothing."""
+        if queue.retries:
+            return queue.retries[0].size
+        if queue.closed:
+            return queue.closed[0].size
+        return queue.open.size if queue.open is not None and queue.open.due else 0
+
+    def take(self, queue: PartitionQueue) -> Batch | None:
+        """The next batch of a ready queue, now in flight."""
+        if queue.retries:
+            batch = queue.retries.pop(0)
+        elif queue.closed:
+            batch = queue.closed.popleft()
+        elif queue.open is not None and queue.open.due:
+            batch, queue.open = queue.open, None
+        else:
+            batch = None
+        if not queue.retries and not queue.closed and (queue.open is None or not queue.open.due):
+            self.ready.pop(queue, None)
+        if batch is not None:
+            queue.in_flight.append(batch)
+        return batch
+
+    def give_back(self, queue: PartitionQueue, batch: Batch) -> None:
+        """It is to be sent again."""
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        queue.retry(batch)
+        self.ready[queue] = None
+
+    def replace(self, queue: PartitionQueue, batch: Batch, parts: list[Batch]) -> None:
+        """Send these instead of a batch; they cost nothing of their own, and it ends when they do."""
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        for part in parts:
+            part.size = 0
+            self.incomplete[part] = queue
+            queue.retry(part)
+        self.ready[queue] = None
+
+    def release(self, batch: Batch) -> None:
+        """It is done: its memory is free."""
+        queue = self.incomplete.pop(batch, None)
+        if queue is not None:
+            queue.discard(batch)
+            self.used -= batch.size
+            if not len(queue):
+                self.ready.pop(queue, None)
+
+    def expired(self, before: float) -> list[Batch]:
+        """Batches created at or before a time, oldest first."""
+        found = []
+        for batch in self.incomplete:
+            if batch.created > before:
+                break
+            if batch.children is None:
+                found.append(batch)
+        return found
+
+    def fail_waiting(self, error: KafkaError, *, retries: bool = True) -> None:
+        """Give up everything that is not on its way."""
+        for queue in self.queues.values():
+            for batch in list(queue.waiting):
+                if retries or not batch.sent:
+                    self.release(batch)
+                    batch.fail(error)

@@ -1,0 +1,264 @@
+"""A batch on its way, and the promise of each record in it.
+
+A record's promise (`Delivery`) is the batch and a number: nothing is made per record that is not asked for. Batches are
+touched by the loop that sends them; only `Delivery` may be used from other threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+from klamm.client.errors import KafkaError, KafkaTimeoutError
+from klamm.client.types import RecordMetadata
+from klamm.model.ids import TopicPartition
+from klamm.records import kernels
+from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL, BatchView, seal_batch
+from klamm.records.crc import crc32c
+
+RECORD_OVERHEAD = 21
+"""The most a record takes besides key, value and headers: five varints, one varlong, an attribute byte."""
+
+_log = logging.getLogger(__name__)
+
+Row = tuple[int, bytes | None, bytes | None, Any]
+
+
+class Batch:
+    """Records for one partition: open while `rows` grows, sealed once `data` is made, done once somebody knows."""
+
+    __slots__ = (
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "callbacks",
+        "children",
+        "count",
+        "created",
+        "data",
+        "done",
+        "due",
+        "error",
+        "log_append_time",
+        "producer_epoch",
+        "producer_id",
+        "rows",
+        "sent",
+        "sent_sequence",
+        "size",
+        "where",
+    )
+
+    def __init__(self, where: TopicPartition, created: float) -> None:
+        self.where = where
+        self.created = created
+        self.rows: list[Row] = []
+        self.size = HEADER_SIZE
+        self.count = 0
+        self.data: bytearray | None = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.sent_sequence = -1
+        """The sequence it was last sent with; a failure before it may have moved `base_sequence` since."""
+        self.attempts = 0
+        self.due = False
+        """Whether it has lingered long enough to be sent although it is open."""
+        self.sent = False
+        """Whether a broker may have it."""
+        self.done = False
+        self.base_offset = -1
+        self.log_append_time = -1
+        self.error: KafkaError | None = None
+        self.children: list[tuple[int, Batch]] | None = None
+        self.callbacks: list[Callable[[], None]] = []
+
+    @classmethod
+    def of_columns(cls, where: TopicPartition, created: float, data: bytearray, count: int) -> Batch:
+        """A batch whose records are already encoded, header and all."""
+        batch = cls(where, created)
+        batch.data, batch.count, batch.size = data, count, len(data)
+        return batch
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last record."""
+        return (self.base_sequence + self.count - 1) & 0x7FFFFFFF
+
+    def seal(self, codec: int, level: int | None, *, transactional: bool) -> None:
+        """Make the bytes; producer id, epoch and sequence as they are set now."""
+        if self.data is not None:
+            self.restamp(transactional=transactional)
+            return
+        base_timestamp = self.rows[0][0]
+        encoded, max_timestamp = kernels.encode_records(self.rows, base_timestamp, HEADER_SIZE)
+        self.count = len(self.rows)
+        self.data = seal_batch(
+            encoded,
+            record_count=self.count,
+            last_offset_delta=self.count - 1,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            attributes=TRANSACTIONAL if transactional else 0,
+            codec=codec,
+            level=level,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+        self.rows = []
+
+    def restamp(self, *, transactional: bool) -> None:
+        """Write producer id, epoch and sequence into bytes already made."""
+        data = self.data
+        assert data is not None
+        attributes = int.from_bytes(data[21:23], "big") & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
+        data[21:23] = attributes.to_bytes(2, "big")
+        data[43:51] = self.producer_id.to_bytes(8, "big", signed=True)
+        data[51:53] = self.producer_epoch.to_bytes(2, "big", signed=True)
+        data[53:57] = self.base_sequence.to_bytes(4, "big", signed=True)
+        data[17:21] = crc32c(memoryview(data)[CRC_START:]).to_bytes(4, "big")
+
+    def split(self) -> list[Batch]:
+        """Two batches of half the records each, for a broker that found this one too large."""
+        assert self.data is not None
+        rows: list[Row] = [(each[1], each[2], each[3], each[4]) for each in BatchView(self.data).decode_rows()]
+        middle = len(rows) // 2
+        halves = []
+        for part in (rows[:middle], rows[middle:]):
+            child = Batch(self.where, self.created)
+            child.rows, child.count = part, len(part)
+            child.size = len(self.data) // 2
+            child.producer_id, child.producer_epoch = self.producer_id, self.producer_epoch
+            halves.append(child)
+        if self.base_sequence >= 0:
+            halves[0].base_sequence = self.base_sequence
+            halves[1].base_sequence = (self.base_sequence + middle) & 0x7FFFFFFF
+        self.children = [(0, halves[0]), (middle, halves[1])]
+        for child in halves:
+            child.callbacks.append(self._child_done)
+        self.data = None
+        return halves
+
+    def _child_done(self) -> None:
+        if self.children is not None and all(child.done for _, child in self.children):
+            self._finish()
+
+    def succeed(self, base_offset: int, log_append_time: int) -> None:
+        """The broker has it."""
+        if not self.done:
+            self.base_offset, self.log_append_time = base_offset, log_append_time
+            self._finish()
+
+    def fail(self, error: KafkaError) -> None:
+        """Nobody will have it, or nobody knows."""
+        if not self.done:
+            self.error = error
+            self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        self.rows = []
+        self.data = None
+        while self.callbacks:
+            try:
+                callback = self.callbacks.pop()
+            except IndexError:  # another thread took the last one
+                break
+            callback()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call back once, from whichever thread finishes it, at once when it is done."""
+        self.callbacks.append(callback)
+        if self.done:
+            try:
+                self.callbacks.remove(callback)
+            except ValueError:  # it was called in between
+                return
+            callback()
+
+    def outcome(self, index: int) -> tuple[int, int, KafkaError | None]:
+        """Offset, broker's timestamp (-1: keep the record's) and error of one record."""
+        if self.children is not None:
+            start, child = next(each for each in reversed(self.children) if each[0] <= index)
+            return child.outcome(index - start)
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        return offset, self.log_append_time, self.error
+
+
+class Delivery:
+    """The promise that a record is stored: await it on the producer's loop, or ask `result` from any other thread."""
+
+    __slots__ = ("_batch", "_index", "_timestamp")
+
+    def __init__(self, batch: Batch, index: int, timestamp: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp = timestamp
+
+    def done(self) -> bool:
+        """Whether it is known what became of it."""
+        return self._batch.done
+
+    def exception(self) -> KafkaError | None:
+        """Why it failed; None when it did not, or not yet."""
+        return self._batch.outcome(self._index)[2] if self._batch.done else None
+
+    @property
+    def metadata(self) -> RecordMetadata:
+        """Where it lies; raises what made it fail, and RuntimeError before it is done."""
+        batch = self._batch
+        if not batch.done:
+            raise RuntimeError("the record is still on its way")
+        offset, log_append_time, error = batch.outcome(self._index)
+        if error is not None:
+            raise error
+        stamp = self._timestamp if log_append_time < 0 else log_append_time
+        return RecordMetadata(batch.where.topic, batch.where.partition, offset, stamp)
+
+    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
+        """Call back with this delivery when it is done; on the producer's thread, so be quick."""
+        self._batch.when_done(lambda: _quietly(callback, self))
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self._batch.done:
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._batch.when_done(lambda: _wake(loop, waiter))
+            yield from waiter.__await__()
+        return self.metadata
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Wait for it in a thread that runs no event loop."""
+        if not self._batch.done:
+            arrived = threading.Event()
+            self._batch.when_done(arrived.set)
+            if not arrived.wait(timeout_s):
+                raise KafkaTimeoutError(f"the record was not delivered within {timeout_s:g} s")
+        return self.metadata
+
+
+def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+    def resolve() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        resolve()
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(resolve)
+
+
+def _quietly(callback: Callable[[Delivery], object], delivery: Delivery) -> None:
+    """A user's callback must not stop the sender."""
+    try:
+        callback(delivery)
+    except Exception as error:  # noqa: BLE001
+        _log.warning("a delivery callback failed: %r", error)

@@ -1,0 +1,391 @@
+"""Gets batches to the leaders of their partitions and looks at what they answer.
+
+One callback on the loop (`_pump`) looks at what is ready and sends as much as may be on its way; answers call it again.
+There is no task per batch or request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from klamm.client.backoff import Backoff
+from klamm.client.cluster import DATA, Cluster
+from klamm.client.config import Settings
+from klamm.client.connection import Connection
+from klamm.client.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    error_for,
+)
+from klamm.client.producer.accumulator import Accumulator, PartitionQueue
+from klamm.client.producer.batch import Batch
+from klamm.client.producer.identity import Identity
+from klamm.client.producer.transactions import Transactions
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import ZERO_UUID, TopicPartition
+from klamm.protocol.apis import BY_NAME
+from klamm.protocol.codec import encode_into
+from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.records.compression import CODEC_NAMES
+
+_PRODUCE = BY_NAME["Produce"]
+_IMPLICIT_SINCE = 12
+_TOPIC_IDS_SINCE = 13
+_SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+
+
+class Sender:
+    """Owns what is in flight. `prepare` is called when something is needed before sending: an id, partitions to add."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        identity: Identity | None,
+        transactions: Transactions | None,
+        guard: AbstractContextManager[Any],
+        prepare: Callable[[], None],
+        released: Callable[[], None],
+    ) -> None:
+        self.settings: Settings = cluster.settings
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._identity = identity
+        self._transactions = transactions
+        self._guard = guard
+        self._prepare = prepare
+        self._released = released
+        self._loop = asyncio.get_running_loop()
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_flight: dict[int, int] = {}
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._stopped = False
+        settings = self.settings
+        self._acks: int = settings["acks"]
+        self._max_in_flight = settings.number("max.in.flight.requests.per.connection")
+        self._request_size = settings.number("max.request.size")
+        self._timeout_ms = settings.number("request.timeout.ms")
+        self._delivery_s = settings.seconds("delivery.timeout.ms")
+        self._retries = settings.number("retries")
+        self._codec = int(CODEC_NAMES[settings["compression.type"]])
+        self._level = self._codec_level()
+        self._backoff = (settings.seconds("retry.backoff.ms"), settings.seconds("retry.backoff.max.ms"))
+        cluster.listeners.append(self.wake)
+
+    def _codec_level(self) -> int | None:
+        name = f"compression.{self.settings['compression.type']}.level"
+        return int(self.settings[name]) if name in self.settings.given else None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer, over all brokers."""
+        return sum(self._in_flight.values())
+
+    def wake(self) -> None:
+        """Look soon; only on the loop's thread."""
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def wake_at(self, when: float) -> None:
+        """Look at a time of the loop's clock, or earlier."""
+        if self._timer is not None:
+            if self._timer.when() <= when and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self.wake()
+
+    async def stop(self) -> None:
+        """End; what is in flight is left to the connections."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._connecting.values()):
+            task.cancel()
+        await asyncio.gather(*self._connecting.values(), return_exceptions=True)
+
+    # Sending
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        if self._stopped:
+            return
+        now = self._loop.time()
+        accumulator = self._accumulator
+        with self._guard:
+            accumulator.tick(now)
+            ready = list(accumulator.ready)
+        self._expire(now)
+        if ready and self._may_send():
+            self._send_ready(ready, now)
+        due = accumulator.next_due()
+        if due is not None:
+            self.wake_at(max(due, now))
+        if accumulator.incomplete:
+            oldest = next(iter(accumulator.incomplete))
+            self.wake_at(max(oldest.created + self._delivery_s, now + 0.01))
+
+    def _may_send(self) -> bool:
+        identity, transactions = self._identity, self._transactions
+        if transactions is not None and transactions.failed is not None:
+            with self._guard:
+                self._accumulator.fail_waiting(transactions.failed)
+            self._released()
+            return False
+        if identity is None:
+            return True
+        if identity.bump_needed and transactions is None and identity.known:
+            if self.in_flight:
+                return False
+            identity.bump(self._accumulator.queues.values())
+        if not identity.known:
+            self._prepare()
+            return False
+        return True
+
+    def _send_ready(self, ready: list[PartitionQueue], now: float) -> None:
+        by_leader: dict[int, list[PartitionQueue]] = {}
+        unknown = False
+        for queue in ready:
+            if queue.backoff_until > now:
+                self.wake_at(queue.backoff_until)
+                continue
+            if self._transactions is not None and not self._transactions.may_write(queue.where):
+                continue
+            leader = self._cluster.table.leader(queue.where)
+            if leader < 0:
+                unknown = True
+            else:
+                by_leader.setdefault(leader, []).append(queue)
+        if unknown:
+            self._cluster.request_update()
+            self.wake_at(now + self._backoff[0])
+        if self._transactions is not None and self._transactions.unannounced:
+            self._prepare()
+        for leader, queues in by_leader.items():
+            connection = self._cluster.ready(leader, DATA)
+            if connection is None:
+                self._connect(leader)
+            elif connection.throttled_until > now:
+                self.wake_at(connection.throttled_until)
+            else:
+                self._send_to(connection, leader, queues)
+
+    def _connect(self, leader: int) -> None:
+        if leader in self._connecting:
+            return
+
+        async def connect() -> None:
+            try:
+                await self._cluster.connection(leader, DATA)
+            except KafkaError:
+                self._cluster.request_update()
+                await asyncio.sleep(self._backoff[0])
+            finally:
+                self._connecting.pop(leader, None)
+                self.wake()
+
+        self._connecting[leader] = asyncio.create_task(connect(), name=f"klamm producer connect {leader}")
+
+    def _send_to(self, connection: Connection, leader: int, queues: list[PartitionQueue]) -> None:
+        """Requests of one batch per partition until enough is on its way."""
+        while queues and self._in_flight.get(leader, 0) < self._max_in_flight:
+            taken: list[tuple[PartitionQueue, Batch]] = []
+            size = 0
+            with self._guard:
+                for queue in list(queues):
+                    if self._identity is not None and queue.retries and queue.in_flight:
+                        queues.remove(queue)  # what is sent again goes alone, in order
+                        continue
+                    wanted = self._accumulator.next_size(queue)
+                    if taken and size + wanted > self._request_size:
+                        break
+                    batch = self._accumulator.take(queue)
+                    if batch is None or queue not in self._accumulator.ready:
+                        queues.remove(queue)
+                    if batch is not None:
+                        taken.append((queue, batch))
+                        size += wanted
+            if not taken:
+                return
+            self._request(connection, leader, taken)
+
+    def _request(self, connection: Connection, leader: int, taken: list[tuple[PartitionQueue, Batch]]) -> None:
+        transactions = self._transactions
+        topics: dict[str, TopicProduceData] = {}
+        version = self._version(connection, taken)
+        for queue, batch in taken:
+            if self._identity is not None:
+                self._identity.stamp(queue, batch, batch.count or len(batch.rows))
+            batch.seal(self._codec, self._level, transactional=transactions is not None)
+            batch.attempts += 1
+            batch.sent = True
+            batch.sent_sequence = batch.base_sequence
+            name = batch.where.topic
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = TopicProduceData(
+                    name=name, topic_id=self._cluster.table.topic_id(name), partition_data=[]
+                )
+            assert batch.data is not None
+            topic.partition_data.append(
+                PartitionProduceData(index=batch.where.partition, records=memoryview(batch.data))
+            )
+        request = ProduceRequest(
+            transactional_id=transactions.transactional_id if transactions is not None else None,
+            acks=self._acks,
+            timeout_ms=self._timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        pieces: list[Any] = []
+        encode_into(request, version, pieces)
+        answer = connection.send(_PRODUCE, version, pieces, answered=self._acks != 0)
+        self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
+        answer.add_done_callback(partial(self._answered, leader, taken))
+
+    def _version(self, connection: Connection, taken: list[tuple[PartitionQueue, Batch]]) -> int:
+        version = connection.version_of("Produce")
+        if self._transactions is not None and not self._transactions.implicit:
+            return min(version, _IMPLICIT_SINCE - 1)
+        if version >= _TOPIC_IDS_SINCE and any(
+            self._cluster.table.topic_id(batch.where.topic) == ZERO_UUID for _, batch in taken
+        ):
+            return _TOPIC_IDS_SINCE - 1
+        return version
+
+    # Answers
+
+    def _answered(self, leader: int, taken: list[tuple[PartitionQueue, Batch]], future: asyncio.Future[Any]) -> None:
+        self._in_flight[leader] -= 1
+        error = None if future.cancelled() else future.exception()
+        with self._guard:
+            if future.cancelled() or error is not None:
+                self._cluster.request_update()
+                for queue, batch in taken:
+                    lost = error if isinstance(error, KafkaError) else error_for(13, str(error))
+                    self._again(queue, batch, lost)
+            elif self._acks == 0:
+                for _, batch in taken:
+                    self._succeeded(batch, -1, -1)
+            else:
+                self._judge(taken, future.result())
+        self._released()
+        self.wake()
+
+    def _judge(self, taken: list[tuple[PartitionQueue, Batch]], answer: Any) -> None:
+        names = self._cluster.table.names
+        results = {
+            TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
+            for topic in answer.responses
+            for each in topic.partition_responses
+        }
+        for queue, batch in taken:
+            result = results.get(batch.where)
+            if result is None:
+                self._again(queue, batch, error_for(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out"))
+            elif result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._succeeded(batch, result.base_offset, result.log_append_time_ms)
+            else:
+                self._refused(queue, batch, result, answer)
+
+    def _succeeded(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        self._accumulator.release(batch)
+        batch.succeed(base_offset, log_append_time)
+
+    def _refused(self, queue: PartitionQueue, batch: Batch, result: Any, answer: Any) -> None:
+        words = result.error_message or f"{batch.where}"
+        if result.record_errors:
+            words += "".join(
+                f"; record {each.batch_index}: {each.batch_index_error_message}" for each in result.record_errors[:3]
+            )
+        error = error_for(result.error_code, words)
+        code = error.code
+        if batch.done:
+            queue.discard(batch)
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            self._accumulator.replace(queue, batch, batch.split())
+        elif code in _SEQUENCE_LOST and self._identity is not None:
+            self._sequence_lost(queue, batch, error)
+        elif code is ErrorCode.INVALID_PRODUCER_EPOCH and self._identity is not None and self._transactions is None:
+            self._identity.bump_needed = True
+            self._again(queue, batch, error)
+        elif error.retriable:
+            known = self._cluster.hint(batch.where, result.current_leader, answer.node_endpoints)
+            self._again(queue, batch, error, at_once=known)
+        else:
+            self._give_up(queue, batch, error)
+
+    def _sequence_lost(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> None:
+        assert self._identity is not None
+        if batch.sent_sequence == batch.base_sequence and Identity.is_first(queue, batch):
+            if self._transactions is not None:
+                self._give_up(queue, batch, error)
+                return
+            self._identity.bump_needed = True
+        self._again(queue, batch, error, at_once=True)
+
+    def _again(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, at_once: bool = False) -> None:
+        """Try again, unless that was tried long or often enough."""
+        if batch.done:
+            queue.discard(batch)
+            return
+        now = self._loop.time()
+        if isinstance(error, ProducerFencedError) and self._transactions is not None:
+            self._give_up(queue, batch, error)
+        elif batch.attempts > self._retries:
+            self._give_up(queue, batch, error, stored=None)
+        elif now >= batch.created + self._delivery_s:
+            self._give_up(queue, batch, self._late(batch, error), stored=None)
+        else:
+            self._accumulator.give_back(queue, batch)
+            if not at_once:
+                waits = Backoff(*self._backoff)
+                for _ in range(min(batch.attempts, 10) - 1):
+                    waits.next()
+                queue.backoff_until = now + waits.next()
+
+    def _late(self, batch: Batch, error: KafkaError | None = None) -> KafkaTimeoutError:
+        reason = f": {error}" if error else ""
+        count = batch.count or len(batch.rows)
+        return KafkaTimeoutError(
+            f"{count} records for {batch.where} were not delivered within "
+            f"delivery.timeout.ms={self._delivery_s * 1000:g}{reason}"
+        )
+
+    def _give_up(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, stored: bool | None = False) -> None:
+        """Fail a batch; `stored` None means that nobody knows whether the broker has it."""
+        if self._identity is not None and batch.base_sequence >= 0:
+            if stored is None:
+                self._identity.bump_needed = True
+            else:
+                Identity.close_gap(queue, batch)
+        self._accumulator.release(batch)
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            error = RecordTooLargeError(error.code, str(error))
+        if self._transactions is not None:
+            self._transactions.fail(error)
+        batch.fail(error)
+
+    def _expire(self, now: float) -> None:
+        """Fail what is too old, wherever it is."""
+        late = self._accumulator.expired(now - self._delivery_s)
+        if not late:
+            return
+        with self._guard:
+            for batch in late:
+                queue = self._accumulator.incomplete.get(batch)
+                if queue is not None:
+                    failure = self._cluster.failure
+                    self._give_up(queue, batch, self._late(batch, failure), stored=None if batch.sent else False)
+        self._released()

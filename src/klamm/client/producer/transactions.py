@@ -1,0 +1,138 @@
+"""The states of a transactional producer, as a table. Pure.
+
+UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
+                                                         -> ABORTING   -> READY
+IN_TRANSACTION, COMMITTING -> ABORTABLE_ERROR (a record or an offset failed) -> ABORTING
+any -> FATAL_ERROR (fenced, not allowed): only closing is left
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from klamm.client.errors import (
+    InvalidTransactionStateError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionError,
+)
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+
+
+class TransactionStatus(Enum):
+    """Where a producer stands."""
+
+    UNINITIALIZED = "not initialized"
+    INITIALIZING = "being initialized"
+    READY = "outside of a transaction"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "in a transaction that can only be aborted"
+    FATAL_ERROR = "failed for good"
+
+
+S = TransactionStatus
+
+_NEXT: dict[TransactionStatus, frozenset[TransactionStatus]] = {
+    S.UNINITIALIZED: frozenset({S.INITIALIZING}),
+    S.INITIALIZING: frozenset({S.READY, S.UNINITIALIZED}),
+    S.READY: frozenset({S.IN_TRANSACTION}),
+    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR}),
+    S.COMMITTING: frozenset({S.READY, S.ABORTABLE_ERROR}),
+    S.ABORTING: frozenset({S.READY}),
+    S.ABORTABLE_ERROR: frozenset({S.ABORTING, S.ABORTABLE_ERROR}),
+    S.FATAL_ERROR: frozenset(),
+}
+
+_FATAL = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+
+
+class Transactions:
+    """The state of one transactional id, and what its open transaction has touched."""
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.status = S.UNINITIALIZED
+        self.error: KafkaError | None = None
+        self.implicit = True
+        """Whether brokers add partitions by themselves and every end bumps the epoch (transaction.version 2)."""
+        self.partitions: set[TopicPartition] = set()
+        self.unannounced: set[TopicPartition] = set()
+        """Partitions to announce before anything is sent to them (transaction.version 0 and 1)."""
+        self.touched = False
+        """Whether the coordinator knows of the open transaction, so that it has to be told its end."""
+
+    def move(self, status: TransactionStatus) -> None:
+        """Go on to another state, if the table allows it."""
+        if status not in _NEXT[self.status]:
+            raise InvalidTransactionStateError(
+                ErrorCode.INVALID_TXN_STATE, f"the producer is {self.status.value}, it cannot be {status.value} next"
+            )
+        self.status = status
+        if status in (S.READY, S.IN_TRANSACTION):
+            self.error = None
+            self.partitions.clear()
+            self.unannounced.clear()
+            self.touched = False
+
+    def require(self, *allowed: TransactionStatus) -> None:
+        """Raise unless in one of these states; an error met before is told again."""
+        if self.status is S.FATAL_ERROR and self.error is not None:
+            raise self.error
+        if self.status is S.ABORTABLE_ERROR and S.ABORTABLE_ERROR not in allowed:
+            raise TransactionAbortableError(
+                ErrorCode.TRANSACTION_ABORTABLE, f"the transaction can only be aborted: {self.error}"
+            ) from self.error
+        if self.status not in allowed:
+            wanted = " or ".join(each.value for each in allowed)
+            raise InvalidTransactionStateError(
+                ErrorCode.INVALID_TXN_STATE, f"the producer is {self.status.value}, not {wanted}"
+            )
+
+    def fail(self, error: KafkaError) -> None:
+        """Something of the transaction failed: fatal when the producer is no longer welcome, abortable otherwise."""
+        if self.status is S.FATAL_ERROR:
+            return
+        if isinstance(error, ProducerFencedError) or error.code in _FATAL:
+            self.status, self.error = S.FATAL_ERROR, error
+        elif self.status in (S.IN_TRANSACTION, S.COMMITTING, S.ABORTABLE_ERROR):
+            self.status = S.ABORTABLE_ERROR
+            self.error = self.error or error
+
+    def fatal(self, error: KafkaError) -> None:
+        """Nothing goes any more."""
+        self.status, self.error = S.FATAL_ERROR, error
+
+    def may_write(self, where: TopicPartition) -> bool:
+        """Whether a batch may be sent now; a partition new to the transaction is noted."""
+        if self.status not in (S.IN_TRANSACTION, S.COMMITTING):
+            return False
+        if where in self.partitions:
+            return True
+        if self.implicit:
+            self.partitions.add(where)
+            self.touched = True
+            return True
+        self.unannounced.add(where)
+        return False
+
+    def announced(self, places: frozenset[TopicPartition]) -> None:
+        """The coordinator knows of these partitions now."""
+        self.unannounced -= places
+        self.partitions |= places
+        self.touched = True
+
+    @property
+    def failed(self) -> TransactionError | KafkaError | None:
+        """Why nothing may be sent."""
+        return self.error if self.status in (S.ABORTABLE_ERROR, S.FATAL_ERROR) else None

@@ -1,0 +1,78 @@
+"""Bytes from values and values from bytes: what `key.serializer` and the like may be.
+
+A serializer is a function of the value, or an object with `serialize(topic, value)` (a deserializer: `deserialize`); the
+words bytes, str and json name the usual ones. None stays None: it is how a record says that it has no key or deletes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from klamm.client.errors import SerializationError
+from klamm.model.errors import ConfigError
+
+Serialize = Callable[[str, Any], bytes | None]
+Deserialize = Callable[[str, bytes | None], Any]
+
+
+def _json_bytes(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _as_bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else bytes(memoryview(value))
+
+
+_SERIALIZERS: dict[str, Callable[[Any], bytes]] = {
+    "bytes": _as_bytes,
+    "str": lambda value: str(value).encode(),
+    "json": _json_bytes,
+}
+_DESERIALIZERS: dict[str, Callable[[bytes], Any]] = {
+    "bytes": bytes,
+    "str": lambda data: data.decode(),
+    "json": json.loads,
+}
+
+
+def serializer(given: Any, name: str) -> Serialize | None:
+    """What the setting `name` means; None leaves values as they are."""
+    return _wrapped(given, name, "serialize", _SERIALIZERS)
+
+
+def deserializer(given: Any, name: str) -> Deserialize | None:
+    """What the setting `name` means; None leaves bytes as they are."""
+    return _wrapped(given, name, "deserialize", _DESERIALIZERS)
+
+
+def _wrapped(given: Any, name: str, method: str, known: dict[str, Any]) -> Callable[[str, Any], Any] | None:
+    if given is None or given is bytes:
+        return None
+    if given is str:
+        given = "str"
+    if isinstance(given, str):
+        if given not in known:
+            raise ConfigError(f"{name}={given} is not known: write {', '.join(known)} or give a function")
+        function = known[given]
+        return _guarded(lambda _topic, value: function(value), name)
+    if hasattr(given, method):
+        return _guarded(getattr(given, method), name)
+    if callable(given):
+        return _guarded(lambda _topic, value: given(value), name)
+    raise ConfigError(f"{name}={given!r} is neither a function nor has it a method {method}")
+
+
+def _guarded(function: Callable[[str, Any], Any], name: str) -> Callable[[str, Any], Any]:
+    """None passes by; what goes wrong says of which setting it was."""
+
+    def call(topic: str, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return function(topic, value)
+        except Exception as error:
+            raise SerializationError(f"{name} failed for a record of {topic}: {error}") from error
+
+    return call
