@@ -12,20 +12,20 @@ from dataclasses import replace
 from random import Random
 
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.raft.configuration import Configuration, ConfigurationChange, ConfigurationLog
 from klamm.raft.core import RaftCore
 from klamm.raft.events import Append, Persisted, QuorumTimeouts, Ready, Received, Resign, SnapshotTaken, Truncate
 from klamm.raft.messages import (
     Entry,
     FetchResponse,
     FetchSnapshotResponse,
-    LeaderChange,
     Message,
     OffsetAndEpoch,
     VoteRequest,
     VoteResponse,
 )
 from klamm.raft.positions import LogPositions
-from klamm.raft.quorum import ReplicaKey, VoterSet
+from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.state import ElectionState, Role
 
 TIMEOUTS = QuorumTimeouts(
@@ -46,6 +46,7 @@ class SimDisk:
         self.synced = 0
         self.base = OffsetAndEpoch(0, 0)
         self.snapshots: dict[OffsetAndEpoch, list[str]] = {}
+        self.named: dict[OffsetAndEpoch, Configuration] = {}
         self.partial = b""
 
     @property
@@ -71,6 +72,13 @@ class SimDisk:
             if not epochs or entry.epoch > epochs[-1][0]:
                 epochs.append((entry.epoch, entry.base_offset))
         return LogPositions(self.base, self.end_offset, tuple(epochs), self.newest)
+
+    def configurations(self, given: Configuration) -> ConfigurationLog:
+        found = ConfigurationLog(self.named.get(self.base, given), self.base.offset - 1)
+        for entry in self.entries:
+            if entry.change is not None:
+                found.append(entry.base_offset, entry.change)
+        return found
 
 
 class SimNode:
@@ -101,6 +109,8 @@ class SimNode:
             random=Random(cluster.random.random()),
             now_ms=cluster.now,
             timeouts=TIMEOUTS,
+            configurations=disk.configurations(cluster.given_to(self)),
+            bootstrap=(1,) if cluster.dynamic and self.id != 1 else (),
         )
         self.pump()
 
@@ -169,6 +179,8 @@ class SimNode:
         disk = self.disk
         self.cuts += 1
         disk.snapshots[snapshot_id] = json.loads(disk.partial)
+        disk.named[snapshot_id] = self.cluster.configuration_at(snapshot_id.offset)
+        self.core.adopt(snapshot_id, disk.named[snapshot_id])
         disk.entries.clear()
         disk.base = snapshot_id
         disk.synced = snapshot_id.offset
@@ -198,7 +210,7 @@ class SimNode:
                 assert self.applied == entry.base_offset
                 self.applied = entry.end_offset
                 self.cluster.committed_at(entry)
-                if not isinstance(entry.payload, LeaderChange):
+                if isinstance(entry.payload, tuple):
                     self.state += [value.decode() for value in entry.payload]
 
     def filled(self, message: Message) -> Message:
@@ -225,6 +237,7 @@ class SimNode:
             return
         base = disk.newest or disk.base
         disk.snapshots[snapshot_id] = list(self.state)
+        disk.named[snapshot_id] = core.configurations.at(snapshot_id.offset)
         for old in [known for known in disk.snapshots if known < base]:
             del disk.snapshots[old]
         if base.offset > disk.base.offset:
@@ -236,10 +249,11 @@ class SimNode:
 class Cluster:
     """Nodes, their network, and what must hold for all of them together."""
 
-    def __init__(self, seed: int, voters: int, observers: int = 0) -> None:
+    def __init__(self, seed: int, voters: int, observers: int = 0, *, dynamic: bool = False) -> None:
         self.random = Random(seed)
         self.now = 0
         self.voters = VoterSet.of_ids(*range(1, voters + 1))
+        self.dynamic = dynamic
         self.nodes = {i: SimNode(self, ReplicaKey(i)) for i in range(1, voters + observers + 1)}
         self.loss = 0.0
         self.crashes_after_voting = self.random.choice((0.0, 0.1, 0.5))
@@ -253,6 +267,37 @@ class Cluster:
         self.vote_requests: dict[tuple[int, int, int], VoteRequest] = {}
         for node in self.nodes.values():
             node.start()
+
+    def given_to(self, node: SimNode) -> Configuration:
+        """What a node's folder was formatted with: the first voters know each other, later ones nobody."""
+        if not self.dynamic:
+            return Configuration(self.voters)
+        return Configuration(self.voters, 1) if node.id in self.voters else Configuration(VoterSet(()))
+
+    def configuration_at(self, end_offset: int) -> Configuration:
+        """Who votes after everything committed below an offset."""
+        found = Configuration(self.voters, int(self.dynamic))
+        for base in sorted(self.log):
+            payload = self.log[base][1]
+            if base < end_offset and isinstance(payload, ConfigurationChange):
+                found = payload.apply_to(found)
+        return found
+
+    def change_voters(self) -> None:
+        """Somebody asks a leader, or who takes itself for one, to add or remove a voter."""
+        leading = [node for node in self.nodes.values() if node.core is not None and node.core.is_leader]
+        if not leading:
+            return
+        node = self.random.choice(leading)
+        key = self.random.choice(list(self.nodes.values())).key
+        try:
+            if key.id in node.core.voters:
+                node.core.remove_voter(key, self.now)
+            else:
+                node.core.add_voter(Voter(key), self.now)
+        except KlammError:
+            return
+        node.pump()
 
     def at(self, delay: int, action: Callable[[], None]) -> None:
         heapq.heappush(self.queue, (self.now + delay, next(self.sequence), action))
@@ -332,7 +377,7 @@ class Cluster:
         return [
             value.decode()
             for base in sorted(self.log)
-            if base < offset and not isinstance(self.log[base][1], LeaderChange)
+            if base < offset and isinstance(self.log[base][1], tuple)
             for value in self.log[base][1]
         ]
 
@@ -354,14 +399,14 @@ class Cluster:
         leader = self.leaders.setdefault(core.epoch, node.id)
         assert leader == node.id, f"epoch {core.epoch} is led by {leader} and {node.id}"
         if core.high_watermark > node.hw_seen:
-            self.check_majority(core.high_watermark)
+            self.check_majority(core.high_watermark, core.voters)
             last_epoch = core.log.epoch_at(core.high_watermark - 1)
             assert last_epoch == core.epoch, f"epoch {core.epoch} commits by counting replicas of epoch {last_epoch}"
 
-    def check_majority(self, high_watermark: int) -> None:
+    def check_majority(self, high_watermark: int, voters: VoterSet) -> None:
         """What a leader calls committed is on the disks of a majority."""
         holders = [node.id for node in self.nodes.values() if node.disk.synced >= high_watermark]
-        assert self.voters.is_majority(holders), f"{high_watermark} is committed but only {holders} have it"
+        assert voters.is_majority(holders), f"{high_watermark} is committed but only {holders} have it"
 
     def check_agreement(self) -> None:
         """Everybody has applied the same, and all of it."""
@@ -403,11 +448,13 @@ def stir(cluster: Cluster) -> None:
                 leader.pump()
 
 
-def run_story(seed: int, voters: int, observers: int, rounds: int) -> Cluster:
+def run_story(seed: int, voters: int, observers: int, rounds: int, *, dynamic: bool = False) -> Cluster:
     """A random life of a quorum, healed at its end: it must then elect, commit and agree."""
-    cluster = Cluster(seed, voters, observers)
+    cluster = Cluster(seed, voters, observers, dynamic=dynamic)
     for _ in range(rounds):
         cluster.run(cluster.random.choice((5, 20, 60, 200)))
+        if dynamic and cluster.random.random() < 0.5:
+            cluster.change_voters()
         for _ in range(cluster.random.randrange(6)):
             cluster.propose()
         stir(cluster)

@@ -65,6 +65,11 @@ class ConfigurationLog:
         return self._configurations[-1]
 
     @property
+    def before(self) -> Configuration:
+        """What counted before the latest change, as far as it is remembered."""
+        return self._configurations[-2] if len(self._configurations) > 1 else self._configurations[-1]
+
+    @property
     def offset(self) -> int:
         """Where the latest was written; BEFORE_THE_LOG when it was not."""
         return self._offsets[-1]

@@ -212,8 +212,7 @@ class RaftCore(ChangingMember):
                 return
 
     def _poll_unattached(self, state: Unattached) -> None:
-        may_stand = self.is_voter and not self._stopping
-        if may_stand and (self._now >= state.deadline_ms or self.voters.is_only_voter(self.local)):
+        if self.may_stand and (self._now >= state.deadline_ms or self.voters.is_only_voter(self.local)):
             self._become_prospective()
             return
         if self._now >= state.deadline_ms:
@@ -264,7 +263,7 @@ class RaftCore(ChangingMember):
 
     def _poll_follower(self, state: Follower) -> None:
         if self._now >= state.deadline_ms:
-            if self.is_voter and not self._stopping:
+            if self.may_stand:
                 self._become_prospective()
                 return
             state.deadline_ms = self._fetch_deadline()
@@ -282,7 +281,7 @@ class RaftCore(ChangingMember):
 
     def _fetch_source(self, state: Follower) -> int:
         """The leader; for an observer whose leader has been silent, any voter, who knows the new one."""
-        if self.is_voter or not state.leader_silent:
+        if self.may_stand or not state.leader_silent:
             return state.leader_id
         guides = [state.leader_id, *self._guides]
         return guides[self._random.randrange(len(guides))]

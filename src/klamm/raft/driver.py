@@ -356,6 +356,8 @@ class RaftDriver:
         if ready.leadership is not None:
             self._unannounced = ready.leadership
             if ready.leadership.leader_id != self.config.node_id:
+                if self._proposals and self._proposals[0].entry.epoch == ready.leadership.epoch:
+                    self._apply(ready.high_watermark)  # what a leader committed and then resigned is committed
                 leader = ready.leadership.leader_id
                 self._fail_proposals(KlammError(ErrorCode.NOT_CONTROLLER, f"the leader is now {leader}"))
         self._sync_log()

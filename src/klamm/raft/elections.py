@@ -97,7 +97,7 @@ class ElectingMember(Member):
         error = self._refuse_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
             self._follow(request.leader_id, request.epoch)
-            if isinstance(self.state, Follower) and self.is_voter:
+            if isinstance(self.state, Follower) and self.may_stand:
                 self.state.has_fetched = False
                 self.state.deadline_ms = min(self.state.deadline_ms, self._now + self._succession_delay(request))
         leader = self.leadership
@@ -129,7 +129,7 @@ class ElectingMember(Member):
             state.unacknowledged.discard(peer)
         if isinstance(state, Follower) and peer == state.leader_id:
             state.leader_silent = True
-            if refused and self.is_voter:
+            if refused and self.may_stand:
                 state.has_fetched = False
                 state.deadline_ms = min(state.deadline_ms, self._now + self._stand_in_delay(peer))
 

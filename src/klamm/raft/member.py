@@ -113,6 +113,18 @@ class Member:
         return self.voters.is_voter(self.local)
 
     @property
+    def may_stand(self) -> bool:
+        """Whether this replica stands for election.
+
+        One that is being removed still does until that is committed: its log may be the only one that is good enough
+        (Ongaro's thesis, section 4.2.2). It then counts the votes of others alone, commits, and resigns.
+        """
+        if self._stopping:
+            return False
+        undecided = self.configurations.offset >= self.high_watermark
+        return self.is_voter or (undecided and self.configurations.before.voters.is_voter(self.local))
+
+    @property
     def peers(self) -> list[int]:
         """The voters besides this replica."""
         return [voter_id for voter_id in self.voters.ids if voter_id != self.local.id]
@@ -222,7 +234,7 @@ class Member:
     def _first_deadline(self) -> int:
         """A voter that has just started asks for pre-votes soon: they disturb nobody, and nobody waits for nothing."""
         ids = self.voters.ids
-        if not self.is_voter:
+        if self.local.id not in ids:
             return self._election_deadline()
         step = max(self.timeouts.election_timeout_ms // 20, 1)
         return self._now + step * ids.index(self.local.id) + self._random.randrange(step)

@@ -23,6 +23,7 @@ class Snapshotter:
         self._bytes = 0
         self._since_ms = clock.monotonic_ms()
         self._writing: asyncio.Task[None] | None = None
+        self._leader_id: int | None = None
         self.leader_watchers: list[Callable[[int | None, int], None]] = []
         """Told of every leader of the quorum, once everything before its epoch has been applied here."""
 
@@ -39,8 +40,11 @@ class Snapshotter:
 
     def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
         """Say who leads."""
-        log.info("metadata quorum has a leader" if leader_id is not None else "metadata quorum lost its leader",
-                 leader=leader_id, epoch=epoch)  # fmt: skip
+        if leader_id is not None:
+            log.info("metadata quorum has a leader", leader=leader_id, epoch=epoch)
+        elif self._leader_id is not None:
+            log.info("metadata quorum lost its leader", leader=self._leader_id, epoch=epoch)
+        self._leader_id = leader_id
         for watcher in self.leader_watchers:
             watcher(leader_id, epoch)
 
