@@ -49,7 +49,7 @@ def offsets(run, group):
 def test_a_group_is_listed(run, group):
     rows = {row["group"]: row for row in json.loads(run("ls", "-o", "json"))}
     assert rows[group] == {"group": group, "type": "classic", "protocol": "", "state": "Empty", "coordinator": 1}
-    line = next(line for line in run("ls", "--state", "Empty").splitlines() if line.startswith(group))
+    line = next(line for line in run("ls", "--state", "Empty", "-o", "table").splitlines() if line.startswith(group))
     assert line.split() == [group, "classic", "-", "Empty", "1"]
     assert group not in run("ls", "--state", "Stable")
     assert group not in run("ls", "--type", "consumer")
@@ -61,7 +61,7 @@ def test_a_group_is_shown_with_its_lag(run, group, topic):
     assert shown["offsets"][0] == {
         "topic": topic, "partition": 0, "offset": 4, "end": 10, "lag": 6, "member": "", "metadata": "",
     }  # fmt: skip
-    text = run("show", group)
+    text = run("show", group, "-o", "table")
     assert "state Empty" in text
     assert "no members" in text
     assert f"{topic}          0       4   10    6" in text
@@ -120,17 +120,18 @@ def test_a_group_can_be_given_offsets_before_it_exists(run, topic):
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(run, group, topic):
-    assert "no group nobody" in run("show", "nobody", code=1)
-    assert "no such group" in run("delete", "nobody", code=1)
+    assert "no group nobody" in run("show", "nobody", code=3)
+    assert "no group nobody" in run("delete", "nobody", code=3)
     assert "is no place" in run("seek", group, "--to", "somewhere", code=2)
     assert "write TOPIC:0,1,2" in run("seek", group, "--to", "1", "--topic", "t:x", code=2)
-    assert "no topic ghost" in run("seek", group, "--to", "1", "--topic", "ghost", code=1)
-    assert "3 partitions" in run("seek", group, "--to", "1", "--topic", f"{topic}:7", code=1)
-    assert "no offsets to move" in run("seek", unique("g"), "--to", "1")
+    assert "no topic ghost" in run("seek", group, "--to", "1", "--topic", "ghost", code=3)
+    assert "3 partitions" in run("seek", group, "--to", "1", "--topic", f"{topic}:7", code=3)
+    assert "no offsets to move" in run("seek", unique("g"), "--to", "1", "-o", "table")
 
 
 def test_deleting(run, group):
-    assert run("delete", group) == f"Deleted {group}.\n"
+    assert "nobody can be asked" in run("delete", group, code=6)
+    assert run("delete", group, "--yes") == f"Deleted {group}.\n"
     assert group not in run("ls")
 
 

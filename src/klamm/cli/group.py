@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
 
-from klamm.cli.refusal import Refusal, refuses
-from klamm.cli.table import bootstrap_option, output_option, show, show_table
+from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.completing import complete_group, complete_topic
+from klamm.cli.output import output_option, show, show_one, table_lines
+from klamm.cli.refusal import broker_refusal, refuses
+from klamm.cli.target import Target, cluster_options
 
 
 @click.group()
@@ -17,98 +17,126 @@ def group() -> None:
 
 
 @group.command("ls")
-@bootstrap_option
+@cluster_options
 @output_option
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only those in this state, e.g. Stable.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only those of this type: classic or consumer.")
 @refuses
-def ls(*, bootstrap: str, output: str, states: tuple[str, ...], types: tuple[str, ...]) -> None:
+def ls(*, target: Target, output: str, states: tuple[str, ...], types: tuple[str, ...]) -> None:
     """List groups."""
     from klamm.client.groups import list_groups
-    from klamm.client.wire import Cluster
 
-    with Cluster(bootstrap) as cluster:
+    with target.cluster() as cluster:
         rows = list_groups(cluster, states, types)
     show(rows, output, "no groups")
 
 
 @group.command("show")
-@click.argument("name", metavar="GROUP")
-@bootstrap_option
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@cluster_options
 @output_option
 @refuses
-def show_(*, name: str, bootstrap: str, output: str) -> None:
+def show_(*, name: str, target: Target, output: str) -> None:
     """Show one group: its state, its members, its offsets and how far they lag behind."""
     from klamm.client.groups import describe_group
-    from klamm.client.wire import Cluster
 
-    with Cluster(bootstrap) as cluster:
+    with target.cluster() as cluster:
         found = describe_group(cluster, name)
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
-        return
-    facts = ("type", "state", "assignor", "coordinator")
-    click.echo(f"{name}: " + ", ".join(f"{fact} {found[fact] or '-'}" for fact in facts))
-    for title, rows in (("members", found["members"]), ("offsets", found["offsets"])):
-        click.echo(f"\n{len(rows)} {title}" if rows else f"\nno {title}")
-        if rows:
-            show_table(rows)
+
+    def table() -> None:
+        facts = ("type", "state", "assignor", "coordinator")
+        click.echo(f"{name}: " + ", ".join(f"{fact} {found[fact] or '-'}" for fact in facts))
+        for title, rows in (("members", found["members"]), ("offsets", found["offsets"])):
+            click.echo(f"\n{len(rows)} {title}" if rows else f"\nno {title}")
+            for line in table_lines(rows):
+                click.echo(line)
+
+    if output == "csv":
+        show(found["offsets"], output)
+    else:
+        show_one(found, output, table)
 
 
 @group.command("seek")
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @click.option(
     "--to",
-    "target",
+    "place",
     required=True,
     metavar="PLACE",
-    help="earliest, latest, an offset, +N or -N from where it is, or a time such as 2026-05-01T12:00:00Z.",
+    help="earliest, latest, an offset, +N or -N from where it is, or a time: 2h ago, 2026-05-01T12:00:00Z.",
 )
 @click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:P,...]", help="Only this topic; all it has by default."
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:P,...]",
+    shell_complete=complete_topic,
+    help="Only this topic; all it has by default.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done.")
-@bootstrap_option
+@consent_options
+@cluster_options
 @output_option
 @refuses
-def seek(*, name: str, target: str, topics: tuple[str, ...], dry_run: bool, bootstrap: str, output: str) -> None:
+def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, target: Target, output: str) -> None:
     """Let a group go on elsewhere. Its members must be stopped first."""
+    import time
+
+    from klamm.cli.units import parse_time_ms
+    from klamm.client.groups import Target as Goal
     from klamm.client.groups import parse_target, parse_topic, seek_group
-    from klamm.client.wire import Cluster
 
     try:
-        place = parse_target(target)
         wanted = [parse_topic(text) for text in topics]
+        try:
+            goal = parse_target(place)
+        except ValueError as error:
+            try:
+                goal = Goal(timestamp=parse_time_ms(place, int(time.time() * 1000)))
+            except ValueError:
+                raise error from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with Cluster(bootstrap) as cluster:
-        rows = seek_group(cluster, name, place, wanted, dry_run=dry_run)
-    show(rows, output, f"{name} has no offsets to move; name a topic with --topic")
-    if dry_run and output == "table":
-        click.echo("Nothing was changed: this was a dry run.")
+    with target.cluster() as cluster:
+        rows = seek_group(cluster, name, goal, wanted, dry_run=True)
+        if not rows:
+            show(rows, output, f"{name} has no offsets to move; name a topic with --topic")
+            return
+        plan = Plan()
+        for row in rows:
+            if row["before"] != row["offset"]:
+                plan.changes(f"{row['topic']}-{row['partition']}", row["before"], row["offset"])
+        if not consent.to(plan, target):
+            return
+        show(seek_group(cluster, name, goal, wanted, dry_run=False), output)
 
 
 @group.command("delete")
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
-@bootstrap_option
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_group)
+@consent_options
+@cluster_options
 @refuses
-def delete(*, names: tuple[str, ...], bootstrap: str) -> None:
+def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
     """Delete groups without members, and their offsets."""
-    from klamm.client.groups import delete_groups
-    from klamm.client.wire import Cluster
+    from klamm.client.groups import delete_groups, describe_group
     from klamm.model.errors import ErrorCode
 
-    with Cluster(bootstrap) as cluster:
-        codes: dict[str, Any] = delete_groups(cluster, names)
     reasons = {
         ErrorCode.NON_EMPTY_GROUP: "it has members; stop them first",
         ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group; `klamm group ls` lists them",
     }
-    refused = []
+    with target.cluster() as cluster:
+        plan = Plan()
+        for name in dict.fromkeys(names):
+            found = describe_group(cluster, name)
+            if found["members"]:
+                code = ErrorCode.NON_EMPTY_GROUP
+                raise broker_refusal(code, f"{name} was not deleted: {reasons[code]}")
+            plan.removes(f"group {name} offsets={len(found['offsets'])}")
+        if not consent.to(plan, target):
+            return
+        codes = delete_groups(cluster, names)
     for name, code in codes.items():
         if code:
-            refused.append(f"{name} was not deleted: {reasons.get(code, code.name)}")
-        else:
-            click.echo(f"Deleted {name}.")
-    if refused:
-        raise Refusal("; ".join(refused))
+            raise broker_refusal(code, f"{name} was not deleted: {reasons.get(code, code.text)}")
+        click.echo(f"Deleted {name}.")

@@ -1,12 +1,14 @@
-"""The way in: `klamm` and the list of its nouns.
+"""The way in: `klamm`, its nouns, and Kafka's own command names.
 
-Commands are imported when they are asked for, so `klamm --help` does not wait for a broker it will not start.
-Exit codes: 0 done, 1 refused with one sentence on standard error, 2 the command line itself was wrong.
+Commands are imported when they are asked for, so that neither help nor `klamm topic ls` waits for a broker it will not
+start. Kafka's names (`kafka-topics`, also written `kafka-topics.sh` or `./kafka-topics.sh`) take Kafka's flags and
+print what Kafka prints; see `klamm.cli.kafka`. Exit codes: `klamm.cli.exits`.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Final
 
 import click
@@ -14,16 +16,29 @@ import click
 import klamm
 
 COMMANDS: Final = {
-    "group": "klamm.cli.group:group",
-    "server": "klamm.cli.server:server",
-    "storage": "klamm.cli.storage:storage",
-    "txn": "klamm.cli.txn:txn",
-    "up": "klamm.cli.up:up",
+    "bench": ("klamm.cli.bench:bench", "Measure how fast a cluster takes and gives records."),
+    "cluster": ("klamm.cli.cluster:cluster", "Look at the cluster as a whole."),
+    "completion": ("klamm.cli.completion:completion", "Make the Tab key work in bash, zsh or fish."),
+    "config": ("klamm.cli.config:config", "Show and change settings."),
+    "consume": ("klamm.cli.consume:consume", "Read records."),
+    "ctx": ("klamm.cli.ctx:ctx", "Keep clusters by name."),
+    "doctor": ("klamm.cli.doctor:doctor", "Find out in words what is wrong."),
+    "group": ("klamm.cli.group:group", "Look at consumer groups, move their offsets, delete them."),
+    "produce": ("klamm.cli.produce:produce", "Write records."),
+    "server": ("klamm.cli.server:server", "Run a node from a server.properties written for Kafka 4."),
+    "shims": ("klamm.cli.shims:shims", "Write Kafka's scripts (kafka-*.sh) into a folder."),
+    "storage": ("klamm.cli.storage:storage", "Make cluster ids, format data folders, look at them, repair them."),
+    "tail": ("klamm.cli.consume:tail", "Show the last records, and those to come."),
+    "topic": ("klamm.cli.topic:topic", "List, show, create, alter and delete topics."),
+    "txn": ("klamm.cli.txn:txn", "Look at transactions; end one that hangs."),
+    "up": ("klamm.cli.up:up", "Run one node with built-in settings."),
+    "version": ("klamm.cli.version:version", "Show what runs here."),
 }
+"""Every noun: where it is and what it is for, so that help needs no import."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are found by name in COMMANDS."""
+    """A group whose commands are found by name in COMMANDS, or by Kafka's name in `klamm.cli.kafka`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All nouns, sorted."""
@@ -33,11 +48,38 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command called `cmd_name`."""
         del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        if cmd_name in COMMANDS:
+            module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        from klamm.cli.kafka import find_command
+
+        return find_command(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one was probably meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else " `klamm --help` lists those there are."
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The nouns, and one line about Kafka's names."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+        with formatter.section("Kafka's own commands"):
+            formatter.write_text(
+                "kafka-topics, kafka-console-producer, kafka-console-consumer, kafka-consumer-groups, kafka-configs and"
+                " the rest take Kafka's flags and print what Kafka prints: klamm kafka-topics --list"
+                " --bootstrap-server HOST:PORT. `klamm shims DIR` writes them as scripts."
+            )
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,4 +90,19 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line of this process."""
-    cli(prog_name="klamm")
+    try:
+        cli(prog_name="klamm", standalone_mode=False)
+    except click.exceptions.Exit as left:
+        sys.exit(left.exit_code)
+    except click.Abort:
+        click.echo("", err=True)
+        sys.exit(130)
+    except click.ClickException as refused:
+        refused.show()
+        sys.exit(refused.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has left (`klamm consume t | head`): nothing is wrong, and nothing more can be said.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

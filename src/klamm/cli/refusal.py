@@ -1,28 +1,72 @@
-"""A person's mistake is answered with one sentence and exit code 1, never with a traceback."""
+"""What a person is told when a command cannot do its work: one sentence and what to try next, never a traceback."""
 
 from __future__ import annotations
 
 import errno
 import functools
 from collections.abc import Callable
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, Any, Final, ParamSpec, TypeVar
 
 import click
 
-from klamm.model.errors import ConfigError, KlammError
+from klamm.cli import exits
+from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NEXT: Final = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "`klamm topic ls` lists the topics there are",
+    "UNKNOWN_TOPIC_ID": "`klamm topic ls` lists the topics there are",
+    "GROUP_ID_NOT_FOUND": "`klamm group ls` lists the groups there are",
+    "TRANSACTIONAL_ID_NOT_FOUND": "`klamm txn ls` lists the ids in use",
+    "NON_EMPTY_GROUP": "stop its members first; `klamm group show GROUP` names them",
+    "TOPIC_ALREADY_EXISTS": "`klamm topic show TOPIC` shows it, `klamm topic alter TOPIC` changes it",
+    "INVALID_TOPIC_EXCEPTION": "a name has letters, digits, '.', '_' and '-', at most 249 of them",
+    "INVALID_PARTITIONS": "partitions can only become more; `klamm topic show TOPIC` counts them",
+    "INVALID_REPLICATION_FACTOR": "`klamm cluster show` counts the brokers there are",
+    "INVALID_CONFIG": "`klamm config ls topic TOPIC --all` lists the settings there are",
+    "INVALID_REGULAR_EXPRESSION": "quote the expression, and escape what shall stand for itself",
+    "MESSAGE_TOO_LARGE": "raise max.message.bytes: `klamm topic alter TOPIC -c max.message.bytes=10MiB`",
+    "NOT_ENOUGH_REPLICAS": "`klamm topic show TOPIC` shows which replicas are in sync",
+    "LEADER_NOT_AVAILABLE": "`klamm cluster show` tells which brokers are alive",
+    "COORDINATOR_NOT_AVAILABLE": "`klamm cluster show` tells which brokers are alive",
+    "BROKER_NOT_AVAILABLE": "`klamm cluster show` tells which brokers are alive",
+    "REQUEST_TIMED_OUT": "`klamm doctor` looks for the reason",
+    "NETWORK_EXCEPTION": "`klamm doctor` looks for the reason",
+    "UNSUPPORTED_VERSION": "`klamm doctor` shows what the broker speaks",
+    "TOPIC_AUTHORIZATION_FAILED": "ask for an ACL on the topic, or use another context: `klamm ctx ls`",
+    "GROUP_AUTHORIZATION_FAILED": "ask for an ACL on the group, or use another context: `klamm ctx ls`",
+    "CLUSTER_AUTHORIZATION_FAILED": "ask for an ACL on the cluster, or use another context: `klamm ctx ls`",
+    "SASL_AUTHENTICATION_FAILED": "check user and password: `klamm ctx show`",
+    "OFFSET_OUT_OF_RANGE": "`klamm topic show TOPIC` shows the offsets each partition holds",
+    "PRODUCER_FENCED": "another producer has taken over its transactional id; `klamm txn show ID` shows it",
+    "TOPIC_DELETION_DISABLED": "delete.topic.enable=true on the brokers allows it",
+}
+"""The next thing to try, by the broker's name for the error."""
+
 
 class Refusal(click.ClickException):
-    """One sentence on standard error, exit code 1."""
+    """One sentence on standard error and an exit code."""
 
-    exit_code = 1
+    def __init__(self, message: str, *, code: int = exits.REFUSED) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc]  # click has one per class, we one per refusal
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the sentence."""
         click.echo(f"klamm: {self.format_message()}", file=file, err=file is None)
+
+
+def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
+    """What a broker answered, its name for it first, then what it means here, then what to try."""
+    sentence = said or code.text
+    if code.name not in sentence:
+        sentence = f"{code.name}: {sentence}"
+    advice = NEXT.get(code.name)
+    if advice and "`klamm " not in sentence and "first" not in sentence:
+        sentence = f"{sentence.rstrip('.')}; {advice}"
+    return Refusal(sentence, code=exits.exit_code(code))
 
 
 def refuses(command: Callable[P, R]) -> Callable[P, R]:
@@ -32,16 +76,31 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (ConfigError, KlammError) as error:
+        except KlammError as error:
+            raise broker_refusal(error.code, error.message) from None
+        except (ConfigError, ProtocolError) as error:
             raise Refusal(str(error)) from None
+        except BrokenPipeError:
+            raise  # the reader of our output has left; click ends quietly
+        except TimeoutError as error:
+            raise Refusal(
+                f"{error or 'no answer in time'}; `klamm doctor` looks closer", code=exits.NO_ANSWER
+            ) from None
         except OSError as error:
-            raise Refusal(explain(error)) from None
+            raise Refusal(explain(error), code=_os_exit_code(error)) from None
 
     return wrapped
 
 
+def _os_exit_code(error: OSError) -> int:
+    unreachable = type(error).__name__ == "Unreachable" or isinstance(error, ConnectionError)
+    return exits.NO_ANSWER if unreachable else exits.REFUSED
+
+
 def explain(error: OSError) -> str:
     """An operating system's refusal in words; the sentence the error carries when it has no number."""
+    if type(error).__name__ == "Unreachable" and "`klamm" not in str(error):
+        return f"{error}; is a node running there? `klamm doctor` looks closer"
     if error.errno is None:
         return str(error)
     reason = error.strerror or errno.errorcode.get(error.errno, str(error.errno))

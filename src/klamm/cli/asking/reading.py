@@ -1,0 +1,196 @@
+"""Reading records by place: from an offset to an offset, or on and on, without a group.
+
+A blocking reader over `klamm.client.wire`: it asks each leader in turn and yields what came, in the order of each
+partition. A leader that has moved is looked up again. With read_committed, records of aborted transactions are left
+out. Memory is bounded by one answer per leader.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm.client.groups import LATEST, Place, list_offsets
+from klamm.client.types import Record
+from klamm.client.wire import Cluster, Unreachable
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.records import BatchView, iter_batches
+
+FETCH_VERSION: Final = 12
+"""The newest that names topics."""
+PARTITION_BYTES: Final = 1 << 20
+ANSWER_BYTES: Final = 16 << 20
+READ_COMMITTED: Final = 1
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+_TRIES: Final = 100
+_PAUSE_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class Span:
+    """What is left to read of a partition; `end` None goes on for ever."""
+
+    next: int
+    end: int | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether all was read."""
+        return self.end is not None and self.next >= self.end
+
+
+class Reader:
+    """Reads spans of partitions."""
+
+    def __init__(self, cluster: Cluster, spans: Mapping[Place, Span], *, isolation: int = 0) -> None:
+        self._cluster = cluster
+        self.spans = dict(spans)
+        self._isolation = isolation
+        self._leaders: dict[Place, int] = {}
+        self._failures = 0
+
+    def poll(self, wait_ms: int = 500) -> list[Record]:
+        """What came next of all partitions; empty when nothing came in time."""
+        wanted = {place: span for place, span in self.spans.items() if not span.done}
+        found: list[Record] = []
+        by_leader = self._by_leader(wanted)
+        for leader, places in by_leader.items():
+            # With several leaders none may keep the others waiting.
+            patience = wait_ms if len(by_leader) == 1 else min(wait_ms, 50)
+            found += self._ask(leader, places, 0 if found else patience)
+        return found
+
+    def read(self, wait_ms: int = 500) -> Iterator[Record]:
+        """All records of the spans, one by one."""
+        while any(not span.done for span in self.spans.values()):
+            yield from self.poll(wait_ms)
+
+    @property
+    def done(self) -> bool:
+        """Whether every span was read."""
+        return all(span.done for span in self.spans.values())
+
+    def _by_leader(self, wanted: Mapping[Place, Span]) -> dict[int, list[Place]]:
+        unknown = [place for place in wanted if place not in self._leaders]
+        if unknown:
+            from klamm.cli.asking.topics import find_topics
+
+            for topic in find_topics(self._cluster, sorted({place[0] for place in unknown})):
+                for partition in topic.partitions:
+                    if partition.leader >= 0 and (topic.name, partition.index) in wanted:
+                        self._leaders[topic.name, partition.index] = partition.leader
+        found: dict[int, list[Place]] = {}
+        for place in wanted:
+            leader = self._leaders.get(place)
+            if leader is None:
+                self._failed(KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {place[0]}-{place[1]}"))
+            else:
+                found.setdefault(leader, []).append(place)
+        return found
+
+    def _failed(self, error: Exception) -> None:
+        """Something that passes: a moment's rest, but not for ever."""
+        self._failures += 1
+        if self._failures > _TRIES:
+            raise error
+        time.sleep(_PAUSE_S)
+
+    def _ask(self, leader: int, places: list[Place], wait_ms: int) -> list[Record]:
+        topics: dict[str, FetchTopic] = {}
+        for topic, partition in places:
+            asked = FetchPartition(
+                partition=partition, fetch_offset=self.spans[topic, partition].next, partition_max_bytes=PARTITION_BYTES
+            )
+            topics.setdefault(topic, FetchTopic(topic=topic)).partitions.append(asked)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=ANSWER_BYTES,
+            isolation_level=self._isolation,
+            topics=list(topics.values()),
+        )
+        try:
+            answer = self._cluster.broker(leader).ask(request, FETCH_VERSION)
+        except (Unreachable, KlammError) as error:
+            for place in places:
+                self._leaders.pop(place, None)
+            self._failed(error)
+            return []
+        found: list[Record] = []
+        for each in answer.responses:
+            for part in each.partitions:
+                found += self._take((each.topic, part.partition_index), part)
+        return found
+
+    def _take(self, place: Place, part: Any) -> list[Record]:
+        code = ErrorCode(part.error_code)
+        if code in _MOVED:
+            self._leaders.pop(place, None)
+            self._failed(KlammError(code, f"{place[0]}-{place[1]}: {code.text}"))
+            return []
+        span = self.spans[place]
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            # The head was deleted, or the log cut: go on where it begins now.
+            begin = max(part.log_start_offset, 0)
+            span.next = begin if begin > span.next else _latest(self._cluster, place)
+            return []
+        if code:
+            raise KlammError(code, f"{place[0]}-{place[1]} cannot be read: {code.text}")
+        self._failures = 0
+        if not part.records:
+            return []
+        return _records(place, span, part, committed=self._isolation == READ_COMMITTED)
+
+
+def _latest(cluster: Cluster, place: Place) -> int:
+    return list_offsets(cluster, [place], LATEST).get(place, 0)
+
+
+def _records(place: Place, span: Span, part: Any, *, committed: bool) -> list[Record]:
+    aborted: dict[int, list[int]] = {}
+    if committed:
+        for each in part.aborted_transactions or ():
+            aborted.setdefault(each.producer_id, []).append(each.first_offset)
+        for offsets in aborted.values():
+            offsets.sort()
+    found: list[Record] = []
+    ends: set[int] = set()
+    for batch in iter_batches(part.records, allow_incomplete_tail=True):
+        if _skipped(batch, aborted, ends):
+            span.next = max(span.next, batch.next_offset)
+            continue
+        kind = 1 if batch.is_log_append_time else 0
+        for row in batch.decode():
+            if row.offset < span.next or (span.end is not None and row.offset >= span.end):
+                continue
+            found.append(Record(*place, row.offset, row.timestamp, row.key, row.value, row.headers, kind))
+        span.next = max(span.next, batch.next_offset)
+    return found
+
+
+def _skipped(batch: BatchView, aborted: dict[int, list[int]], ends: set[int]) -> bool:
+    """Whether a batch holds nothing for a reader: a marker, or records of an aborted transaction."""
+    producer = batch.producer_id
+    if batch.is_control:
+        ends.discard(producer)
+        return True
+    if not batch.is_transactional or producer not in aborted:
+        return False
+    begun = aborted[producer]
+    while begun and begun[0] <= batch.last_offset:
+        begun.pop(0)
+        ends.add(producer)
+    return producer in ends

@@ -1,0 +1,104 @@
+"""`klamm bench`: how fast a cluster takes and gives records, from where the command runs."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from klamm.cli.output import output_option, show
+from klamm.cli.refusal import refuses
+from klamm.cli.target import Target, cluster_options
+
+
+@click.command()
+@click.option("--topic", default="klamm-bench", show_default=True, help="Made when it is not there, and kept.")
+@click.option("-n", "--records", type=click.IntRange(1), default=100_000, show_default=True, help="How many.")
+@click.option("--size", default="100", show_default=True, metavar="SIZE", help="Bytes of each, e.g. 1KiB.")
+@click.option("-p", "--partitions", type=click.IntRange(1), default=1, show_default=True, help="Of a new topic.")
+@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
+@click.option("-a", "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@cluster_options
+@output_option
+@refuses
+def bench(
+    *,
+    topic: str,
+    records: int,
+    size: str,
+    partitions: int,
+    compression: str,
+    acks: str,
+    target: Target,
+    output: str,
+) -> None:
+    """Write records, read them back, and say how long both took."""
+    from klamm.cli.asking.topics import create_topic
+    from klamm.cli.units import parse_size_bytes
+    from klamm.client.groups import LATEST, list_offsets
+    from klamm.model.errors import ErrorCode, KlammError
+
+    try:
+        size_bytes = parse_size_bytes(size)
+    except ValueError as error:
+        raise click.UsageError(f"--size: {error}") from None
+    with target.cluster() as cluster:
+        try:
+            create_topic(cluster, topic, partitions=partitions)
+        except KlammError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        from klamm.cli.asking.topics import find_topics
+
+        places = [(topic, p.index) for p in find_topics(cluster, [topic])[0].partitions]
+        begin = list_offsets(cluster, places, LATEST)
+        wrote_s = _write(target, topic, records, size_bytes, compression, acks)
+        end = list_offsets(cluster, places, LATEST)
+        read_s = _read(target, begin, end)
+    total = records * size_bytes
+    rows = [
+        {
+            "step": step,
+            "records": records,
+            "seconds": round(seconds, 3),
+            "records_per_s": round(records / seconds),
+            "per_s_bytes": round(total / seconds),
+        }
+        for step, seconds in (("write", wrote_s), ("read", read_s))
+    ]
+    show(rows, output)
+
+
+def _write(target: Target, topic: str, records: int, size_bytes: int, compression: str, acks: str) -> float:
+    from klamm.cli.progress import progress
+    from klamm.client import Producer
+
+    value = bytes(range(97, 123)) * (size_bytes // 26 + 1)
+    settings = target.client(
+        acks=acks,
+        compression_type=compression,
+        linger_ms="10",
+        batch_size="131072",
+        enable_idempotence=None if acks == "all" else "false",
+    )
+    with Producer(settings) as producer, progress("writing", records, "records") as advance:
+        payload = value[:size_bytes]
+        producer.send(topic, payload).result()  # the first one pays for connections and metadata
+        began = time.perf_counter()
+        for number in range(records - 1):
+            producer.send(topic, payload)
+            if number % 1000 == 0:
+                advance(number)
+        producer.flush()
+        return max(time.perf_counter() - began, 1e-9)
+
+
+def _read(target: Target, begin: dict[tuple[str, int], int], end: dict[tuple[str, int], int]) -> float:
+    from klamm.cli.asking.reading import Reader, Span
+
+    with target.cluster() as cluster:
+        reader = Reader(cluster, {place: Span(begin[place], end[place]) for place in end})
+        began = time.perf_counter()
+        while not reader.done:
+            reader.poll()
+        return max(time.perf_counter() - began, 1e-9)

@@ -1,0 +1,135 @@
+"""What every command that changes something shares: show the difference first, ask where it matters, obey `--yes`.
+
+A plan is a list of lines, each what goes (`-`), comes (`+`) or changes (`~`). `--dry-run` prints it and leaves.
+Otherwise a change that takes something away is asked about on a terminal and needs `--yes` in a script; in a protected
+context every change is agreed to by writing the context's name, typed or as `--confirm NAME`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import click
+
+from klamm.cli import exits
+from klamm.cli.output import printable
+from klamm.cli.refusal import Refusal
+from klamm.cli.target import Target
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow"}
+DRY_RUN_NOTE: Final = "Nothing was changed: this was a dry run."
+
+
+@dataclass(slots=True)
+class Plan:
+    """The difference a command would make."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    destructive: bool = False
+
+    def adds(self, text: str) -> None:
+        """Something new."""
+        self.lines.append(("+", text))
+
+    def removes(self, text: str) -> None:
+        """Something goes for good."""
+        self.lines.append(("-", text))
+        self.destructive = True
+
+    def changes(self, what: str, before: object, after: object) -> None:
+        """Something becomes something else."""
+        self.lines.append(("~", f"{what}: {_word(before)} -> {_word(after)}"))
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def text(self) -> list[str]:
+        """Lines as they are printed."""
+        return [f"{sign} {printable(text)}" for sign, text in self.lines]
+
+
+def _word(value: object) -> str:
+    return "unset" if value is None else str(value) or '""'
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What the command line says about changes."""
+
+    dry_run: bool
+    yes: bool
+    confirm: str | None
+
+    def to(self, plan: Plan, target: Target) -> bool:
+        """Whether to go on. False after a dry run or when nothing would change; refuses what is not agreed to."""
+        if not plan:
+            click.echo("Nothing to change.", err=True)
+            return False
+        if self.dry_run:
+            _print(plan, err=False)
+            click.echo(DRY_RUN_NOTE, err=True)
+            return False
+        if target.protected:
+            self._ask_for_name(plan, target)
+        elif plan.destructive and not self.yes:
+            _ask(plan)
+        return True
+
+    def _ask_for_name(self, plan: Plan, target: Target) -> None:
+        name = target.context or target.bootstrap
+        given = self.confirm
+        if given is None and _can_ask():
+            _print(plan, err=True)
+            given = click.prompt(
+                f"{name} is protected. Type its name to go on", err=True, default="", show_default=False
+            )
+        if given != name:
+            raise Refusal(
+                f"the context {name} is protected and was not named; nothing was changed."
+                f" Write --confirm {name} where nobody can type it",
+                code=exits.NOT_AGREED,
+            )
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _ask(plan: Plan) -> None:
+    if not _can_ask():
+        raise Refusal(
+            "this takes something away and nobody can be asked; nothing was changed."
+            " Look with --dry-run, then write --yes",
+            code=exits.NOT_AGREED,
+        )
+    _print(plan, err=True)
+    if not click.confirm("Go on?", err=True):
+        raise Refusal("nothing was changed", code=exits.NOT_AGREED)
+
+
+def _print(plan: Plan, *, err: bool) -> None:
+    for line in plan.text():
+        click.secho(line, fg=_COLOURS[line[0]], err=err)
+
+
+def consent_options(command: F) -> F:
+    """Give a changing command `--dry-run`, `--yes` and `--confirm`; it is called with `consent`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        consent = Consent(kwargs.pop("dry_run"), kwargs.pop("yes"), kwargs.pop("confirm"))
+        return command(*args, consent=consent, **kwargs)
+
+    for option in (
+        click.option("--confirm", metavar="NAME", help="Agree to a change in the protected context of that name."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Show the difference and change nothing."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]

@@ -1,0 +1,91 @@
+"""`klamm cluster`: who is in the cluster, who leads its quorum, and how full its disks are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from klamm.cli.output import output_option, show_one, table_lines
+from klamm.cli.refusal import refuses
+from klamm.cli.target import Target, cluster_options
+
+
+@click.group()
+def cluster() -> None:
+    """Look at the cluster as a whole."""
+
+
+@cluster.command("show")
+@cluster_options
+@output_option
+@refuses
+def show_(*, target: Target, output: str) -> None:
+    """Show brokers, quorum, disks and partitions that need attention."""
+    from klamm.cli.asking.cluster import log_dirs, overview, quorum
+    from klamm.cli.asking.topics import list_topics
+    from klamm.model.errors import KlammError
+
+    with target.cluster() as asked:
+        about = overview(asked)
+        try:
+            members: Any = quorum(asked)
+        except KlammError:
+            members = None  # not every broker that speaks Kafka's protocol has a quorum to show
+        alive = [broker.id for broker in about.brokers if not broker.fenced]
+        dirs = log_dirs(asked, alive)
+        topics = list_topics(asked)
+    partitions = [(topic.name, p) for topic in topics for p in topic.partitions]
+    brokers = [
+        {
+            "broker": broker.id,
+            "address": f"{broker.host}:{broker.port}",
+            "rack": broker.rack,
+            "state": "fenced" if broker.fenced else "alive",
+            "leads": sum(p.leader == broker.id for _, p in partitions),
+            "replicas": sum(broker.id in p.replicas for _, p in partitions),
+            "size_bytes": sum(r.size_bytes for d in dirs if d.broker == broker.id for r in d.replicas),
+            "free_bytes": _free(dirs, broker.id),
+        }
+        for broker in about.brokers
+    ]
+    trouble = [
+        {
+            "partition": f"{name}-{p.index}",
+            "leader": p.leader if p.leader >= 0 else None,
+            "isr": p.isr,
+            "replicas": p.replicas,
+        }
+        for name, p in partitions
+        if p.leader < 0 or len(p.isr) < len(p.replicas)
+    ]
+    whole = {
+        "cluster_id": about.cluster_id,
+        "controller": about.controller,
+        "quorum_leader": members.leader if members else None,
+        "quorum_epoch": members.epoch if members else None,
+        "voters": [voter.id for voter in members.voters] if members else [],
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "brokers": brokers,
+        "trouble": trouble,
+    }
+
+    def table() -> None:
+        click.echo(f"cluster {about.cluster_id}: {len(topics)} topics, {len(partitions)} partitions")
+        if members:
+            voters = ",".join(str(voter.id) for voter in members.voters)
+            click.echo(f"quorum: leader {members.leader}, epoch {members.epoch}, voters {voters}")
+        click.echo("")
+        for line in table_lines(brokers):
+            click.echo(line)
+        click.echo("\nevery partition has its leader and all its replicas" if not trouble else "\nneed attention:")
+        for line in table_lines(trouble):
+            click.echo(line)
+
+    show_one(whole, output, table)
+
+
+def _free(dirs: list[Any], broker: int) -> int | None:
+    told = [folder.usable_bytes for folder in dirs if folder.broker == broker and folder.usable_bytes >= 0]
+    return min(told) if told else None

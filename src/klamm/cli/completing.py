@@ -1,0 +1,55 @@
+"""Names for the Tab key: topics and groups of the cluster in use, asked with little patience."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+_PATIENCE_S: Final = 1.0
+
+
+def complete_topic(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Topics that begin so."""
+
+    def names(cluster: Cluster) -> list[str]:
+        from klamm.cli.asking.topics import list_topics
+
+        return [topic.name for topic in list_topics(cluster) if incomplete.startswith("_") or not topic.internal]
+
+    return _asked(ctx, incomplete, names)
+
+
+def complete_group(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Groups that begin so."""
+
+    def names(cluster: Cluster) -> list[str]:
+        from klamm.client.groups import list_groups
+
+        return [row["group"] for row in list_groups(cluster)]
+
+    return _asked(ctx, incomplete, names)
+
+
+def complete_setting(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Settings of topics that begin so."""
+    from klamm.model.topic_configs import TOPIC_CONFIGS
+
+    return [f"{key.name}=" for key in TOPIC_CONFIGS if key.name.startswith(incomplete)]
+
+
+def _asked(ctx: click.Context, incomplete: str, names: Callable[[Cluster], list[str]]) -> list[str]:
+    from klamm.cli.target import resolve
+    from klamm.model.errors import KlammError
+
+    given = ctx.params
+    try:
+        target = resolve(given.get("bootstrap"), given.get("context"), (), _PATIENCE_S)
+        with target.cluster() as cluster:
+            return [name for name in names(cluster) if name.startswith(incomplete)]
+    except (OSError, KlammError, click.ClickException):
+        return []

@@ -1,0 +1,126 @@
+"""`klamm config`: settings of topics, brokers and groups, where they come from, and changing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.output import output_option, show
+from klamm.cli.refusal import refuses
+from klamm.cli.target import Target, cluster_options
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+KIND_NAMES = ("topic", "broker", "group", "client-metrics", "broker-logger")
+
+_kind = click.argument("kind", type=click.Choice(KIND_NAMES), metavar="KIND")
+_name = click.argument("name", metavar="NAME")
+
+
+@click.group()
+def config() -> None:
+    """Show and change settings.
+
+    KIND is topic, broker, group, client-metrics or broker-logger; NAME of a broker is its number, or `default` for
+    what all brokers share.
+    """
+
+
+@config.command("ls")
+@_kind
+@_name
+@click.option("--all", "everything", is_flag=True, help="Those nobody has set too.")
+@click.option("--docs", is_flag=True, help="Say what each one means.")
+@click.option("--raw", is_flag=True, help="Numbers as the broker keeps them.")
+@cluster_options
+@output_option
+@refuses
+def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target: Target, output: str) -> None:
+    """List the settings of one thing."""
+    from klamm.cli.asking import configs
+    from klamm.cli.setting_words import to_person
+
+    with target.cluster() as cluster:
+        found = configs.describe(cluster, configs.KINDS[kind], resource_name(kind, name), documentation=docs)
+    rows = []
+    for each in found:
+        if not everything and (each.is_default or each.source == "STATIC_BROKER_CONFIG"):
+            continue
+        human = output == "table" and not raw
+        value = "[hidden]" if each.sensitive else to_person(each.name, each.value) if human else each.value
+        row = {"setting": each.name, "value": value, "from": each.source, "read_only": each.read_only}
+        if docs:
+            row["meaning"] = each.documentation
+        rows.append(row)
+    show(rows, output, "nothing was set here; --all shows the defaults")
+
+
+@config.command("set")
+@_kind
+@_name
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@consent_options
+@cluster_options
+@refuses
+def set_(*, kind: str, name: str, settings: tuple[str, ...], consent: Consent, target: Target) -> None:
+    """Set settings; units are understood: retention=7d, segment.bytes=64MiB."""
+    _change(kind, name, settings, (), consent, target)
+
+
+@config.command("unset")
+@_kind
+@_name
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@consent_options
+@cluster_options
+@refuses
+def unset(*, kind: str, name: str, keys: tuple[str, ...], consent: Consent, target: Target) -> None:
+    """Take settings back to their defaults."""
+    _change(kind, name, (), keys, consent, target)
+
+
+def _change(
+    kind: str, name: str, settings: tuple[str, ...], keys: tuple[str, ...], consent: Consent, target: Target
+) -> None:
+    from klamm.cli.asking import configs
+
+    resource = resource_name(kind, name)
+    with target.cluster() as cluster:
+        plan = Plan()
+        operations = change_settings(plan, cluster, configs.KINDS[kind], resource, settings, keys)
+        if consent.to(plan, target):
+            configs.alter(cluster, configs.KINDS[kind], resource, operations)
+            click.echo(f"Changed {kind} {name}.")
+
+
+def resource_name(kind: str, name: str) -> str:
+    """The name on the wire: what all brokers share has none."""
+    return "" if kind == "broker" and name == "default" else name
+
+
+def change_settings(
+    plan: Plan, cluster: Cluster, kind: int, name: str, settings: tuple[str, ...], keys: tuple[str, ...]
+) -> list[tuple[int, str, str | None]]:
+    """What has to be done, written into the plan; checked by the broker before anybody is asked."""
+    from klamm.cli.asking import configs
+    from klamm.cli.setting_words import parse_settings, setting_name
+
+    before = {each.name: each for each in configs.describe(cluster, kind, name)}
+    operations: list[tuple[int, str, str | None]] = []
+    for key, value in parse_settings(settings).items():
+        old = before.get(key)
+        if old is None or old.value != value or old.is_default:
+            plan.changes(key, old.value if old else None, value)
+            operations.append((configs.SET, key, value))
+    for key in map(setting_name, keys):
+        old = before.get(key)
+        if old is not None and not old.is_default:
+            default = next((value for source, _, value in old.synonyms if source == "DEFAULT_CONFIG"), None)
+            plan.changes(key, old.value, default)
+            operations.append((configs.DELETE, key, None))
+    if operations:
+        configs.alter(cluster, kind, name, operations, validate_only=True)
+    return operations

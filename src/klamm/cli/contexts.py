@@ -1,0 +1,111 @@
+"""Named clusters a person works with: where they are, how to get in, and whether to think twice there.
+
+Kept in `klamm/contexts.json` under $XDG_CONFIG_HOME (~/.config), readable by its owner alone:
+
+    {"current": "dev", "contexts": {"prod": {"bootstrap": "a:9092,b:9092", "protected": true, "settings": {}}}}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from klamm.cli import exits
+from klamm.cli.refusal import Refusal
+
+SECRETS: Final = ("password", "jaas", "secret", "token", "private")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One cluster; `settings` are client settings by Kafka's names."""
+
+    bootstrap: str
+    protected: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Contexts:
+    """All contexts, and the one in use."""
+
+    current: str | None = None
+    contexts: dict[str, Context] = field(default_factory=dict)
+
+    def get(self, name: str) -> Context:
+        """The context of that name; refuses one nobody made."""
+        if name not in self.contexts:
+            known = ", ".join(sorted(self.contexts)) or "none"
+            raise Refusal(
+                f"there is no context {name!r} (there is: {known}); `klamm ctx add {name} -b HOST:PORT` makes it",
+                code=exits.NOT_FOUND,
+            )
+        return self.contexts[name]
+
+    def is_protected(self, bootstrap: str) -> str | None:
+        """The name of a protected context that leads to the same brokers: an address does not get around the mark."""
+        wanted = {address.strip() for address in bootstrap.split(",")}
+        for name, context in self.contexts.items():
+            if context.protected and wanted & {address.strip() for address in context.bootstrap.split(",")}:
+                return name
+        return None
+
+
+def path() -> str:
+    """Where contexts are kept."""
+    explicit = os.environ.get("KLAMM_CONTEXTS")
+    if explicit:
+        return explicit
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "klamm", "contexts.json")
+
+
+def load() -> Contexts:
+    """What is kept; nothing when there is no file yet."""
+    try:
+        with open(path(), encoding="utf-8") as file:
+            kept: dict[str, Any] = json.load(file)
+        made = {
+            name: Context(
+                bootstrap=str(each["bootstrap"]),
+                protected=bool(each.get("protected", False)),
+                settings={str(key): str(value) for key, value in dict(each.get("settings", {})).items()},
+            )
+            for name, each in dict(kept.get("contexts", {})).items()
+        }
+        return Contexts(kept.get("current"), made)
+    except FileNotFoundError:
+        return Contexts()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Refusal(f"{path()} cannot be read as contexts; correct it, or remove it and add them again") from None
+
+
+def save(contexts: Contexts) -> None:
+    """Keep them: a whole new file in place of the old one."""
+    target = path()
+    os.makedirs(os.path.dirname(target) or ".", mode=0o700, exist_ok=True)
+    kept = {"current": contexts.current, "contexts": {name: asdict(c) for name, c in sorted(contexts.contexts.items())}}
+    beside = f"{target}.{os.getpid()}"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(kept, file, indent=2)
+        file.write("\n")
+    os.replace(beside, target)
+
+
+def check_name(name: str) -> str:
+    """A name for a context; refuses one that could be anything else."""
+    if not _NAME.fullmatch(name):
+        raise Refusal(f"{name!r} is no name for a context: write letters, digits, '.', '_' and '-'", code=exits.USAGE)
+    return name
+
+
+def shown_settings(settings: dict[str, str]) -> dict[str, str]:
+    """Settings with their secrets hidden."""
+    return {
+        name: "[hidden]" if any(word in name.lower() for word in SECRETS) else value for name, value in settings.items()
+    }

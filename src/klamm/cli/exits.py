@@ -1,0 +1,69 @@
+"""The exit codes of every klamm command: scripts may rely on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm.model.errors import ErrorCode
+
+OK: Final = 0
+REFUSED: Final = 1
+"""The cluster, or a file, said no; or something was found to be wrong."""
+USAGE: Final = 2
+"""The command line itself cannot be understood."""
+NOT_FOUND: Final = 3
+"""There is no such topic, group, transactional id, context."""
+DENIED: Final = 4
+"""Whoever asks may not do that."""
+NO_ANSWER: Final = 5
+"""Nobody answers, or not in time."""
+NOT_AGREED: Final = 6
+"""Nothing was changed: the change was not agreed to."""
+INTERRUPTED: Final = 130
+"""Ctrl-C."""
+
+MEANINGS: Final = {
+    OK: "done",
+    REFUSED: "refused, or something is wrong; one sentence on standard error says what",
+    USAGE: "the command line cannot be understood",
+    NOT_FOUND: "no such topic, group, transactional id or context",
+    DENIED: "not allowed: authentication or authorization failed",
+    NO_ANSWER: "nobody answers, or not in time",
+    NOT_AGREED: "nothing was changed, because the change was not agreed to",
+    INTERRUPTED: "interrupted",
+}
+
+_NOT_FOUND = frozenset(
+    {
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_ID",
+        "GROUP_ID_NOT_FOUND",
+        "TRANSACTIONAL_ID_NOT_FOUND",
+        "RESOURCE_NOT_FOUND",
+        "DELEGATION_TOKEN_NOT_FOUND",
+        "BROKER_ID_NOT_REGISTERED",
+        "LOG_DIR_NOT_FOUND",
+    }
+)
+_NO_ANSWER = frozenset(
+    {
+        "REQUEST_TIMED_OUT",
+        "NETWORK_EXCEPTION",
+        "BROKER_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+    }
+)
+
+
+def exit_code(code: ErrorCode) -> int:
+    """The exit code that stands for an error of the cluster."""
+    if code.name in _NOT_FOUND:
+        return NOT_FOUND
+    if code.name.endswith(("_AUTHORIZATION_FAILED", "_AUTHENTICATION_FAILED")):
+        return DENIED
+    if code.name in _NO_ANSWER:
+        return NO_ANSWER
+    return REFUSED

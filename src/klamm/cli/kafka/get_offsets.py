@@ -1,0 +1,118 @@
+"""kafka-get-offsets: the first, last or timed offset of partitions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage
+from klamm.cli.kafka.running import ToolFailed, checked, connect, read_flags
+
+if TYPE_CHECKING:
+    from klamm.cli.asking.topics import Topic
+
+TIMES: Final = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+    "earliest-pending-upload": -6,
+}
+FLAGS: Final = Flags(
+    "kafka-get-offsets",
+    BOOTSTRAP,
+    Flag("broker-list", "As --bootstrap-server.", "addresses"),
+    COMMAND_CONFIG,
+    Flag("topic", "Topics, as a regular expression; all otherwise.", "pattern"),
+    Flag("partitions", "Partitions of these topics: 0,1,2", "numbers"),
+    Flag("topic-partitions", "Topics and partitions: t:0,t:2-4,u", "patterns"),
+    Flag("time", "latest (-1), earliest (-2), max-timestamp (-3), ... or milliseconds since 1970.", "time"),
+    Flag("exclude-internal-topics", "Leave out the topics the cluster keeps for itself."),
+)
+_PATTERN = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-get-offsets."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+
+    def check() -> None:
+        if not (parsed.has("bootstrap-server") or parsed.has("broker-list")):
+            raise Usage('Missing required argument "[bootstrap-server]"')
+
+    checked(FLAGS, check)
+    moment = _moment(parsed.text("time", "latest"))
+    if parsed.has("topic-partitions") and (parsed.has("topic") or parsed.has("partitions")):
+        raise _failed("--topic-partitions cannot be used with --topic or --partitions")
+    from klamm.cli.asking.topics import list_topics
+    from klamm.client.groups import list_offsets
+
+    with connect(parsed.text("bootstrap-server") or parsed.text("broker-list")) as cluster:
+        places = _places(list_topics(cluster), parsed)
+        if not places:
+            raise _failed("Could not match any topic-partitions with the specified filters")
+        found = list_offsets(cluster, places, moment)
+    for topic, partition in places:
+        if found.get((topic, partition), -1) >= 0:
+            print(f"{topic}:{partition}:{found[topic, partition]}")
+    return 0
+
+
+def _failed(sentence: str) -> ToolFailed:
+    return ToolFailed(f"Error occurred: {sentence}")
+
+
+def _moment(text: str) -> int:
+    if text in TIMES:
+        return TIMES[text]
+    try:
+        return int(text)
+    except ValueError:
+        words = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
+        raise _failed(
+            f"Malformed time argument {text}. Please use {words}, or a specified long format timestamp"
+        ) from None
+
+
+def _places(topics: list[Topic], parsed: Parsed) -> list[tuple[str, int]]:
+    if parsed.has("exclude-internal-topics"):
+        topics = [topic for topic in topics if not topic.internal]
+    everything = [(topic.name, p.index) for topic in topics for p in topic.partitions]
+    patterns = parsed.get("topic-partitions")
+    if patterns is not None:
+        tests = [_pattern(each) for each in patterns.split(",")]
+        return [place for place in everything if any(_matches(test, place) for test in tests)]
+    topic_test = re.compile(parsed.text("topic", ".*"))
+    wanted = _numbers(parsed.get("partitions"))
+    return [place for place in everything if topic_test.fullmatch(place[0]) and (wanted is None or place[1] in wanted)]
+
+
+def _numbers(text: str | None) -> set[int] | None:
+    if text is None:
+        return None
+    try:
+        return {int(each) for each in text.split(",")}
+    except ValueError:
+        raise _failed(
+            f"--partitions expects a comma separated list of numeric partition ids, but received: {text}"
+        ) from None
+
+
+def _pattern(text: str) -> tuple[re.Pattern[str], int, int]:
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise _failed(f"Invalid rule specification: {text}")
+    name, one, low, high = match.groups()
+    first, end = 0, 1 << 31
+    if one:
+        first, end = int(one), int(one) + 1
+    elif low or high:
+        first, end = int(low or 0), int(high) if high else 1 << 31
+    return re.compile(name or ".*"), first, end
+
+
+def _matches(test: tuple[re.Pattern[str], int, int], place: tuple[str, int]) -> bool:
+    return bool(test[0].fullmatch(place[0])) and test[1] <= place[1] < test[2]

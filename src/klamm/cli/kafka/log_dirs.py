@@ -1,0 +1,67 @@
+"""kafka-log-dirs: how much each replica takes of each log dir, as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
+from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, read_flags
+
+FLAGS: Final = Flags(
+    "kafka-log-dirs",
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Flag("describe", "Show the log dirs (required)."),
+    Flag("topic-list", "Only these topics: t,u", "topics"),
+    Flag("broker-list", "Only these brokers: 1,2", "numbers"),
+)
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-log-dirs."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    checked(FLAGS, lambda: require(parsed, "bootstrap-server", "describe"))
+    from klamm.cli.asking.cluster import log_dirs
+
+    topics = {name for name in parsed.text("topic-list").split(",") if name}
+    with connect(parsed.text("bootstrap-server")) as cluster:
+        known = cluster.broker_ids
+        asked = [int(each) for each in parsed.text("broker-list").split(",") if each] or known
+        missing = sorted(set(asked) - set(known))
+        if missing:
+            raise ToolFailed(
+                f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, missing))}."
+                f" Current existent brokers: {','.join(map(str, known))}"
+            )
+        print("Querying brokers for log directories information")
+        found = log_dirs(cluster, sorted(set(asked)))
+    print(f"Received log directory information from brokers {','.join(map(str, sorted(set(asked))))}")
+    brokers = [
+        {
+            "broker": broker,
+            "logDirs": [
+                {
+                    "partitions": [
+                        {
+                            "partition": f"{replica.topic}-{replica.partition}",
+                            "size": replica.size_bytes,
+                            "offsetLag": replica.offset_lag,
+                            "isFuture": replica.is_future,
+                        }
+                        for replica in folder.replicas
+                        if not topics or replica.topic in topics
+                    ],
+                    "error": error_text(folder.error) if folder.error else None,
+                    "logDir": folder.path,
+                }
+                for folder in found
+                if folder.broker == broker
+            ],
+        }
+        for broker in sorted(set(asked))
+    ]
+    print(json.dumps({"brokers": brokers, "version": 1}, separators=(",", ":")))
+    return 0

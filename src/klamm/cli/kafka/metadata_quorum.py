@@ -1,0 +1,192 @@
+"""kafka-metadata-quorum: who leads the quorum and how far its members have come."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage
+from klamm.cli.kafka.running import ToolFailed, columns, connect, read_flags
+from klamm.model.ids import uuid_to_str
+
+if TYPE_CHECKING:
+    from klamm.cli.asking.cluster import Quorum, QuorumNode
+
+FLAGS: Final = Flags(
+    "kafka-metadata-quorum",
+    BOOTSTRAP,
+    Flag("bootstrap-controller", "Controllers to begin with.", "addresses"),
+    COMMAND_CONFIG,
+    Flag("status", "With describe: the quorum as a whole."),
+    Flag("replication", "With describe: every member."),
+    Flag("human-readable", "With --replication: times as people read them.", letter="hr"),
+    Flag("controller-id", "With remove-controller: the controller.", "number", letter="i"),
+    Flag("controller-directory-id", "With remove-controller: its directory.", "id", letter="d"),
+    Flag("dry-run", "Only say what would be done."),
+)
+_USAGE = (
+    "usage: kafka-metadata-quorum [-h] [--command-config COMMAND_CONFIG] (--bootstrap-server BOOTSTRAP_SERVER |"
+    " --bootstrap-controller BOOTSTRAP_CONTROLLER) {describe,add-controller,remove-controller} ...\n"
+    "kafka-metadata-quorum: error: "
+)
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-metadata-quorum."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    if not parsed.rest:
+        raise ToolFailed(_USAGE + "too few arguments")
+    address = parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")
+    if not address:
+        raise ToolFailed(_USAGE + "one of the arguments --bootstrap-server --bootstrap-controller is required")
+    command = parsed.rest[0]
+    if command == "describe":
+        return _describe(address, parsed)
+    if command in ("add-controller", "remove-controller"):
+        return _change(address, command, parsed)
+    raise ToolFailed(
+        f"{_USAGE}invalid choice: '{command}' (choose from 'describe', 'add-controller', 'remove-controller')"
+    )
+
+
+def _describe(address: str, parsed: Parsed) -> int:
+    if parsed.has("status") and parsed.has("replication"):
+        raise ToolFailed("Only one of --status or --replication should be specified with describe sub-command")
+    if parsed.has("status") and parsed.has("human-readable"):
+        raise ToolFailed("The option --human-readable is only supported along with --replication")
+    if not (parsed.has("status") or parsed.has("replication")):
+        raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
+    from klamm.cli.asking.cluster import overview, quorum
+
+    with connect(address) as cluster:
+        found = quorum(cluster)
+        if parsed.has("replication"):
+            print(_replication(found, human=parsed.has("human-readable")))
+        else:
+            print(_status(found, overview(cluster).cluster_id))
+    return 0
+
+
+def _replication(found: Quorum, *, human: bool) -> str:
+    leader = next(each for each in found.voters if each.id == found.leader)
+    now = int(time.time() * 1000)
+
+    def when(moment: int) -> str:
+        return f"{max(now - moment, 0)} ms ago" if human and moment >= 0 else str(moment)
+
+    def row(each: QuorumNode, status: str) -> list[str]:
+        return [
+            str(each.id),
+            uuid_to_str(each.directory_id),
+            str(each.log_end_offset),
+            str(leader.log_end_offset - each.log_end_offset),
+            when(each.last_fetch_ms),
+            when(each.last_caught_up_ms),
+            status,
+        ]
+
+    heads = ["NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"]
+    rows = [row(leader, "Leader")]
+    rows += [row(each, "Follower") for each in found.voters if each.id != found.leader]
+    rows += [row(each, "Observer") for each in found.observers]
+    return columns(heads, rows)
+
+
+def _status(found: Quorum, cluster_id: str) -> str:
+    leader = next(each for each in found.voters if each.id == found.leader)
+    followers = [each for each in found.voters if each.id != found.leader]
+    behind = min(followers, key=lambda each: each.log_end_offset, default=leader)
+    lag_time: object = 0
+    if behind is not leader and behind.log_end_offset != leader.log_end_offset:
+        caught_up = behind.last_caught_up_ms
+        lag_time = max(leader.last_caught_up_ms - caught_up, 0) if caught_up != -1 else -1
+
+    def members(nodes: list[QuorumNode]) -> str:
+        entries: list[dict[str, Any]] = []
+        for each in nodes:
+            entry: dict[str, Any] = {"id": each.id}
+            if any(each.directory_id):
+                entry["directoryId"] = uuid_to_str(each.directory_id)
+            addresses = [f"{name}://{host}:{port}" for name, host, port in found.endpoints.get(each.id, [])]
+            if addresses:
+                entry["endpoints"] = addresses
+            entries.append(entry)
+        return "[" + ", ".join(json.dumps(entry) for entry in entries) + "]"
+
+    lines = {
+        "ClusterId": cluster_id,
+        "LeaderId": found.leader,
+        "LeaderEpoch": found.epoch,
+        "HighWatermark": found.high_watermark,
+        "MaxFollowerLag": leader.log_end_offset - behind.log_end_offset,
+        "MaxFollowerLagTimeMs": lag_time,
+        "CurrentVoters": members(found.voters),
+        "CurrentObservers": members(found.observers),
+    }
+    return "\n".join(f"{name + ':':<24}{value}" for name, value in lines.items())
+
+
+def _change(address: str, command: str, parsed: Parsed) -> int:
+    if command == "remove-controller":
+        identity, directory = parsed.integer("controller-id"), parsed.get("controller-directory-id")
+        if identity is None or directory is None:
+            raise Usage(_USAGE + "arguments --controller-id and --controller-directory-id are required", flags=False)
+        if parsed.has("dry-run"):
+            print(f"DRY RUN of removing  KRaft controller {identity} with directory id {directory}")
+            return 0
+        from klamm.cli.asking.topics import check
+        from klamm.model.ids import uuid_from_str
+        from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+
+        request = RemoveRaftVoterRequest(voter_id=identity, voter_directory_id=uuid_from_str(directory))
+        with connect(address) as cluster:
+            answer = cluster.ask(request)
+        check(answer.error_code, answer.error_message)
+        print(f"Removed KRaft controller {identity} with directory id {directory}")
+        return 0
+    return _add(address, parsed)
+
+
+def _add(address: str, parsed: Parsed) -> int:
+    from klamm.cli.asking.topics import check
+    from klamm.cli.ctx import read_properties
+    from klamm.model.ids import uuid_from_str, uuid_to_str
+    from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+    from klamm.server.config import load_config
+    from klamm.server.format import read_identities
+
+    file = parsed.get("command-config")
+    if not file:
+        raise ToolFailed(
+            "You must supply the configuration file of the controller you are adding when using add-controller."
+        )
+    read_properties(file)
+    config = load_config(file)
+    identity = read_identities(config)[config.metadata_log_dir]
+    if identity is None:
+        raise ToolFailed(f"Unable to read meta.properties from {config.metadata_log_dir}")
+    directory = identity.directory_id
+    listeners = [
+        Listener(name=each.name, host=each.host or "localhost", port=each.port) for each in config.controller_listeners
+    ]
+    named = uuid_to_str(directory)
+    where = ", ".join(f"{each.name}://{each.host}:{each.port}" for each in listeners)
+    sentence = f"controller {config.node_id} with directory id {named} and endpoints: {where}"
+    if parsed.has("dry-run"):
+        print(f"DRY RUN of adding {sentence}")
+        return 0
+    with connect(address) as cluster:
+        request = AddRaftVoterRequest(
+            cluster_id=identity.cluster_id,
+            timeout_ms=30_000,
+            voter_id=config.node_id,
+            voter_directory_id=uuid_from_str(named),
+            listeners=listeners,
+        )
+        answer = cluster.ask(request)
+    check(answer.error_code, answer.error_message)
+    print(f"Added {sentence}")
+    return 0

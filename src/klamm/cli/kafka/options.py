@@ -1,0 +1,149 @@
+"""Kafka's flags: `--name value`, `--name=value`, `-name value`, names written whole, as joptsimple reads them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+VERSION: Final = "4.3.1"
+"""What --version answers: the Kafka whose flags and output these are."""
+
+
+class Usage(Exception):
+    """The command line cannot be obeyed: a sentence, followed by the flags when `flags` is true."""
+
+    def __init__(self, message: str, *, flags: bool = True) -> None:
+        super().__init__(message)
+        self.flags = flags
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: `takes` is the name of its value, None when it has none; `optional` when it may be left out."""
+
+    name: str
+    help: str
+    takes: str | None = None
+    optional: bool = False
+    letter: str | None = None
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What was written."""
+
+    flags: dict[str, list[str]] = field(default_factory=dict)
+    rest: list[str] = field(default_factory=list)
+
+    def has(self, name: str) -> bool:
+        """Whether a flag was written."""
+        return name in self.flags
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The value of a flag; writing it twice is a mistake, as in Kafka."""
+        values = self.flags.get(name)
+        if not values:
+            return default
+        if len(values) > 1:
+            raise Usage(f"Found multiple arguments for option {name}, but you asked for only one", flags=False)
+        return values[0]
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value of a flag as text."""
+        found = self.get(name, default)
+        return default if found is None else found
+
+    def integer(self, name: str, default: int | None = None) -> int | None:
+        """The value of a flag as a number."""
+        found = self.get(name)
+        if found is None:
+            return default
+        try:
+            return int(found)
+        except ValueError:
+            raise Usage(f"Cannot parse argument '{found}' of option {name}", flags=False) from None
+
+    def all(self, *names: str) -> list[str]:
+        """Every value of some flags, in the order of the names."""
+        return [value for name in names for value in self.flags.get(name, ())]
+
+    def pairs(self, *names: str) -> dict[str, str]:
+        """`key=value` pairs of some flags; a bare key has an empty value."""
+        found = {}
+        for each in self.all(*names):
+            key, _, value = each.partition("=")
+            found[key] = value
+        return found
+
+
+class Flags:
+    """The flags of one script."""
+
+    def __init__(self, script: str, *flags: Flag) -> None:
+        self.script = script
+        common = (
+            Flag("help", "Print this text."),
+            Flag("version", "Print the version of Kafka these flags are those of."),
+        )
+        self.flags = {flag.name: flag for flag in (*flags, *common)}
+        self._letters = {flag.letter: flag.name for flag in self.flags.values() if flag.letter}
+
+    def parse(self, args: Sequence[str]) -> Parsed:
+        """What was written; Usage for a flag the script does not have."""
+        parsed = Parsed()
+        queue = list(args)
+        while queue:
+            word = queue.pop(0)
+            if not word.startswith("-") or word == "-" or word.lstrip("-")[:1].isdigit():
+                parsed.rest.append(word)
+                continue
+            name, equals, value = word.lstrip("-").partition("=")
+            name = self._letters.get(name, name)
+            flag = self.flags.get(name)
+            if flag is None:
+                raise Usage(f"{name} is not a recognized option", flags=False)
+            values = parsed.flags.setdefault(name, [])
+            if flag.takes is None:
+                continue
+            if equals:
+                values.append(value)
+            elif queue and (not queue[0].startswith("-") or queue[0].lstrip("-")[:1].isdigit() or queue[0] == "-"):
+                values.append(queue.pop(0))
+            elif not flag.optional:
+                raise Usage(f"Option {name} requires an argument", flags=False)
+        return parsed
+
+    def usage(self) -> str:
+        """Every flag and what it is for."""
+        rows = []
+        for flag in sorted(self.flags.values(), key=lambda each: each.name):
+            left = f"--{flag.name}" + (f" <{flag.takes}>" if flag.takes else "")
+            rows.append((left, flag.help))
+        width = min(max(len(left) for left, _ in rows), 44) + 2
+        lines = [f"{'Option':<{width}}Description", f"{'------':<{width}}-----------"]
+        for left, text in rows:
+            if len(left) >= width:
+                lines += [left, f"{'':<{width}}{text}"]
+            else:
+                lines.append(f"{left:<{width}}{text}")
+        return "\n".join(lines)
+
+
+def require(parsed: Parsed, *names: str) -> None:
+    """Usage unless all flags were written."""
+    for name in names:
+        if not parsed.has(name):
+            raise Usage(f'Missing required argument "[{name}]"')
+
+
+def one_action(parsed: Parsed, names: Iterable[str], sentence: str) -> str:
+    """The one action that was written; Usage with Kafka's sentence otherwise."""
+    written = [name for name in names if parsed.has(name)]
+    if len(written) != 1:
+        raise Usage(sentence)
+    return written[0]
+
+
+BOOTSTRAP: Final = Flag("bootstrap-server", "Brokers to begin with, HOST:PORT,... (required).", "addresses")
+COMMAND_CONFIG: Final = Flag("command-config", "A properties file with client settings.", "file")

@@ -1,0 +1,127 @@
+"""How a script of Kafka runs here: its help and version, its way of failing, its connection to the cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage
+from klamm.model.errors import ErrorCode, KlammError
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+TIMEOUT_S: Final = 60.0
+_JAVA_NAMES: Final = {
+    "TOPIC_ALREADY_EXISTS": "TopicExists",
+    "INVALID_CONFIG": "InvalidConfiguration",
+    "INVALID_TOPIC_EXCEPTION": "InvalidTopic",
+    "NON_EMPTY_GROUP": "GroupNotEmpty",
+    "REQUEST_TIMED_OUT": "Timeout",
+    "MESSAGE_TOO_LARGE": "RecordTooLarge",
+    "INVALID_TXN_STATE": "InvalidTxnState",
+    "UNKNOWN_SERVER_ERROR": "UnknownServer",
+    "INVALID_GROUP_ID": "InvalidGroupId",
+    "CORRUPT_MESSAGE": "CorruptRecord",
+    "NETWORK_EXCEPTION": "Network",
+}
+
+
+class ToolFailed(Exception):
+    """A script ends with exit code 1 and a sentence on standard error (or output)."""
+
+    def __init__(self, message: str, *, out: bool = False) -> None:
+        super().__init__(message)
+        self.out = out
+
+
+def run(main: Callable[[list[str]], int], args: list[str]) -> int:
+    """Run a script; whatever it cannot do ends with its sentence and 1, never with a traceback."""
+    try:
+        return main(args)
+    except ToolFailed as failed:
+        print(failed, file=sys.stdout if failed.out else sys.stderr)
+        return 1
+    except Usage as usage:
+        print(usage, file=sys.stderr)
+        return 1
+    except KlammError as error:
+        print(f"Error: {java_error(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from klamm.cli.refusal import explain
+
+        print(f"klamm: {explain(error)}", file=sys.stderr)
+        return 1
+
+
+def read_flags(flags: Flags, args: list[str], *, empty_is_help: bool = False) -> Parsed | None:
+    """What was written; None when help or the version was asked for and printed."""
+    if not args and empty_is_help:
+        print(flags.usage(), file=sys.stderr)
+        raise SystemExit(1)
+    parsed = flags.parse(args)
+    if parsed.has("help"):
+        print(flags.usage())
+        return None
+    if parsed.has("version"):
+        print(VERSION)
+        return None
+    return parsed
+
+
+def checked(flags: Flags, check: Callable[[], None]) -> None:
+    """Run a check of the command line; its complaint is followed by the flags there are."""
+    try:
+        check()
+    except Usage as usage:
+        raise ToolFailed(f"{usage}\n{flags.usage()}" if usage.flags else str(usage)) from None
+
+
+def settings(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> dict[str, str]:
+    """Client settings from `--command-config FILE` and `--command-property key=value`."""
+    from klamm.cli.ctx import read_properties
+
+    found: dict[str, str] = {}
+    for name in (*files, "command-config"):
+        file = parsed.get(name) if parsed.has(name) else None
+        if file:
+            found.update(read_properties(file))
+    found.update(parsed.pairs(*pairs))
+    return found
+
+
+def connect(bootstrap: str) -> Cluster:
+    """The cluster a script speaks to."""
+    from klamm.client.wire import Cluster
+
+    return Cluster(bootstrap, TIMEOUT_S)
+
+
+def java_name(code: ErrorCode) -> str:
+    """The name of Kafka's exception for an error code."""
+    plain = _JAVA_NAMES.get(code.name) or "".join(word.capitalize() for word in code.name.split("_"))
+    return f"org.apache.kafka.common.errors.{plain}Exception"
+
+
+def java_error(error: KlammError, said: str | None = None) -> str:
+    """An error as Kafka's tools print it."""
+    return f"{java_name(error.code)}: {said or error.message or error.code.text}"
+
+
+def error_text(code: ErrorCode, said: str | None = None) -> str:
+    """As `java_error`, for a code of an answer."""
+    return f"{java_name(code)}: {said or code.text}"
+
+
+def columns(heads: list[str], rows: list[list[str]]) -> str:
+    """Columns parted by tabs, as wide as they need be: the way of kafka-transactions and kafka-metadata-quorum."""
+    widths = [max(len(head), *(len(row[i]) for row in rows)) if rows else len(head) for i, head in enumerate(heads)]
+    return "\n".join(
+        "".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)
+    )

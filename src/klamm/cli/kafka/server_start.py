@@ -1,0 +1,57 @@
+"""kafka-server-start: a node from server.properties."""
+
+from __future__ import annotations
+
+import sys
+
+from klamm.cli.kafka.running import ToolFailed
+
+_USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-server-start: `klamm server` by another name."""
+    words = list(args)
+    if words and words[0] in ("-daemon", "--daemon"):
+        return _daemon(words[1:])
+    if not words or words[0] in ("-h", "--help"):
+        raise ToolFailed(_USAGE)
+    file, overrides = words[0], []
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "--override":
+            overrides.append(next(rest, ""))
+        elif word.startswith("--override="):
+            overrides.append(word.removeprefix("--override="))
+        elif word == "-name":
+            next(rest, None)
+        else:
+            raise ToolFailed(f"Found non argument parameters: {word}")
+    if any("=" not in each for each in overrides):
+        raise ToolFailed("Option override requires a property=value")
+    from klamm.cli.refusal import Refusal
+    from klamm.cli.serving import serve, set_log_level
+    from klamm.model.errors import ConfigError
+    from klamm.server.config import load_config
+
+    set_log_level("info")
+    try:
+        serve(load_config(file, tuple(overrides)))
+    except (ConfigError, Refusal) as error:
+        raise ToolFailed(f"klamm: {error}") from None
+    return 0
+
+
+def _daemon(words: list[str]) -> int:
+    """As the script does: go on in the background, with the output in a file."""
+    import os
+    import subprocess
+
+    folder = os.environ.get("LOG_DIR", ".")
+    os.makedirs(folder, exist_ok=True)
+    command = [sys.executable, "-m", "klamm", "kafka-server-start", *words]
+    with open(os.path.join(folder, "kafkaServer.out"), "ab") as log:
+        subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    return 0

@@ -1,0 +1,287 @@
+"""kafka-topics: make, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
+from klamm.cli.kafka.running import ToolFailed, checked, connect, read_flags
+from klamm.model.errors import ErrorCode, KlammError
+
+if TYPE_CHECKING:
+    from klamm.cli.asking.configs import Setting
+    from klamm.cli.asking.topics import Partition, Topic
+    from klamm.client.wire import Cluster
+
+ACTIONS: Final = ("create", "list", "alter", "describe", "delete")
+_ACTION_SENTENCE = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+_COLLISION = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."
+    " To avoid issues it is best to use either, but not both."
+)
+FLAGS: Final = Flags(
+    "kafka-topics",
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Flag("create", "Create a topic."),
+    Flag("list", "List topics."),
+    Flag("alter", "Change how many partitions a topic has."),
+    Flag("describe", "Show topics and their partitions."),
+    Flag("delete", "Delete topics."),
+    Flag("topic", "The topic; a regular expression except with --create.", "topic"),
+    Flag("topic-id", "The topic's id, for --describe.", "id"),
+    Flag("config", "A setting of a new topic.", "name=value"),
+    Flag("partitions", "How many partitions; the cluster's default otherwise.", "number"),
+    Flag("replication-factor", "Replicas of each partition; the cluster's default otherwise.", "number"),
+    Flag("replica-assignment", "Brokers of each partition: 1:2,2:1", "list"),
+    Flag("under-replicated-partitions", "Describe only partitions with replicas out of sync."),
+    Flag("unavailable-partitions", "Describe only partitions without a live leader."),
+    Flag("under-min-isr-partitions", "Describe only partitions with fewer in sync than min.insync.replicas."),
+    Flag("at-min-isr-partitions", "Describe only partitions with exactly min.insync.replicas in sync."),
+    Flag("topics-with-overrides", "Describe only topics that have settings of their own."),
+    Flag("if-exists", "Be content when the topic is not there."),
+    Flag("if-not-exists", "Be content when the topic is there already."),
+    Flag("exclude-internal", "Leave out the topics the cluster keeps for itself."),
+    Flag("partition-size-limit-per-response", "Partitions one answer holds at most.", "number"),
+)
+_REPORTS = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-topics."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    action = ""
+
+    def check() -> None:
+        nonlocal action
+        action = one_action(parsed, ACTIONS, _ACTION_SENTENCE)
+        if not parsed.has("bootstrap-server"):
+            raise Usage("--bootstrap-server must be specified", flags=False)
+        if action in ("create", "alter", "delete") and not parsed.has("topic"):
+            raise Usage('Missing required argument "[topic]"')
+        if action == "alter" and not parsed.has("partitions"):
+            raise Usage('Missing required argument "[partitions]"')
+
+    checked(FLAGS, check)
+    with connect(parsed.text("bootstrap-server")) as cluster:
+        try:
+            _ACTIONS[action](cluster, parsed)
+        except (KlammError, Usage) as error:
+            said = error.message or error.code.text if isinstance(error, KlammError) else str(error)
+            raise ToolFailed(f"Error while executing topic command : {said}", out=True) from None
+    return 0
+
+
+def _failed(sentence: str) -> Usage:
+    return Usage(sentence, flags=False)
+
+
+def _create(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.topics import create_topic
+
+    name = parsed.text("topic")
+    if "." in name or "_" in name:
+        print(_COLLISION)
+    partitions, factor = parsed.integer("partitions"), parsed.integer("replication-factor")
+    configs = _configs(parsed)
+    if partitions is not None and partitions < 1:
+        raise _failed("The partitions must be greater than 0")
+    if factor is not None and not 1 <= factor <= 32767:
+        raise _failed("The replication factor must be between 1 and 32767 inclusive")
+    try:
+        create_topic(
+            cluster,
+            name,
+            partitions=partitions or -1,
+            replication_factor=factor or -1,
+            assignment=_assignment(parsed),
+            configs=configs,
+        )
+    except KlammError as error:
+        if error.code == ErrorCode.TOPIC_ALREADY_EXISTS and parsed.has("if-not-exists"):
+            return
+        raise
+    print(f"Created topic {name}.")
+
+
+def _configs(parsed: Parsed) -> dict[str, str]:
+    from klamm.model.topic_configs import TOPIC_CONFIGS
+
+    found = {}
+    known = {key.name for key in TOPIC_CONFIGS}
+    for text in parsed.all("config"):
+        name, equals, value = text.partition("=")
+        if not equals or not value:
+            raise _failed(
+                'requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".'
+            )
+        if name.strip() not in known:
+            raise _failed(f"Unknown topic config name: {name.strip()}")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
+    text = parsed.get("replica-assignment")
+    if text is None:
+        return None
+    lists = [[int(broker) for broker in each.split(":")] for each in text.split(",")]
+    for index, brokers in enumerate(lists):
+        twice = [str(broker) for broker in dict.fromkeys(brokers) if brokers.count(broker) > 1]
+        if twice:
+            raise _failed(f"Partition replica lists may not contain duplicate entries: {','.join(twice)}")
+        if len(brokers) != len(lists[0]):
+            raise _failed(f"Partition {index} has different replication factor: {brokers}")
+    return dict(enumerate(lists))
+
+
+def _matching(cluster: Cluster, parsed: Parsed) -> list[Topic]:
+    from klamm.cli.asking.topics import list_topics
+
+    found = list_topics(cluster)
+    if parsed.has("exclude-internal"):
+        found = [topic for topic in found if not topic.internal]
+    pattern = parsed.get("topic")
+    if pattern is None:
+        return found
+    try:
+        wanted = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
+    except re.error:
+        raise _failed(f"{pattern} is an invalid regex.") from None
+    return [topic for topic in found if wanted.fullmatch(topic.name)]
+
+
+def _ensure(topics: list[Topic], parsed: Parsed) -> None:
+    name = parsed.get("topic")
+    if name and not topics and not parsed.has("if-exists"):
+        raise _failed(f"Topic '{name}' does not exist as expected")
+
+
+def _list(cluster: Cluster, parsed: Parsed) -> None:
+    print("\n".join(topic.name for topic in _matching(cluster, parsed)))
+
+
+def _alter(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.topics import add_partitions
+
+    topics = _matching(cluster, parsed)
+    _ensure(topics, parsed)
+    count = parsed.integer("partitions") or 0
+    given = _assignment(parsed)
+    for topic in topics:
+        new = None if given is None else [given[i] for i in range(len(topic.partitions), len(given))]
+        add_partitions(cluster, topic.name, count, new)
+
+
+def _delete(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.topics import delete_topics
+
+    topics = _matching(cluster, parsed)
+    _ensure(topics, parsed)
+    if topics:
+        for code, said in delete_topics(cluster, [topic.name for topic in topics]).values():
+            if code:
+                raise KlammError(code, said or code.text)
+
+
+def _describe(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking import configs
+    from klamm.cli.asking.topics import PAGE, describe_topics
+
+    wanted = parsed.get("topic-id")
+    if wanted is not None:
+        listed = [topic for topic in _matching(cluster, Parsed()) if topic.id == wanted]
+        if not listed and not parsed.has("if-exists"):
+            raise _failed(f"TopicId '{wanted}' does not exist as expected")
+    else:
+        listed = _matching(cluster, parsed)
+        _ensure(listed, parsed)
+    names = [topic.name for topic in listed]
+    topics = describe_topics(cluster, names, parsed.integer("partition-size-limit-per-response", PAGE) or PAGE)
+    settings = configs.describe_all(cluster, configs.TOPIC, names) if names else {}
+    moves = _reassignments(cluster) if names else {}
+    alive = set(cluster.broker_ids)
+    for topic in topics:
+        _print_topic(topic, settings[topic.name], moves, alive, parsed)
+
+
+def _print_topic(
+    topic: Topic,
+    settings: list[Setting],
+    moves: dict[tuple[str, int], tuple[list[int], list[int], list[int]]],
+    alive: set[int],
+    parsed: Parsed,
+) -> None:
+    own = [each for each in settings if not each.is_default]
+    reports = [name for name in _REPORTS if parsed.has(name)]
+    if not reports and (own or not parsed.has("topics-with-overrides")):
+        words = ",".join(f"{each.name}={each.value}" for each in own)
+        factor = _factor(topic.partitions[0], moves.get((topic.name, topic.partitions[0].index)))
+        print(
+            f"Topic: {topic.name}\tTopicId: {topic.id}\tPartitionCount: {len(topic.partitions)}"
+            f"\tReplicationFactor: {factor}\tConfigs: {words}"
+        )
+    if parsed.has("topics-with-overrides"):
+        return
+    min_isr = int(next((each.value for each in settings if each.name == "min.insync.replicas"), "1") or 1)
+    for partition in topic.partitions:
+        move = moves.get((topic.name, partition.index))
+        if not reports or any(_reported(name, partition, move, min_isr, alive) for name in reports):
+            print(_partition_line(topic.name, partition, move))
+
+
+def _factor(partition: Partition, move: tuple[list[int], list[int], list[int]] | None) -> int:
+    return len(move[0]) - len(move[1]) if move else len(partition.replicas)
+
+
+def _reported(
+    name: str,
+    partition: Partition,
+    move: tuple[list[int], list[int], list[int]] | None,
+    min_isr: int,
+    alive: set[int],
+) -> bool:
+    if name == "under-replicated-partitions":
+        return _factor(partition, move) > len(partition.isr)
+    if name == "unavailable-partitions":
+        return partition.leader not in alive
+    if name == "under-min-isr-partitions":
+        return partition.leader < 0 or len(partition.isr) < min_isr
+    return len(partition.isr) == min_isr
+
+
+def _partition_line(name: str, partition: Partition, move: tuple[list[int], list[int], list[int]] | None) -> str:
+    def ids(brokers: list[int]) -> str:
+        return ",".join(map(str, brokers))
+
+    moving = f"\tAdding Replicas: {ids(move[1])}\tRemoving Replicas: {ids(move[2])}" if move else ""
+    elr = "N/A" if partition.elr is None else ids(partition.elr)
+    last = "N/A" if partition.last_known_elr is None else ids(partition.last_known_elr)
+    leader = partition.leader if partition.leader >= 0 else "none"
+    return (
+        f"\tTopic: {name}\tPartition: {partition.index}\tLeader: {leader}\tReplicas: {ids(partition.replicas)}"
+        f"\tIsr: {ids(partition.isr)}{moving}\tElr: {elr}\tLastKnownElr: {last}"
+    )
+
+
+def _reassignments(cluster: Cluster) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
+    from klamm.cli.asking.replicas import list_moves
+
+    try:
+        moves = list_moves(cluster)
+    except KlammError as error:
+        if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            return {}
+        raise
+    return {place: (move.replicas, move.adding, move.removing) for place, move in moves.items()}
+
+
+_ACTIONS: Final = {"create": _create, "list": _list, "alter": _alter, "describe": _describe, "delete": _delete}

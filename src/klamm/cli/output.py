@@ -1,0 +1,171 @@
+"""How answers look: a table for a person at a terminal; JSON, JSON lines, YAML or CSV for programs.
+
+Rows are dicts with the same keys. Programs get raw numbers under stable names; in a table a column called `..._bytes`
+is shown as a size and one called `..._ms` as a duration, and control characters are shown escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import click
+
+from klamm.cli.units import format_duration, format_size, format_time
+
+FORMATS: Final = ("table", "json", "jsonl", "yaml", "csv")
+Row = dict[str, Any]
+_CSV_SEPARATOR: Final = ";"
+"""Between the items of a list inside one CSV cell."""
+
+
+def _chosen(_: click.Context, __: click.Parameter, value: str | None) -> str:
+    return value or default_format()
+
+
+def default_format() -> str:
+    """A table on a terminal; one JSON object per line elsewhere."""
+    return "table" if sys.stdout.isatty() else "jsonl"
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(FORMATS),
+    callback=_chosen,
+    help="Form of the answer.  [default: table on a terminal, jsonl elsewhere]",
+)
+
+
+def show(rows: Sequence[Row], output: str, empty: str = "") -> None:
+    """Print rows; `empty` is what a person reads when there are none."""
+    if output == "table" and not rows:
+        if empty:
+            click.echo(empty)
+        return
+    for line in render(rows, output):
+        click.echo(line)
+
+
+def show_one(value: Row, output: str, table: Callable[[], None]) -> None:
+    """Print one thing that is no row of a table: `table` shows it to a person."""
+    if output == "table":
+        table()
+    elif output == "json":
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    elif output == "yaml":
+        click.echo("\n".join(yaml_lines(value)))
+    else:
+        show([value], output)
+
+
+def render(rows: Sequence[Row], output: str) -> Iterable[str]:
+    """The lines of rows in one of FORMATS."""
+    if output == "json":
+        return [json.dumps(list(rows), indent=2, ensure_ascii=False)]
+    if output == "jsonl":
+        return [json_line(row) for row in rows]
+    if output == "yaml":
+        return yaml_lines(list(rows))
+    if output == "csv":
+        return csv_lines(rows)
+    return table_lines(rows)
+
+
+def json_line(row: Row) -> str:
+    """One row as one line."""
+    return json.dumps(row, ensure_ascii=False, separators=(", ", ": "))
+
+
+def csv_lines(rows: Sequence[Row]) -> list[str]:
+    """Heads and rows with commas, quoted where they must be."""
+    import csv
+    import io
+
+    if not rows:
+        return []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow([_csv_cell(value) for value in row.values()])
+    return text.getvalue().splitlines()
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return _CSV_SEPARATOR.join(_csv_cell(each) for each in value)
+    return str(value)
+
+
+def yaml_lines(value: Any, indent: int = 0) -> list[str]:
+    """Block YAML; every scalar is JSON, which is YAML too, so nothing is taken for something it is not."""
+    pad = "  " * indent
+    if isinstance(value, dict) and value:
+        lines = []
+        for key, item in value.items():
+            name = key if key.replace("_", "").replace(".", "").replace("-", "").isalnum() else json.dumps(key)
+            if isinstance(item, dict | list) and item:
+                lines += [f"{pad}{name}:", *yaml_lines(item, indent + 1)]
+            else:
+                lines.append(f"{pad}{name}: {json.dumps(item, ensure_ascii=False)}")
+        return lines
+    if isinstance(value, list) and value:
+        lines = []
+        for item in value:
+            first, *rest = yaml_lines(item, indent + 1)
+            lines += [f"{pad}- {first.lstrip()}", *rest]
+        return lines
+    return [f"{pad}{json.dumps(value, ensure_ascii=False)}"]
+
+
+def table_lines(rows: Sequence[Row]) -> list[str]:
+    """Columns as wide as they need to be, numbers to the right, heads in capitals."""
+    if not rows:
+        return []
+    heads = list(rows[0])
+    titles = [_title(head) for head in heads]
+    right = [all(isinstance(row[head], int | float | None) for row in rows) for head in heads]
+    cells = [[cell(head, row[head]) for head in heads] for row in rows]
+    widths = [max(len(title), *(len(line[i]) for line in cells)) for i, title in enumerate(titles)]
+
+    def line(words: Sequence[str]) -> str:
+        placed = (w.rjust(size) if r else w.ljust(size) for w, size, r in zip(words, widths, right, strict=True))
+        return "  ".join(placed).rstrip()
+
+    title = line(titles)
+    return [click.style(title, bold=True) if sys.stdout.isatty() else title, *(line(each) for each in cells)]
+
+
+def _title(head: str) -> str:
+    return head.removesuffix("_bytes").removesuffix("_ms").replace("_", " ").upper()
+
+
+def cell(head: str, value: Any) -> str:
+    """A value as a person reads it."""
+    if value is None or value in ("", [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and head.endswith("_bytes"):
+        return format_size(value)
+    if isinstance(value, int | float) and head.endswith("timestamp_ms"):
+        return format_time(int(value))
+    if isinstance(value, int | float) and head.endswith("_ms"):
+        return format_duration(value)
+    if isinstance(value, list):
+        return ",".join(printable(str(each)) for each in value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Text that cannot move the cursor or ring a bell."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,128 @@
+r"""How one record is written out: kcat's `-f '%t %p %o %k %v\n'`, or a row for `-o`. Pure.
+
+%t topic   %p partition   %o offset   %k key   %v or %s value   %h headers   %T timestamp (ms)   %d time (ISO)
+%K bytes of the key, -1 for none   %S bytes of the value, -1 for none   %% a percent sign
+\n \t \r \0 \\ \xNN as in C
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from klamm.cli.filter import RecordLike
+from klamm.cli.units import format_time
+
+Piece = bytes | Callable[[RecordLike], bytes]
+DECODINGS: Final = ("text", "json", "hex", "base64")
+_TOKEN = re.compile(r"%(.?)|\\x([0-9A-Fa-f]{2})|\\(.?)", re.DOTALL)
+_ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "%": b"%"}
+
+
+def _bytes(value: Any) -> bytes:
+    return b"" if value is None else value if isinstance(value, bytes) else bytes(value)
+
+
+def _size(value: Any) -> bytes:
+    return b"-1" if value is None else str(len(value)).encode()
+
+
+def _headers(record: RecordLike) -> bytes:
+    return b",".join(name.encode() + b"=" + _bytes(value) for name, value in record.headers or ())
+
+
+_FIELDS: Final[dict[str, Callable[[RecordLike], bytes]]] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: str(record.partition).encode(),
+    "o": lambda record: str(record.offset).encode(),
+    "k": lambda record: _bytes(record.key),
+    "v": lambda record: _bytes(record.value),
+    "s": lambda record: _bytes(record.value),
+    "h": _headers,
+    "T": lambda record: str(record.timestamp).encode(),
+    "d": lambda record: format_time(record.timestamp).encode(),
+    "K": lambda record: _size(record.key),
+    "S": lambda record: _size(record.value),
+}
+
+
+def unescape(text: str) -> bytes:
+    r"""Text with `\n`, `\t`, `\xNN` turned into what they mean."""
+    pieces = _pieces(text, percent=False)
+    return b"".join(piece for piece in pieces if isinstance(piece, bytes))
+
+
+def compile_format(text: str) -> Callable[[RecordLike], bytes]:
+    """A function from a record to the bytes to write; ValueError names a letter it does not know."""
+    pieces = _pieces(text, percent=True)
+    return lambda record: b"".join(piece if isinstance(piece, bytes) else piece(record) for piece in pieces)
+
+
+def _pieces(text: str, *, percent: bool) -> Sequence[Piece]:
+    pieces: list[Piece] = []
+    position = 0
+    for match in _TOKEN.finditer(text):
+        pieces.append(text[position : match.start()].encode())
+        position = match.end()
+        letter, code, escape = match.groups()
+        if code is not None:
+            pieces.append(bytes([int(code, 16)]))
+        elif escape is not None:
+            pieces.append(_ESCAPES.get(escape, b"\\" + escape.encode()))
+        elif not percent or letter == "%":
+            pieces.append(match[0].encode() if not percent else b"%")
+        elif letter in _FIELDS:
+            pieces.append(_FIELDS[letter])
+        else:
+            known = " ".join(f"%{each}" for each in _FIELDS)
+            raise ValueError(f"%{letter} is not known in a format; write {known} or %%")
+    pieces.append(text[position:].encode())
+    return [piece for piece in pieces if piece != b""]
+
+
+def record_row(record: RecordLike, decode: str = "text") -> dict[str, Any]:
+    """A record for `-o`: what is no text becomes {"base64": ...}, which `klamm produce --input jsonl` reads back."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": shown(record.key, decode),
+        "value": shown(record.value, decode),
+        "headers": {name: shown(value, "text") for name, value in record.headers or ()},
+    }
+
+
+def shown(data: Any, decode: str) -> Any:
+    """Bytes in the form asked for."""
+    if data is None:
+        return None
+    raw = bytes(data)
+    if decode == "hex":
+        return raw.hex()
+    if decode == "base64":
+        return base64.b64encode(raw).decode()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}
+    if decode == "json":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def from_shown(value: Any) -> bytes | None:
+    """The bytes of what `shown` made, or of any JSON value a person writes: text stays text, the rest becomes JSON."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"base64"}:
+        return base64.b64decode(value["base64"], validate=True)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,44 @@
+"""`klamm shims`: Kafka's scripts as files, so that what calls `kafka-topics.sh` finds it."""
+
+from __future__ import annotations
+
+import click
+
+from klamm.cli.refusal import refuses
+
+_SCRIPT = """#!/bin/sh
+# Kafka's {name}, answered by Klamm.
+exec {klamm} {name} "$@"
+"""
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--force", is_flag=True, help="Replace files of the same names.")
+@refuses
+def shims(*, folder: str, force: bool) -> None:
+    """Write kafka-topics.sh and the other scripts into DIR.
+
+    Put DIR into PATH, or point whatever wants a Kafka's bin folder at it.
+    """
+    import os
+    import shlex
+    import sys
+
+    from klamm.cli.kafka import SCRIPTS
+    from klamm.cli.refusal import Refusal
+
+    beside = os.path.join(os.path.dirname(sys.executable), "klamm")
+    command = [beside] if os.access(beside, os.X_OK) else [sys.executable, "-m", "klamm"]
+    klamm = " ".join(shlex.quote(word) for word in command)
+    os.makedirs(folder, exist_ok=True)
+    paths = {name: os.path.join(folder, f"{name}.sh") for name in sorted(SCRIPTS)}
+    taken = [path for path in paths.values() if os.path.exists(path)]
+    if taken and not force:
+        raise Refusal(f"{taken[0]} is there already; choose another folder or write --force")
+    for name, path in paths.items():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(_SCRIPT.format(name=name, klamm=klamm))
+        os.chmod(path, 0o755)  # noqa: S103 - a script is there to be run
+    click.echo(f"Wrote {len(paths)} scripts into {folder}.")

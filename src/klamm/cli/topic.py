@@ -1,0 +1,324 @@
+"""`klamm topic`: which topics there are, what is in them, making, changing and deleting them."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from klamm.cli import exits
+from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.completing import complete_setting, complete_topic
+from klamm.cli.output import output_option, show, show_one, table_lines
+from klamm.cli.refusal import Refusal, broker_refusal, refuses
+from klamm.cli.target import Target, cluster_options
+
+if TYPE_CHECKING:
+    from klamm.cli.asking.topics import Topic
+    from klamm.client.wire import Cluster
+
+
+@click.group()
+def topic() -> None:
+    """List, show, create, alter and delete topics."""
+
+
+@topic.command("ls")
+@click.argument("pattern", required=False, metavar="[PATTERN]", shell_complete=complete_topic)
+@click.option("--internal", is_flag=True, help="Those the cluster keeps for itself too.")
+@click.option("--sizes", is_flag=True, help="Add records and bytes, which takes more questions.")
+@cluster_options
+@output_option
+@refuses
+def ls(*, pattern: str | None, internal: bool, sizes: bool, target: Target, output: str) -> None:
+    """List topics; PATTERN may hold * and ?."""
+    from klamm.cli.asking.topics import list_topics
+
+    with target.cluster() as cluster:
+        found = [
+            each
+            for each in list_topics(cluster)
+            if (internal or not each.internal) and (pattern is None or fnmatch.fnmatchcase(each.name, pattern))
+        ]
+        measured = _measure(cluster, found) if sizes else {}
+    rows = [
+        {
+            "topic": each.name,
+            "partitions": len(each.partitions),
+            "replicas": each.replication_factor,
+            "problem": _problem(each),
+            **measured.get(each.name, {}),
+        }
+        for each in found
+    ]
+    show(rows, output, "no topics; `klamm topic create NAME` makes one")
+
+
+def _problem(each: Topic) -> str | None:
+    leaderless = sum(p.leader < 0 for p in each.partitions)
+    behind = sum(len(p.isr) < len(p.replicas) for p in each.partitions)
+    if leaderless:
+        return f"{leaderless} without leader"
+    return f"{behind} under-replicated" if behind else None
+
+
+def _measure(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, dict[str, int]]:
+    from klamm.cli.asking.cluster import log_dirs
+    from klamm.client.groups import EARLIEST, LATEST, list_offsets
+
+    places = [(each.name, p.index) for each in topics for p in each.partitions]
+    first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
+    sizes = {each.name: {"offsets": 0, "size_bytes": 0} for each in topics}
+    for place in places:
+        if place in first and place in last:
+            sizes[place[0]]["offsets"] += last[place] - first[place]
+    for folder in log_dirs(cluster):
+        for replica in folder.replicas:
+            if replica.topic in sizes:
+                sizes[replica.topic]["size_bytes"] += replica.size_bytes
+    return sizes
+
+
+@topic.command("show")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@click.option("--all", "everything", is_flag=True, help="Settings nobody has set too.")
+@cluster_options
+@output_option
+@refuses
+def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
+    """Show one topic: partitions, leaders, replicas, offsets, sizes, settings."""
+    from klamm.cli.asking import configs
+    from klamm.cli.asking.topics import describe_topics
+    from klamm.cli.setting_words import to_person
+    from klamm.client.groups import EARLIEST, LATEST, list_offsets
+
+    with target.cluster() as cluster:
+        found = describe_topics(cluster, [name])[0]
+        settings = configs.describe(cluster, configs.TOPIC, name)
+        places = [(name, p.index) for p in found.partitions]
+        first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
+        sizes = _partition_sizes(cluster, name)
+    partitions = [
+        {
+            "partition": p.index,
+            "leader": p.leader if p.leader >= 0 else None,
+            "epoch": p.leader_epoch,
+            "replicas": p.replicas,
+            "isr": p.isr,
+            "first": first.get((name, p.index)),
+            "next": last.get((name, p.index)),
+            "size_bytes": sizes.get((p.leader, p.index)),
+        }
+        for p in found.partitions
+    ]
+    chosen = [each for each in settings if everything or not each.is_default]
+    whole: dict[str, Any] = {
+        "topic": name,
+        "id": found.id,
+        "internal": found.internal,
+        "partitions": partitions,
+        "settings": {each.name: each.value for each in chosen},
+    }
+
+    def table() -> None:
+        click.echo(f"{name}: {len(partitions)} partitions, {found.replication_factor} replicas, id {found.id}\n")
+        for line in table_lines(partitions):
+            click.echo(line)
+        words = [
+            {"setting": each.name, "value": to_person(each.name, each.value), "from": each.source} for each in chosen
+        ]
+        click.echo("\nno settings of its own" if not words else "")
+        for line in table_lines(words):
+            click.echo(line)
+
+    show_one(whole, output, table) if output in ("table", "json", "yaml", "jsonl") else show(partitions, output)
+
+
+def _partition_sizes(cluster: Cluster, name: str) -> dict[tuple[int, int], int]:
+    from klamm.cli.asking.cluster import log_dirs
+
+    return {
+        (folder.broker, replica.partition): replica.size_bytes
+        for folder in log_dirs(cluster)
+        for replica in folder.replicas
+        if replica.topic == name and not replica.is_future
+    }
+
+
+_setting_option = click.option(
+    "-c",
+    "--config",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_setting,
+    help="A setting, with units: retention=7d, segment.bytes=64MiB, cleanup=compact.",
+)
+
+
+@topic.command("create")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="How many; the cluster's default otherwise.")
+@click.option("-r", "--replicas", type=click.IntRange(1), help="Copies of each; the cluster's default otherwise.")
+@click.option("--if-not-exists", is_flag=True, help="Be content when it is there already.")
+@_setting_option
+@consent_options
+@cluster_options
+@refuses
+def create(
+    *,
+    names: tuple[str, ...],
+    partitions: int | None,
+    replicas: int | None,
+    if_not_exists: bool,
+    settings: tuple[str, ...],
+    consent: Consent,
+    target: Target,
+) -> None:
+    """Create topics."""
+    from klamm.cli.asking.topics import create_topic
+    from klamm.cli.setting_words import parse_settings
+    from klamm.model.errors import ErrorCode, KlammError
+
+    configs = parse_settings(settings)
+
+    def make(cluster: Cluster, name: str, *, validate_only: bool) -> tuple[int, int] | None:
+        try:
+            return create_topic(
+                cluster,
+                name,
+                partitions=partitions or -1,
+                replication_factor=replicas or -1,
+                configs=configs,
+                validate_only=validate_only,
+            )
+        except KlammError as error:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+                return None
+            raise
+
+    with target.cluster() as cluster:
+        plan, wanted = Plan(), []
+        for name in dict.fromkeys(names):
+            counted = make(cluster, name, validate_only=True)
+            if counted is None:
+                continue
+            wanted.append(name)
+            own = "".join(f" {key}={value}" for key, value in configs.items())
+            plan.adds(f"topic {name} partitions={counted[0]} replicas={counted[1]}{own}")
+        if not consent.to(plan, target):
+            return
+        for name in wanted:
+            counted = make(cluster, name, validate_only=False)
+            if counted is not None:
+                click.echo(f"Created {name} with {_count(counted[0], 'partition')}, {_count(counted[1], 'replica')}.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@topic.command("alter")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@click.option("-p", "--partitions", type=click.IntRange(1), help="How many it shall have; never fewer than now.")
+@_setting_option
+@click.option("--unset", "unset", multiple=True, metavar="KEY", help="A setting to take back to its default.")
+@consent_options
+@cluster_options
+@refuses
+def alter(
+    *,
+    name: str,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    consent: Consent,
+    target: Target,
+) -> None:
+    """Change how many partitions a topic has, or its settings."""
+    from klamm.cli.asking import configs
+    from klamm.cli.asking.topics import add_partitions, find_topics
+    from klamm.cli.config import change_settings
+
+    if partitions is None and not settings and not unset:
+        raise click.UsageError("say what to change: --partitions, --config KEY=VALUE or --unset KEY")
+    with target.cluster() as cluster:
+        now = len(find_topics(cluster, [name])[0].partitions)
+        plan = Plan()
+        operations = change_settings(plan, cluster, configs.TOPIC, name, settings, unset)
+        more = partitions is not None and partitions != now
+        if more:
+            add_partitions(cluster, name, partitions or 0, validate_only=True)
+            plan.changes("partitions", now, partitions)
+            click.echo("Note: keys will be sent to other partitions than before.", err=True)
+        if not consent.to(plan, target):
+            return
+        if operations:
+            configs.alter(cluster, configs.TOPIC, name, operations)
+        if more:
+            add_partitions(cluster, name, partitions or 0)
+    click.echo(f"Changed {name}.")
+
+
+@topic.command("delete")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
+@click.option("--if-exists", is_flag=True, help="Be content when it is not there.")
+@consent_options
+@cluster_options
+@refuses
+def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target: Target) -> None:
+    """Delete topics and all that is in them."""
+    from klamm.cli.asking.topics import delete_topics, list_topics
+    from klamm.client.groups import EARLIEST, LATEST, list_offsets
+
+    with target.cluster() as cluster:
+        known = {each.name: each for each in list_topics(cluster)}
+        missing = [name for name in names if name not in known]
+        if missing and not if_exists:
+            raise Refusal(
+                f"UNKNOWN_TOPIC_OR_PARTITION: there is no topic {missing[0]}; `klamm topic ls` lists those there are",
+                code=exits.NOT_FOUND,
+            )
+        wanted = [name for name in dict.fromkeys(names) if name in known]
+        places = [(name, p.index) for name in wanted for p in known[name].partitions]
+        first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
+        plan = Plan()
+        for name in wanted:
+            own = [place for place in places if place[0] == name]
+            offsets = sum(last[place] - first[place] for place in own if place in first and place in last)
+            plan.removes(f"topic {name} partitions={len(own)} offsets={offsets}")
+        if not consent.to(plan, target):
+            return
+        for name, (code, said) in delete_topics(cluster, wanted).items():
+            if code:
+                raise broker_refusal(code, f"{name} was not deleted: {said or code.text}")
+            click.echo(f"Deleted {name}.")
+
+
+@topic.command("trim")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@click.option("--before", required=True, metavar="PLACE", help="An offset, `latest`, or a time such as 2h.")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one.")
+@consent_options
+@cluster_options
+@refuses
+def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consent, target: Target) -> None:
+    """Forget the records before an offset or a time."""
+    from klamm.cli.asking.offsets import delete_records, resolve_place
+    from klamm.cli.asking.topics import find_topics
+    from klamm.client.groups import EARLIEST, list_offsets
+
+    with target.cluster() as cluster:
+        held = find_topics(cluster, [name])[0]
+        chosen = [(name, p.index) for p in held.partitions if not partitions or p.index in partitions]
+        first = list_offsets(cluster, chosen, EARLIEST)
+        goals = resolve_place(cluster, chosen, before)
+        goals = {place: goal for place, goal in goals.items() if goal > first.get(place, 0)}
+        plan = Plan()
+        for place, goal in goals.items():
+            plan.removes(f"{place[0]}-{place[1]} offsets {first[place]} to {goal - 1}")
+        if consent.to(plan, target):
+            for place, low in delete_records(cluster, goals).items():
+                click.echo(f"{place[0]}-{place[1]} begins at {low}.")
