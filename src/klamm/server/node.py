@@ -338,7 +338,7 @@ class Node:
         """Hand leadership over, answer what is under way, close the logs cleanly; a half start is undone too."""
         if self._stage is _Stage.NOTHING:
             return
-        if hasattr(self, "_lifecycle"):
+        if hasattr(self, "_lifecycle") and self.config.flag("controlled.shutdown.enable"):
             await self._lifecycle.leave()
         self._net.stop_listening()
         if self._housekeeper is not None:

@@ -181,12 +181,14 @@ GENERAL: Final = (
         ConfigType.BOOLEAN,
         True,
         "Whether leadership is handed over before the broker stops.",
+        served=True,
     ),
     ConfigKey(
         "initial.broker.registration.timeout.ms",
         ConfigType.INT,
         60_000,
         "How long a starting broker tries to register before it gives up.",
+        served=True,
     ),
     ConfigKey(
         "broker.heartbeat.interval.ms",

@@ -27,6 +27,7 @@ REPLICATION: Final = (
         30_000,
         "Time behind the leader's end after which a follower leaves the in-sync set.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "replica.socket.timeout.ms",
@@ -34,6 +35,7 @@ REPLICATION: Final = (
         30_000,
         "How long a follower waits for its leader's answer.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "replica.socket.receive.buffer.bytes",
@@ -48,6 +50,7 @@ REPLICATION: Final = (
         1_048_576,
         "Bytes a follower asks for per partition.",
         rule=at_least(0),
+        served=True,
     ),
     ConfigKey(
         "replica.fetch.wait.max.ms",
@@ -55,12 +58,23 @@ REPLICATION: Final = (
         500,
         "How long a follower's fetch may wait for data.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
-        "replica.fetch.backoff.ms", ConfigType.INT, 1000, "Pause of a follower after a failed fetch.", rule=at_least(0)
+        "replica.fetch.backoff.ms",
+        ConfigType.INT,
+        1000,
+        "Pause of a follower after a failed fetch.",
+        rule=at_least(0),
+        served=True,
     ),
     ConfigKey(
-        "replica.fetch.min.bytes", ConfigType.INT, 1, "Bytes a follower's fetch waits for.", importance=Importance.HIGH
+        "replica.fetch.min.bytes",
+        ConfigType.INT,
+        1,
+        "Bytes a follower's fetch waits for.",
+        importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "replica.fetch.response.max.bytes",
@@ -68,6 +82,7 @@ REPLICATION: Final = (
         10_485_760,
         "Bytes a follower asks for over all partitions.",
         rule=at_least(0),
+        served=True,
     ),
     ConfigKey(
         "num.replica.fetchers",
@@ -77,6 +92,7 @@ REPLICATION: Final = (
         rule=at_least(1),
         importance=Importance.HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms",
@@ -84,6 +100,7 @@ REPLICATION: Final = (
         5000,
         "Pause between two writes of the high watermarks.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "num.replica.alter.log.dirs.threads",
@@ -116,6 +133,7 @@ REPLICATION: Final = (
         True,
         "Whether leadership is moved back to preferred replicas by itself.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "leader.imbalance.check.interval.seconds",
@@ -124,6 +142,7 @@ REPLICATION: Final = (
         "Pause between two looks for leadership to move back.",
         rule=at_least(1),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "unclean.leader.election.enable",
@@ -141,6 +160,7 @@ REPLICATION: Final = (
         "Pause between two looks for partitions that need such an election.",
         rule=at_least(1),
         internal=True,
+        served=True,
     ),
     ConfigKey(
         "replica.selector.class", ConfigType.STRING, None, "Class that picks which replica a consumer should read from."
