@@ -1,0 +1,166 @@
+"""Where replicas should lie: a plan of moves, made without asking anybody.
+
+Pure. What stands well stays: a replica moves only off a broker it must leave, to reach the number of copies wanted, or
+to even out how many replicas brokers hold. Copies go to different racks as far as there are racks. Leaders, the first
+of each list, are spread last, by changing the order of the list, which moves no data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One partition: its replicas, the preferred leader first, and the bytes one of them holds."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition that changes place."""
+
+    topic: str
+    partition: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    copied_bytes: int
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return f"{self.topic}-{self.partition}"
+
+
+class NoPlace(ValueError):
+    """There are fewer brokers than copies."""
+
+
+def plan_moves(
+    placements: Sequence[Placement],
+    racks: Mapping[int, str | None],
+    *,
+    copies: int | None = None,
+    balance: bool = True,
+) -> list[Move]:
+    """The moves that bring every replica onto the brokers of `racks`, with `copies` of each partition.
+
+    Without `balance` only what must move does.
+    """
+    plan = [_Plan(placement, racks, copies or len(placement.replicas)) for placement in placements]
+    load = Counter(dict.fromkeys(racks, 0))
+    for each in plan:
+        each.keep()
+        load.update(each.replicas)
+    for each in plan:
+        each.fill(load)
+    if balance:
+        _even_out(plan, load)
+    _spread_leaders(plan, racks)
+    return [each.move() for each in plan if tuple(each.replicas) != each.placement.replicas]
+
+
+class _Plan:
+    """One partition while it is being planned."""
+
+    def __init__(self, placement: Placement, racks: Mapping[int, str | None], copies: int) -> None:
+        if copies > len(racks):
+            raise NoPlace(
+                f"{placement.topic}-{placement.partition} wants {copies} copies, and there are {len(racks)} brokers"
+            )
+        self.placement = placement
+        self.replicas: list[int] = []
+        self._racks = racks
+        self._copies = copies
+
+    def keep(self) -> None:
+        """What may stay, stays: first one copy per rack, then the rest, up to the number wanted."""
+        allowed = [broker for broker in self.placement.replicas if broker in self._racks]
+        chosen: list[int] = []
+        seen: set[str] = set()
+        for broker in allowed:
+            rack = self._racks[broker]
+            if rack is None or rack not in seen:
+                chosen.append(broker)
+                seen |= {rack} if rack is not None else set()
+        chosen += [broker for broker in allowed if broker not in chosen]
+        kept = set(chosen[: self._copies])
+        self.replicas = [broker for broker in allowed if broker in kept]
+
+    def fill(self, load: Counter[int]) -> None:
+        """Add copies where they are missing, on brokers of new racks and with little to do."""
+        while len(self.replicas) < self._copies:
+            broker = min(
+                (each for each in self._racks if each not in self.replicas),
+                key=lambda each: (self._rack_taken(each), load[each], each),
+            )
+            self.replicas.append(broker)
+            load[broker] += 1
+
+    def _rack_taken(self, broker: int, without: int | None = None) -> bool:
+        rack = self._racks[broker]
+        return rack is not None and any(self._racks[each] == rack for each in self.replicas if each != without)
+
+    def may_swap(self, old: int, new: int) -> bool:
+        """Whether a copy may go from one broker to another without crowding a rack."""
+        if old not in self.replicas or new in self.replicas:
+            return False
+        return not self._rack_taken(new, without=old) or self._rack_taken(old, without=old)
+
+    def swap(self, old: int, new: int) -> None:
+        """Take one broker instead of another."""
+        self.replicas[self.replicas.index(old)] = new
+
+    def move(self) -> Move:
+        """What changes."""
+        before, after = self.placement.replicas, tuple(self.replicas)
+        new = len(set(after) - set(before))
+        return Move(self.placement.topic, self.placement.partition, before, after, new * self.placement.size_bytes)
+
+
+def _even_out(plan: Sequence[_Plan], load: Counter[int]) -> None:
+    """Move copies from the fullest broker to the emptiest while that makes them more alike."""
+    stuck: set[tuple[int, int]] = set()
+    while True:
+        pairs = sorted(
+            ((load[full] - load[empty], full, empty) for full in load for empty in load if (full, empty) not in stuck),
+            key=lambda pair: (-pair[0], pair[1], pair[2]),
+        )
+        if not pairs or pairs[0][0] <= 1:
+            return
+        _, full, empty = pairs[0]
+        # The smallest partition first: the same evenness for fewer bytes; one that moves anyway costs nothing.
+        candidates = [each for each in plan if each.may_swap(full, empty)]
+        if not candidates:
+            stuck.add((full, empty))
+            continue
+        chosen = min(
+            candidates,
+            key=lambda each: (full in each.placement.replicas, each.placement.size_bytes, each.placement.topic,
+                              each.placement.partition),
+        )  # fmt: skip
+        chosen.swap(full, empty)
+        load[full] -= 1
+        load[empty] += 1
+
+
+def _spread_leaders(plan: Sequence[_Plan], brokers: Collection[int]) -> None:
+    """Let each broker be first in about as many lists as the others."""
+    leads = Counter(dict.fromkeys(brokers, 0))
+    leads.update(each.replicas[0] for each in plan if each.replicas)
+    for each in sorted(plan, key=lambda one: (one.placement.topic, one.placement.partition)):
+        if not each.replicas:
+            continue
+        first = each.replicas[0]
+        best = min(each.replicas, key=lambda broker: (leads[broker], each.replicas.index(broker)))
+        if leads[first] - leads[best] > 1:
+            each.replicas.remove(best)
+            each.replicas.insert(0, best)
+            leads[first] -= 1
+            leads[best] += 1
