@@ -453,7 +453,7 @@ def run_story(seed: int, voters: int, observers: int, rounds: int, *, dynamic: b
     cluster = Cluster(seed, voters, observers, dynamic=dynamic)
     for _ in range(rounds):
         cluster.run(cluster.random.choice((5, 20, 60, 200)))
-        if dynamic and cluster.random.random() < 0.5:
+        for _ in range(cluster.random.choice((0, 0, 1, 3)) if dynamic else 0):
             cluster.change_voters()
         for _ in range(cluster.random.randrange(6)):
             cluster.propose()

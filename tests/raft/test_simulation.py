@@ -2,11 +2,12 @@
 
 import pytest
 
-from klamm.raft import core, elections, member, positions, state
+from klamm.raft import configuration, core, elections, member, membership, positions, state
 
-from .simulation import run_story
+from .simulation import SimDisk, run_story
 
 SHAPES = [(1, 0), (2, 0), (3, 0), (3, 1), (5, 0)]
+CHANGING_SHAPES = [(1, 3), (3, 2), (2, 2), (3, 1)]
 """(voters, observers)"""
 
 
@@ -16,6 +17,14 @@ def test_a_random_life_keeps_every_promise(seed):
     print(f"seed {seed}: {voters} voters, {observers} observers")
     cluster = run_story(seed, voters, observers, rounds=60)
     assert cluster.log
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_life_with_changing_voters_keeps_every_promise(seed):
+    voters, observers = CHANGING_SHAPES[seed % len(CHANGING_SHAPES)]
+    print(f"seed {seed}: {voters} voters at first, {observers} others")
+    cluster = run_story(seed, voters, observers, rounds=80, dynamic=True)
+    assert cluster.configuration_at(max(cluster.log) + 1).voters.ids
 
 
 def forget_votes(monkeypatch):
@@ -72,6 +81,64 @@ def test_a_planted_bug_is_caught(plant, monkeypatch):
     for seed in range(200):
         try:
             run_story(seed, voters=5, observers=0, rounds=60)
+        except Exception as caught:  # noqa: BLE001 - whatever notices the bug will do
+            print(f"{plant.__name__}: seed {seed}: {caught!r}")
+            return
+    pytest.fail(f"{plant.__name__} went unnoticed")
+
+
+def change_before_the_last_change_is_committed(monkeypatch):
+    monkeypatch.setattr(
+        membership.ChangingMember,
+        "may_change_voters",
+        property(lambda self: self.high_watermark > self.state.epoch_start_offset),
+    )
+
+
+def remember_voters_that_were_cut_off(monkeypatch):
+    monkeypatch.setattr(configuration.ConfigurationLog, "truncate_to", lambda self, end_offset: None)
+
+
+def forget_voters_at_a_restart(monkeypatch):
+    monkeypatch.setattr(SimDisk, "configurations", lambda self, given: configuration.ConfigurationLog(given))
+
+
+def count_oneself_after_removal(monkeypatch):
+    real = state.Leader.high_watermark
+
+    def counting(self, persisted, current):
+        if self.local.id in self.progress:
+            return real(self, persisted, current)
+        self.progress[self.local.id] = state.ReplicaProgress(self.local)
+        try:
+            return real(self, persisted, current)
+        finally:
+            del self.progress[self.local.id]
+
+    monkeypatch.setattr(state.Leader, "high_watermark", counting)
+
+
+def never_elect_who_is_being_removed(monkeypatch):
+    monkeypatch.setattr(member.Member, "may_stand", property(lambda self: self.is_voter and not self._stopping))
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        change_before_the_last_change_is_committed,
+        remember_voters_that_were_cut_off,
+        forget_voters_at_a_restart,
+        count_oneself_after_removal,
+        never_elect_who_is_being_removed,
+    ],
+)
+def test_a_planted_bug_of_changing_voters_is_caught(plant, monkeypatch):
+    """As above, in lives whose voters change."""
+    plant(monkeypatch)
+    for seed in range(500):
+        voters, observers = CHANGING_SHAPES[seed % len(CHANGING_SHAPES)]
+        try:
+            run_story(seed, voters, observers, rounds=80, dynamic=True)
         except Exception as caught:  # noqa: BLE001 - whatever notices the bug will do
             print(f"{plant.__name__}: seed {seed}: {caught!r}")
             return
