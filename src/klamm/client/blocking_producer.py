@@ -114,19 +114,22 @@ class Producer:
             delivery.add_done_callback(on_delivery)
         return delivery
 
-    def _send_slowly(self, topic: str, value: Any, key: Any, *rest: Any) -> Delivery:
-        return self._run(self._append_on_loop(topic, value, key, *rest))
-
-    async def _append_on_loop(self, topic: str, value: Any, key: Any, *rest: Any) -> Delivery:
+    def _send_slowly(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Delivery:
         """The waiting is done on the loop, the appending always under the lock."""
-        inner = self._inner
-        locked = inner.append
 
         def append(*args: Any) -> Delivery | None:
             with self._lock:
-                return locked(*args)
+                return self._append(*args)
 
-        return await inner._send_slowly(topic, value, key, *rest, append=append)
+        return self._run(self._inner._send_slowly(topic, value, key, partition, timestamp, headers, append))
 
     def send_arrow(
         self,

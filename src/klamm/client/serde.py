@@ -1,7 +1,8 @@
 """Bytes from values and values from bytes: what `key.serializer` and the like may be.
 
-A serializer is a function of the value, or an object with `serialize(topic, value)` (a deserializer: `deserialize`); the
-words bytes, str and json name the usual ones. None stays None: it is how a record says that it has no key or deletes it.
+A serializer is a function of the value, or an object with `serialize(topic, value)` (a deserializer: `deserialize`);
+the words bytes, str and json name the usual ones. None stays None: it is how a record says that it has no key, or that
+its key is to be deleted.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ def from_arrow(table: "pa.RecordBatch", *, now_ms: int, **header: Any) -> bytear
         rows,
         base_timestamp,
         timestamps,
-        _binary_buffers(columns.get("key")),
-        _binary_buffers(columns.get("value")),
+        binary_buffers(columns.get("key")),
+        binary_buffers(columns.get("value")),
         _header_buffers(columns.get("headers")),
         HEADER_SIZE,
     )
@@ -142,7 +142,7 @@ def _bytes_of(buffer: "pa.Buffer | None") -> memoryview:
     return memoryview(b"") if buffer is None else memoryview(buffer).cast("B")
 
 
-def _binary_buffers(column: "pa.Array | None") -> tuple[memoryview | None, memoryview, memoryview, int] | None:
+def binary_buffers(column: "pa.Array | None") -> tuple[memoryview | None, memoryview, memoryview, int] | None:
     """Validity, offsets, data and first index of a column as the kernels take them."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -168,7 +168,7 @@ def _header_buffers(column: "pa.Array | None") -> tuple[Any, ...] | None:
     return (
         None if validity is None else _bytes_of(validity),
         _bytes_of(offsets),
-        _binary_buffers(pairs.field("key")),
-        _binary_buffers(pairs.field("value")),
+        binary_buffers(pairs.field("key")),
+        binary_buffers(pairs.field("value")),
         column.offset,
     )

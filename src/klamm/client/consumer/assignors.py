@@ -1,0 +1,199 @@
+"""Who reads what in a classic group: computed by the member that leads it. Pure.
+
+Every assignor takes the members' subscriptions and the partition counts of the topics, and gives each member its
+partitions. `cooperative-sticky` takes partitions from nobody in the same round in which it gives them to another: a
+member first gives up what it holds, then the next round hands it out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from klamm.model.errors import ConfigError
+from klamm.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a member says when it joins."""
+
+    topics: frozenset[str]
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    instance_id: str | None = None
+    rack: str | None = None
+
+
+Members = Mapping[str, Member]
+Counts = Mapping[str, int]
+Assignment = dict[str, list[TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignor:
+    """A strategy by the name members agree on."""
+
+    name: str
+    assign: Callable[[Members, Counts], Assignment]
+    cooperative: bool = False
+    """Whether members keep what they hold while the group rebalances."""
+    sticky: bool = False
+
+
+def assignors(names: tuple[str, ...]) -> list[Assignor]:
+    """Assignors by name, best first; Java's class names are understood."""
+    found = []
+    for name in names:
+        short = _JAVA.get(name.rpartition(".")[2], name)
+        if short not in ASSIGNORS:
+            raise ConfigError(f"partition.assignment.strategy={name} is not known: write {', '.join(ASSIGNORS)}")
+        found.append(ASSIGNORS[short])
+    return found
+
+
+def _order(members: Members) -> list[str]:
+    """Members in an order that static ones keep over restarts."""
+    return sorted(members, key=lambda each: (members[each].instance_id or each, each))
+
+
+def _topic_partitions(members: Members, counts: Counts) -> list[TopicPartition]:
+    topics = sorted({topic for member in members.values() for topic in member.topics if topic in counts})
+    return [TopicPartition(topic, index) for topic in topics for index in range(counts[topic])]
+
+
+def range_assign(members: Members, counts: Counts) -> Assignment:
+    """Topic by topic, neighbouring partitions to each member; topics of equal size fall to the same members."""
+    assignment: Assignment = {each: [] for each in members}
+    ordered = _order(members)
+    for topic in sorted({topic for member in members.values() for topic in member.topics}):
+        takers = [each for each in ordered if topic in members[each].topics]
+        count = counts.get(topic, 0)
+        share, extra = divmod(count, len(takers))
+        start = 0
+        for index, member in enumerate(takers):
+            size = share + (index < extra)
+            assignment[member] += [TopicPartition(topic, each) for each in range(start, start + size)]
+            start += size
+    return assignment
+
+
+def round_robin_assign(members: Members, counts: Counts) -> Assignment:
+    """All partitions dealt out one by one to those who want them."""
+    assignment: Assignment = {each: [] for each in members}
+    ordered = _order(members)
+    turn = 0
+    for where in _topic_partitions(members, counts):
+        while where.topic not in members[ordered[turn % len(ordered)]].topics:
+            turn += 1
+        assignment[ordered[turn % len(ordered)]].append(where)
+        turn += 1
+    return assignment
+
+
+def sticky_assign(members: Members, counts: Counts) -> Assignment:
+    """As balanced as subscriptions allow, moving as little as possible from where it is."""
+    everything = _topic_partitions(members, counts)
+    held = _held(members, set(everything))
+    ordered = _order(members)
+    wanted = {topic for member in members.values() for topic in member.topics if topic in counts}
+    same = all({topic for topic in member.topics if topic in counts} == wanted for member in members.values())
+    if same:
+        return _balance_equal(everything, held, ordered)
+    return _balance_unequal(everything, held, ordered, members)
+
+
+def _held(members: Members, existing: set[TopicPartition]) -> Assignment:
+    """What members rightly say they own: claims of an older generation yield, two equal ones cancel out."""
+    claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
+    for name, member in members.items():
+        for where in member.owned:
+            if where in existing and where.topic in member.topics:
+                claims[where].append((member.generation, name))
+    held: Assignment = {each: [] for each in members}
+    for where, claimants in claims.items():
+        newest = max(generation for generation, _ in claimants)
+        owners = [name for generation, name in claimants if generation == newest]
+        if len(owners) == 1:
+            held[owners[0]].append(where)
+    for each in held.values():
+        each.sort()
+    return held
+
+
+def _balance_equal(everything: list[TopicPartition], held: Assignment, ordered: list[str]) -> Assignment:
+    least, extra = divmod(len(everything), len(ordered))
+    assignment: Assignment = {}
+    for member in sorted(ordered, key=lambda each: -len(held[each])):
+        more = len(held[member]) > least and extra > 0
+        quota = least + more
+        extra -= more
+        assignment[member] = held[member][:quota]
+    taken = {where for each in assignment.values() for where in each}
+    free = [where for where in everything if where not in taken]
+    free.reverse()
+    for member in ordered:
+        while free and len(assignment[member]) < least:
+            assignment[member].append(free.pop())
+    for member in ordered:
+        if free and len(assignment[member]) == least:
+            assignment[member].append(free.pop())
+    return assignment
+
+
+def _balance_unequal(
+    everything: list[TopicPartition], held: Assignment, ordered: list[str], members: Members
+) -> Assignment:
+    assignment = {each: list(held[each]) for each in ordered}
+    owner = {where: name for name, places in assignment.items() for where in places}
+    rank = {name: index for index, name in enumerate(ordered)}
+
+    def lightest(topic: str) -> str | None:
+        able = [each for each in ordered if topic in members[each].topics]
+        return min(able, key=lambda each: (len(assignment[each]), rank[each])) if able else None
+
+    for where in everything:
+        if where not in owner:
+            taker = lightest(where.topic)
+            if taker is not None:
+                assignment[taker].append(where)
+                owner[where] = taker
+    moved = True
+    rounds = len(everything) + 1
+    while moved and rounds:
+        moved = False
+        rounds -= 1
+        for where in everything:
+            giver = owner.get(where)
+            taker = lightest(where.topic)
+            if giver is None or taker is None or len(assignment[giver]) <= len(assignment[taker]) + 1:
+                continue
+            assignment[giver].remove(where)
+            assignment[taker].append(where)
+            owner[where] = taker
+            moved = True
+    return assignment
+
+
+def cooperative_sticky_assign(members: Members, counts: Counts) -> Assignment:
+    """As sticky; what another still holds is left out until it has let go."""
+    assignment = sticky_assign(members, counts)
+    held = _held(members, set(_topic_partitions(members, counts)))
+    holder = {where: name for name, places in held.items() for where in places}
+    return {name: [where for where in places if holder.get(where, name) == name] for name, places in assignment.items()}
+
+
+ASSIGNORS: dict[str, Assignor] = {
+    "range": Assignor("range", range_assign),
+    "roundrobin": Assignor("roundrobin", round_robin_assign),
+    "sticky": Assignor("sticky", sticky_assign, sticky=True),
+    "cooperative-sticky": Assignor("cooperative-sticky", cooperative_sticky_assign, cooperative=True, sticky=True),
+}
+
+_JAVA = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}

@@ -1,0 +1,334 @@
+"""Membership by the classic protocol: join, one member assigns, sync, heartbeat.
+
+Joining runs in a task, so that a poll may return meanwhile; what calls the user back (giving partitions up, taking new
+ones) happens in `poll`. With cooperative assignors partitions are kept while the group rebalances.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from klamm.client.cluster import Cluster
+from klamm.client.consumer.assignors import Assignor, Member, assignors
+from klamm.client.consumer.group import Host
+from klamm.client.consumer.offsets import GroupCoordinator
+from klamm.client.errors import FencedInstanceIdError, KafkaError, error_for
+from klamm.client.producer.coordinator import GroupMetadata
+from klamm.model.errors import ErrorCode, ProtocolError
+from klamm.model.ids import TopicPartition
+from klamm.protocol.codec import decode, encode
+from klamm.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from klamm.protocol.messages.consumer_protocol import TopicPartition as WirePartitions
+from klamm.protocol.messages.heartbeat import HeartbeatRequest
+from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+_log = logging.getLogger(__name__)
+
+_SUBSCRIPTION_VERSION = 3
+_ASSIGNMENT_VERSION = 1
+_NEWEST = 3
+_LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+class ClassicGroup:
+    """One member of a classic group."""
+
+    def __init__(self, cluster: Cluster, coordinator: GroupCoordinator, host: Host) -> None:
+        settings = cluster.settings
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._host = host
+        self._assignors = assignors(settings["partition.assignment.strategy"])
+        self._cooperative = all(each.cooperative for each in self._assignors)
+        self._session_ms = settings.number("session.timeout.ms")
+        self._interval_s = settings.seconds("heartbeat.interval.ms")
+        self._poll_ms = settings.number("max.poll.interval.ms")
+        self._instance_id = settings["group.instance.id"]
+        self._rack = settings.text("client.rack") or None
+        self._member_id = ""
+        self._generation = -1
+        self._rejoin = True
+        self._lost = False
+        self._fatal: KafkaError | None = None
+        self._joining: asyncio.Task[list[TopicPartition]] | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._counts: dict[str, int] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._polled = self._loop.time()
+        self._timed_out = False
+
+    def metadata(self) -> GroupMetadata:
+        """Who this member is now."""
+        return GroupMetadata(self._coordinator.group_id, self._generation, self._member_id, self._instance_id)
+
+    def changed(self) -> None:
+        """Join again when what this leader has assigned is no longer what there is."""
+        if not self._counts:
+            return
+        now = {name: self._cluster.table.partition_count(name) for name in self._counts}
+        if now != self._counts and all(now.values()):
+            self.rejoin()
+
+    def rejoin(self) -> None:
+        """The subscription changed."""
+        self._rejoin = True
+        self._host.wake()
+
+    async def poll(self, deadline: float) -> bool:
+        """Do what membership asks for."""
+        self._polled = self._loop.time()
+        if self._timed_out:
+            self._timed_out = False
+            self._rejoin = True
+        if self._fatal is not None:
+            raise self._fatal
+        if self._lost:
+            self._lost = False
+            await self._host.lose()
+        if self._joining is None:
+            if not self._rejoin:
+                return True
+            if not self._cooperative and self._host.owned:
+                await self._host.revoke(self._host.owned)
+            self._rejoin = False
+            self._joining = asyncio.create_task(self._join(), name="klamm group join")
+        done, _ = await asyncio.wait({self._joining}, timeout=max(deadline - self._loop.time(), 0))
+        if not done:
+            return self._cooperative and bool(self._host.owned)
+        joining, self._joining = self._joining, None
+        try:
+            assigned = joining.result()
+        except KafkaError as error:
+            self._rejoin = True
+            if error.retriable:
+                return False
+            raise
+        await self._take(assigned)
+        return True
+
+    async def _take(self, assigned: list[TopicPartition]) -> None:
+        owned = set(self._host.owned)
+        revoked = owned - set(assigned)
+        if revoked:
+            await self._host.revoke(sorted(revoked))
+            if self._cooperative:
+                self._rejoin = True
+        await self._host.assign([each for each in assigned if each not in owned])
+
+    # Joining
+
+    async def _join(self) -> list[TopicPartition]:
+        """Until there is an assignment; refusals that may pass are waited out."""
+        backoff = self._cluster.backoff()
+        while True:
+            try:
+                return await self._join_once()
+            except KafkaError as error:
+                self._coordinator.look(error)
+                code = error.code
+                if code is ErrorCode.MEMBER_ID_REQUIRED:
+                    continue
+                if code in _LOST:
+                    self._forget_member()
+                    self._lost = True
+                elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+                    pass
+                elif isinstance(error, FencedInstanceIdError) or not error.retriable:
+                    self._fatal = error
+                    raise
+            await asyncio.sleep(backoff.next())
+
+    def _forget_member(self) -> None:
+        self._generation = -1
+        self._member_id = ""
+
+    async def _join_once(self) -> list[TopicPartition]:
+        topics = sorted(self._host.topics)
+        if any(not self._cluster.table.partition_count(name) for name in topics):
+            await self._cluster.refresh(topics)
+        connection = await self._coordinator.connection()
+        request = JoinGroupRequest(
+            group_id=self._coordinator.group_id,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._poll_ms,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type="consumer",
+            protocols=[
+                JoinGroupRequestProtocol(name=each.name, metadata=self._subscription(topics, each))
+                for each in self._assignors
+            ],
+        )
+        joined = await connection.request(request, timeout_s=self._poll_ms / 1000 + 5)
+        if joined.error_code:
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = joined.member_id
+            raise error_for(joined.error_code, f"joining {self._coordinator.group_id}")
+        self._member_id, self._generation = joined.member_id, joined.generation_id
+        self._counts = None
+        leads = joined.leader == joined.member_id and not joined.skip_assignment
+        assignments = await self._assign_all(joined) if leads else []
+        sync = SyncGroupRequest(
+            group_id=self._coordinator.group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type="consumer",
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        synced = await connection.request(sync, timeout_s=self._poll_ms / 1000 + 5)
+        if synced.error_code:
+            raise error_for(synced.error_code, f"joining {self._coordinator.group_id}")
+        if self._counts is None:
+            self._counts = {name: self._cluster.table.partition_count(name) for name in topics} if leads else {}
+        self._beat()
+        return decode_assignment(synced.assignment)
+
+    def _subscription(self, topics: list[str], assignor: Assignor) -> bytes:
+        owned: dict[str, list[int]] = {}
+        if assignor.sticky or self._cooperative:
+            for topic, partition in self._host.owned:
+                owned.setdefault(topic, []).append(partition)
+        message = ConsumerProtocolSubscription(
+            topics=topics,
+            user_data=None,
+            owned_partitions=[WirePartitions(topic=name, partitions=parts) for name, parts in owned.items()],
+            generation_id=self._generation,
+            rack_id=self._rack,
+        )
+        return _SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, _SUBSCRIPTION_VERSION)
+
+    async def _assign_all(self, joined: Any) -> list[SyncGroupRequestAssignment]:
+        members: dict[str, Member] = {}
+        for each in joined.members:
+            members[each.member_id] = decode_subscription(each.metadata, each.group_instance_id)
+        topics = {topic for member in members.values() for topic in member.topics}
+        await self._cluster.refresh(topics)
+        counts = {name: self._cluster.table.partition_count(name) for name in topics}
+        self._counts = dict(counts)
+        assignor = next((each for each in self._assignors if each.name == joined.protocol_name), self._assignors[0])
+        assignment: Mapping[str, list[TopicPartition]] = assignor.assign(
+            members, {name: count for name, count in counts.items() if count}
+        )
+        return [
+            SyncGroupRequestAssignment(member_id=name, assignment=encode_assignment(places))
+            for name, places in assignment.items()
+        ]
+
+    # Heartbeats
+
+    def _beat(self) -> None:
+        if self._heart is None or self._heart.done():
+            self._heart = asyncio.create_task(self._beating(), name="klamm group heartbeat")
+
+    async def _beating(self) -> None:
+        while self._generation >= 0:
+            await asyncio.sleep(self._interval_s)
+            if self._joining is not None and not self._joining.done():
+                continue
+            if self._generation < 0:
+                return
+            idle_s = self._loop.time() - self._polled
+            if idle_s * 1000 > self._poll_ms:
+                _log.warning("no poll for %.1f s (max.poll.interval.ms=%d): leaving the group", idle_s, self._poll_ms)
+                self._timed_out = self._lost = True
+                with suppress(KafkaError):
+                    await self._leave_now("no poll within max.poll.interval.ms")
+                return
+            try:
+                connection = await self._coordinator.connection()
+                answer = await connection.request(
+                    HeartbeatRequest(
+                        group_id=self._coordinator.group_id,
+                        generation_id=self._generation,
+                        member_id=self._member_id,
+                        group_instance_id=self._instance_id,
+                    ),
+                    timeout_s=self._session_ms / 1000,
+                )
+            except (KafkaError, ProtocolError) as error:
+                if isinstance(error, KafkaError):
+                    self._coordinator.look(error)
+                continue
+            self._heard(answer.error_code)
+
+    def _heard(self, number: int) -> None:
+        if not number:
+            return
+        error = error_for(number)
+        self._coordinator.look(error)
+        if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._rejoin = True
+        elif error.code in _LOST:
+            self._forget_member()
+            self._rejoin = self._lost = True
+        elif not error.retriable:
+            self._fatal = error
+            self._lost = True
+        self._host.wake()
+
+    async def leave(self) -> None:
+        """Leave, unless static: a static member's partitions wait for it until its session ends."""
+        tasks = [each for each in (self._joining, self._heart) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._joining = None
+        if self._instance_id is None:
+            with suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(5):
+                    await self._leave_now("the consumer was closed")
+        self._forget_member()
+        self._rejoin = True
+
+    async def _leave_now(self, reason: str) -> None:
+        member_id, self._generation = self._member_id, -1
+        self._member_id = ""
+        if not member_id:
+            return
+        connection = await self._coordinator.connection()
+        identity = MemberIdentity(member_id=member_id, group_instance_id=self._instance_id, reason=reason)
+        request = LeaveGroupRequest(group_id=self._coordinator.group_id, member_id=member_id, members=[identity])
+        await connection.request(request)
+
+
+def encode_assignment(places: list[TopicPartition]) -> bytes:
+    """What a member is given, as all clients write it."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in places:
+        by_topic.setdefault(topic, []).append(partition)
+    message = ConsumerProtocolAssignment(
+        assigned_partitions=[WirePartitions(topic=name, partitions=parts) for name, parts in sorted(by_topic.items())],
+        user_data=None,
+    )
+    return _ASSIGNMENT_VERSION.to_bytes(2, "big") + encode(message, _ASSIGNMENT_VERSION)
+
+
+def decode_assignment(data: bytes) -> list[TopicPartition]:
+    """The inverse, for whatever version another client wrote; no bytes are no partitions."""
+    if len(data) < 2:
+        return []
+    found, _ = decode(ConsumerProtocolAssignment, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
+    return [TopicPartition(topic.topic, each) for topic in found.assigned_partitions for each in topic.partitions]
+
+
+def decode_subscription(data: bytes, instance_id: str | None) -> Member:
+    """What another member said when it joined."""
+    if len(data) < 2:
+        return Member(frozenset(), instance_id=instance_id)
+    found, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
+    owned = tuple(TopicPartition(topic.topic, each) for topic in found.owned_partitions for each in topic.partitions)
+    generation = found.generation_id
+    if generation < 0 and found.user_data and len(found.user_data) == 4:
+        generation = int.from_bytes(found.user_data, "big", signed=True)
+    return Member(frozenset(found.topics), owned, generation, instance_id, found.rack_id)

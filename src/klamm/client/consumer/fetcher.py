@@ -1,0 +1,322 @@
+"""Reads ahead: one fetch at a time per broker, from all its partitions that have room, bounded in bytes.
+
+What comes is kept as batches, undecoded; decoding is done when records are asked for. Runs by callbacks on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from klamm.client.cluster import DATA, Cluster
+from klamm.client.connection import Connection
+from klamm.client.consumer.batches import readable
+from klamm.client.consumer.sessions import FetchSession, Want
+from klamm.client.consumer.subscription import Assigned, Subscription
+from klamm.client.errors import CorruptRecordError, KafkaError, error_for
+from klamm.model.errors import CorruptBatch, ErrorCode
+from klamm.model.ids import ZERO_UUID, TopicPartition
+from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+
+_TOPIC_IDS_SINCE = 13
+_SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+)
+_LEADERSHIP = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+)
+
+
+class Fetcher:
+    """Owns the sessions with brokers; `arrived` is called when there is something new to hand out."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        arrived: Callable[[], None],
+        out_of_range: Callable[[Assigned], None],
+    ) -> None:
+        settings = cluster.settings
+        self._cluster = cluster
+        self._subscription = subscription
+        self._arrived = arrived
+        self._out_of_range = out_of_range
+        self._loop = asyncio.get_running_loop()
+        self._sessions: dict[int, FetchSession] = {}
+        self._busy: dict[int, Connection | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._backoff_until: dict[TopicPartition, float] = {}
+        self._backoff_s = settings.seconds("retry.backoff.ms")
+        self._committed = settings["isolation.level"] == "read_committed"
+        self._rack = settings.text("client.rack")
+        self._min_bytes = settings.number("fetch.min.bytes")
+        self._max_bytes = settings.number("fetch.max.bytes")
+        self._max_wait_ms = settings.number("fetch.max.wait.ms")
+        self._partition_bytes = settings.number("max.partition.fetch.bytes")
+        self._ahead_bytes = settings.number("queued.max.messages.kbytes") * 1024
+        self._age_s = settings.seconds("metadata.max.age.ms")
+        cluster.listeners.append(self.wake)
+
+    def wake(self) -> None:
+        """Look soon whether something should be fetched."""
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self.wake()
+
+    async def stop(self) -> None:
+        """Fetch no more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        if self._stopped:
+            return
+        now = self._loop.time()
+        room = self._ahead_bytes - self._subscription.buffered
+        if room <= 0:
+            return
+        by_node: dict[int, dict[TopicPartition, Want]] = {}
+        missing = False
+        table = self._cluster.table
+        for where, state in self._subscription.assigned.items():
+            if not state.fetchable or state.buffered >= self._partition_bytes:
+                continue
+            waits = self._backoff_until.get(where, 0.0)
+            if waits > now:
+                self._wake_at(waits)
+                continue
+            known = table.partition(where)
+            if known is None or known.leader < 0:
+                missing = True
+                continue
+            if state.position_epoch >= 0 and state.validated_epoch < known.leader_epoch:
+                continue  # the consumer validates positions before they are used with another leader
+            node = known.leader
+            if state.preferred >= 0:
+                if now < state.preferred_until and state.preferred in table.brokers:
+                    node = state.preferred
+                else:
+                    state.preferred = -1
+            want = Want(state.fetch_offset, known.leader_epoch, table.topic_id(where.topic), self._partition_bytes)
+            by_node.setdefault(node, {})[where] = want
+        if missing:
+            self._cluster.request_update()
+            self._wake_at(now + self._backoff_s)
+        for node, wanted in by_node.items():
+            if node not in self._busy:
+                self._fetch(node, wanted, min(self._max_bytes, max(room, 1)))
+
+    def _fetch(self, node: int, wanted: dict[TopicPartition, Want], max_bytes: int) -> None:
+        connection = self._cluster.ready(node, DATA)
+        if connection is None:
+            self._busy[node] = None
+            task = asyncio.create_task(self._connect(node), name=f"klamm fetch connect {node}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        if connection.throttled_until > self._loop.time():
+            self._wake_at(connection.throttled_until)
+            return
+        session = self._sessions.setdefault(node, FetchSession())
+        version = connection.version_of("Fetch")
+        if version >= _TOPIC_IDS_SINCE and any(want.topic_id == ZERO_UUID for want in wanted.values()):
+            version = _TOPIC_IDS_SINCE - 1
+        changed, forgotten = session.build(wanted)
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=1 if self._committed else 0,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=_topics(changed),
+            forgotten_topics_data=_forgotten(forgotten),
+            rack_id=self._rack,
+        )
+        tickets = {where: self._subscription.assigned[where].ticket for where in wanted}
+        timeout_s = self._max_wait_ms / 1000 + self._cluster.settings.seconds("request.timeout.ms")
+        answer = connection.request(request, version, timeout_s=timeout_s)
+        self._busy[node] = connection
+        answer.add_done_callback(partial(self._answered, node, session, tickets))
+
+    async def _connect(self, node: int) -> None:
+        try:
+            await self._cluster.connection(node, DATA)
+        except KafkaError:
+            for state in self._subscription.assigned.values():
+                if state.preferred == node:
+                    state.preferred = -1
+            self._cluster.request_update()
+            await asyncio.sleep(self._backoff_s)
+        finally:
+            self._busy.pop(node, None)
+            self.wake()
+
+    def _answered(
+        self, node: int, session: FetchSession, tickets: dict[TopicPartition, int], future: asyncio.Future[Any]
+    ) -> None:
+        self._busy.pop(node, None)
+        if self._stopped or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            session.reset()
+            for where in tickets:
+                state = self._subscription.assigned.get(where)
+                if state is not None and state.preferred == node:
+                    state.preferred = -1
+                self._backoff_until[where] = self._loop.time() + self._backoff_s
+            self._cluster.request_update()
+            self.wake()
+            return
+        answer = future.result()
+        if answer.error_code:
+            code = answer.error_code
+            session.reset(keep_id=code == ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            if code not in _SESSION_ERRORS:
+                self._fail_all(tickets, error_for(code))
+            if code in (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ErrorCode.UNKNOWN_TOPIC_ID):
+                self._cluster.request_update()
+            self.wake()
+            return
+        session.answered(answer.session_id)
+        names = self._cluster.table.names
+        news = False
+        for topic in answer.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                where = TopicPartition(name, data.partition_index)
+                state = self._subscription.assigned.get(where)
+                if state is not None and tickets.get(where) == state.ticket:
+                    news |= self._take(state, data, answer)
+        if news:
+            self._arrived()
+        self.wake()
+
+    def _fail_all(self, tickets: dict[TopicPartition, int], error: KafkaError) -> None:
+        for where in tickets:
+            self._backoff_until[where] = self._loop.time() + self._backoff_s
+            state = self._subscription.assigned.get(where)
+            if state is not None and not error.retriable:
+                state.error = error
+        self._arrived()
+
+    def _take(self, state: Assigned, data: Any, answer: Any) -> bool:
+        """What came of one partition; True when there is something to hand out, records or an error."""
+        if data.error_code:
+            return self._refused(state, data, answer)
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        if data.preferred_read_replica >= 0:
+            state.preferred = data.preferred_read_replica
+            state.preferred_until = self._loop.time() + self._age_s
+            return False
+        records = data.records
+        if not records:
+            return False
+        aborted = None
+        if self._committed:
+            aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+        try:
+            batches, next_offset = readable(records, state.fetch_offset, aborted)
+        except CorruptBatch as error:
+            state.error = CorruptRecordError(
+                ErrorCode.CORRUPT_MESSAGE, f"{state.where} at offset {state.fetch_offset}: {error}"
+            )
+            return True
+        if next_offset == state.fetch_offset and not batches:
+            state.error = CorruptRecordError(
+                ErrorCode.CORRUPT_MESSAGE, f"{state.where}: a fetch at {state.fetch_offset} returned no whole batch"
+            )
+            return True
+        state.fetch_offset = next_offset
+        if batches:
+            state.batches.extend(batches)
+            state.buffered += sum(each.size for each in batches)
+        elif not state.batches and not state.pending:
+            state.position = next_offset
+        return bool(batches)
+
+    def _refused(self, state: Assigned, data: Any, answer: Any) -> bool:
+        code = ErrorCode(data.error_code) if data.error_code in ErrorCode._value2member_map_ else None
+        now = self._loop.time()
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.preferred >= 0:
+                state.preferred = -1
+                return False
+            self._out_of_range(state)
+            return True
+        if code in _LEADERSHIP:
+            state.preferred = -1
+            if not self._cluster.hint(state.where, data.current_leader, answer.node_endpoints):
+                self._backoff_until[state.where] = now + self._backoff_s
+            return False
+        error = error_for(data.error_code, str(state.where))
+        self._backoff_until[state.where] = now + self._backoff_s
+        if error.retriable and code is not ErrorCode.CORRUPT_MESSAGE:
+            return False
+        state.error = error
+        return True
+
+
+def _topics(wanted: dict[TopicPartition, Want]) -> list[FetchTopic]:
+    found: dict[str, FetchTopic] = {}
+    for where, want in wanted.items():
+        topic = found.get(where.topic)
+        if topic is None:
+            topic = found[where.topic] = FetchTopic(topic=where.topic, topic_id=want.topic_id, partitions=[])
+        topic.partitions.append(
+            FetchPartition(
+                partition=where.partition,
+                current_leader_epoch=want.leader_epoch,
+                fetch_offset=want.offset,
+                partition_max_bytes=want.max_bytes,
+            )
+        )
+    return list(found.values())
+
+
+def _forgotten(wanted: dict[TopicPartition, Want]) -> list[ForgottenTopic]:
+    found: dict[tuple[str, bytes], ForgottenTopic] = {}
+    for where, want in wanted.items():
+        key = (where.topic, want.topic_id)
+        if key not in found:
+            found[key] = ForgottenTopic(topic=where.topic, topic_id=want.topic_id, partitions=[])
+        found[key].partitions.append(where.partition)
+    return list(found.values())

@@ -1,0 +1,210 @@
+"""Offsets a consumer asks for: by time, committed, and whether a position is still in the log after a leader change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from klamm.client.cluster import ADMIN, GROUP, GROUP_COORDINATOR, Cluster
+from klamm.client.connection import Connection
+from klamm.client.errors import CommitFailedError, KafkaError, error_for, raise_for
+from klamm.client.metadata import Broker
+from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from klamm.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from klamm.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+LATEST, EARLIEST = -1, -2
+_BY_NAME = 9
+"""The newest version of OffsetCommit and OffsetFetch that names topics."""
+
+
+class GroupCoordinator:
+    """Where a group's coordinator is; found again when it moved."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.cluster = cluster
+        self.group_id = group_id
+        self._found: Broker | None = None
+
+    async def connection(self) -> Connection:
+        """The connection to it, apart from those that fetch."""
+        if self._found is None:
+            self._found = await self.cluster.find_coordinator(GROUP_COORDINATOR, self.group_id)
+        try:
+            return await self.cluster.connect(self._found.host, self._found.port, GROUP)
+        except KafkaError:
+            self._found = None
+            raise
+
+    def forget(self) -> None:
+        """It is elsewhere, or does not answer."""
+        self._found = None
+
+    def look(self, error: KafkaError) -> None:
+        """Forget it when an error says that it moved."""
+        moved = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION)
+        if error.code in moved or error.code is ErrorCode.REQUEST_TIMED_OUT:
+            self._found = None
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], timeout_s: float, *, committed: bool
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Offsets at times (ms), or LATEST and EARLIEST, from the leaders; again until all have answered."""
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+
+    async def once() -> None:
+        left = {where: time for where, time in wanted.items() if where not in found}
+        by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+        refusal = None
+        unknown = {where.topic for where in left} - set(cluster.table.topics)
+        if unknown:
+            await cluster.refresh(unknown)
+        for where, time in left.items():
+            known = cluster.table.partition(where)
+            if known is None or known.leader < 0:
+                refusal = error_for(ErrorCode.LEADER_NOT_AVAILABLE if known else 3, f"nobody leads {where}")
+                continue
+            asked = ListOffsetsPartition(
+                partition_index=where.partition, current_leader_epoch=known.leader_epoch, timestamp=time
+            )
+            by_leader.setdefault(known.leader, {}).setdefault(where.topic, []).append(asked)
+        for leader, topics in by_leader.items():
+            connection = await cluster.connection(leader, ADMIN)
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=1 if committed else 0,
+                topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
+                timeout_ms=cluster.settings.number("request.timeout.ms"),
+            )
+            for topic in (await connection.request(request)).topics:
+                for each in topic.partitions:
+                    where = TopicPartition(topic.name, each.partition_index)
+                    if each.error_code:
+                        refusal = error_for(each.error_code, str(where))
+                    else:
+                        found[where] = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+        if refusal is not None:
+            raise refusal
+
+    await cluster.retrying(once, timeout_s, lambda _: cluster.request_update())
+    return found
+
+
+async def epoch_ends(
+    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Where epochs ended in the leader's log: (current epoch, asked epoch) -> (epoch, end offset); no refusals."""
+    connection = await cluster.connection(leader, ADMIN)
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for where, (current, asked) in wanted.items():
+        topics.setdefault(where.topic, []).append(
+            OffsetForLeaderPartition(partition=where.partition, current_leader_epoch=current, leader_epoch=asked)
+        )
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=name, partitions=parts) for name, parts in topics.items()]
+    )
+    answer = await connection.request(request)
+    return {
+        TopicPartition(topic.topic, each.partition): (each.leader_epoch, each.end_offset)
+        for topic in answer.topics
+        for each in topic.partitions
+        if not each.error_code
+    }
+
+
+async def fetch_committed(
+    coordinator: GroupCoordinator, partitions: Iterable[TopicPartition], timeout_s: float, *, stable: bool
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the group has committed; partitions without are left out."""
+    by_topic: dict[str, list[int]] = {}
+    for where in partitions:
+        by_topic.setdefault(where.topic, []).append(where.partition)
+    request = OffsetFetchRequest(
+        group_id=coordinator.group_id,
+        topics=[OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in by_topic.items()],
+        groups=[
+            OffsetFetchRequestGroup(
+                group_id=coordinator.group_id,
+                topics=[OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in by_topic.items()],
+            )
+        ],
+        require_stable=stable,
+    )
+
+    async def once() -> dict[TopicPartition, OffsetAndMetadata]:
+        connection = await coordinator.connection()
+        answer = await connection.request(request, connection.version_of("OffsetFetch", _BY_NAME))
+        group = answer.groups[0] if answer.groups else answer
+        raise_for(group.error_code, coordinator.group_id)
+        found = {}
+        for topic in group.topics:
+            for each in topic.partitions:
+                raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
+                if each.committed_offset >= 0:
+                    found[TopicPartition(topic.name, each.partition_index)] = OffsetAndMetadata(
+                        each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                    )
+        return found
+
+    return await coordinator.cluster.retrying(once, timeout_s, coordinator.look)
+
+
+async def commit(
+    coordinator: GroupCoordinator,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    member: Any,
+    timeout_s: float,
+) -> None:
+    """Store offsets as a member of the group (`member` tells who, at every attempt anew)."""
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for where, each in offsets.items():
+        by_topic.setdefault(where.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=where.partition,
+                committed_offset=each.offset,
+                committed_leader_epoch=each.leader_epoch,
+                committed_metadata=each.metadata,
+            )
+        )
+
+    async def once() -> None:
+        connection = await coordinator.connection()
+        metadata = member()
+        request = OffsetCommitRequest(
+            group_id=coordinator.group_id,
+            generation_id_or_member_epoch=metadata.generation_id,
+            member_id=metadata.member_id,
+            group_instance_id=metadata.group_instance_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
+        )
+        answer = await connection.request(request, connection.version_of("OffsetCommit", _BY_NAME))
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code == ErrorCode.STALE_MEMBER_EPOCH and member() != metadata:
+                    raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the member's epoch went up meanwhile")
+                if each.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    raise CommitFailedError(
+                        ErrorCode.REBALANCE_IN_PROGRESS,
+                        "the group rebalances; poll, then commit what is still assigned",
+                    )
+                raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
+
+    await coordinator.cluster.retrying(once, timeout_s, coordinator.look)

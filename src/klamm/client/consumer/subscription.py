@@ -1,0 +1,176 @@
+"""What a consumer wants and has: topics or partitions, and for each partition how far it is. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+from klamm.client.errors import IllegalStateError, KafkaError
+from klamm.model.ids import TopicPartition
+from klamm.records.batch import BatchView
+
+
+class Mode(Enum):
+    """How partitions come to a consumer; one way at a time."""
+
+    NONE = "nothing"
+    TOPICS = "topics"
+    PATTERN = "a pattern"
+    PARTITIONS = "partitions"
+
+
+class Assigned:
+    """One partition of a consumer: where it reads on, what lies ready, what is being fetched."""
+
+    __slots__ = (
+        "batches",
+        "buffered",
+        "error",
+        "fetch_offset",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "paused",
+        "pending",
+        "position",
+        "position_epoch",
+        "preferred",
+        "preferred_until",
+        "reset",
+        "ticket",
+        "validated_epoch",
+        "where",
+    )
+
+    def __init__(self, where: TopicPartition) -> None:
+        self.where = where
+        self.position: int | None = None
+        """The next offset the user gets; None until it is known where to begin."""
+        self.position_epoch = -1
+        """Leader epoch of the record before the position."""
+        self.validated_epoch = -1
+        """Leader epoch for which the position was found to be in the leader's log."""
+        self.fetch_offset = -1
+        """The next offset to ask a broker for: the position and what is buffered after it."""
+        self.batches: deque[BatchView] = deque()
+        self.pending: list[Any] = []
+        """Records decoded and not handed out yet."""
+        self.buffered = 0
+        self.paused = False
+        self.reset: int | None = None
+        """Where to begin when it is not known: a timestamp, -1 the end, -2 the beginning."""
+        self.preferred = -1
+        self.preferred_until = 0.0
+        self.error: KafkaError | None = None
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.ticket = 0
+        """Counts seeks; an answer to an older fetch is thrown away."""
+
+    def seek(self, offset: int, epoch: int = -1) -> None:
+        """Go on elsewhere; what was fetched is thrown away."""
+        self.clear()
+        self.position = self.fetch_offset = offset
+        self.position_epoch = epoch
+        self.validated_epoch = -1
+        self.reset = None
+
+    def need_reset(self, timestamp: int | None) -> None:
+        """It is not known where to go on; `timestamp` says where to look, None asks for the committed offset."""
+        self.clear()
+        self.position = None
+        self.reset = timestamp
+
+    def clear(self) -> None:
+        """Throw away what was fetched or is on its way."""
+        self.batches.clear()
+        self.pending.clear()
+        self.buffered = 0
+        self.error = None
+        self.ticket += 1
+
+    def position_reached(self, offset: int) -> bool:
+        """Whether everything before `offset` was handed out."""
+        return self.position is not None and self.position >= offset
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether a broker should be asked for more."""
+        return self.position is not None and not self.paused and self.error is None
+
+
+class Subscription:
+    """The consumer's side of an assignment."""
+
+    def __init__(self) -> None:
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.assigned: dict[TopicPartition, Assigned] = {}
+
+    def _enter(self, mode: Mode) -> None:
+        if self.mode not in (Mode.NONE, mode):
+            raise IllegalStateError(
+                f"the consumer has subscribed to {self.mode.value}; unsubscribe before asking for {mode.value}"
+            )
+        self.mode = mode
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Want topics, shared with the group."""
+        wanted = frozenset([topics] if isinstance(topics, str) else topics)
+        if not wanted or not all(isinstance(each, str) and each for each in wanted):
+            raise ValueError("subscribe needs names of topics")
+        self._enter(Mode.TOPICS)
+        self.topics = wanted
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Want every topic that a pattern matches."""
+        self._enter(Mode.PATTERN)
+        self.pattern = pattern
+
+    def match(self, names: Iterable[str]) -> bool:
+        """Look which topics the pattern matches now; True when others than before."""
+        if self.pattern is None:
+            return False
+        found = frozenset(each for each in names if self.pattern.match(each))
+        changed = found != self.topics
+        self.topics = found
+        return changed
+
+    def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have these partitions, whatever a group thinks."""
+        self._enter(Mode.PARTITIONS)
+        self.take(partitions)
+
+    def unsubscribe(self) -> None:
+        """Want nothing."""
+        self.mode = Mode.NONE
+        self.topics = frozenset()
+        self.pattern = None
+        self.take(())
+
+    def take(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have exactly these; those that stay keep their place."""
+        wanted = dict.fromkeys(TopicPartition(*each) for each in partitions)
+        for where in list(self.assigned):
+            if where not in wanted:
+                self.assigned.pop(where).clear()
+        for where in wanted:
+            if where not in self.assigned:
+                self.assigned[where] = Assigned(where)
+
+    def state(self, where: TopicPartition) -> Assigned:
+        """One partition; IllegalStateError when it is not assigned."""
+        found = self.assigned.get(TopicPartition(*where))
+        if found is None:
+            raise IllegalStateError(f"{TopicPartition(*where)} is not assigned to this consumer")
+        return found
+
+    @property
+    def buffered(self) -> int:
+        """Bytes fetched ahead."""
+        return sum(each.buffered for each in self.assigned.values())
