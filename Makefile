@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
-	src/klamm/coordinator/groups/offset_kernels.py src/klamm/coordinator/groups/offset_kernels.pxd
+	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
 
 .PHONY: help setup demo test check compat bench sim docs clean
 

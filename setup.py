@@ -6,7 +6,7 @@ Everything else about the package is in pyproject.toml.
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = ["klamm.records.kernels", "klamm.coordinator.groups.offset_kernels"]
+KERNELS = ["klamm.records.kernels", "klamm.coordinator.groups.kernels"]
 
 
 class OptionalBuild(build_ext):

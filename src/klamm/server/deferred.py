@@ -27,6 +27,10 @@ class DeferredReply:
             response = self._refused(response.code)
         self._slot.send(response_parts(self._context, response))
 
+    def send(self, frame: bytes) -> None:
+        """Answer with a whole reply that is encoded already."""
+        self._slot.send((frame,))
+
 
 class Gathering:
     """Calls `done` with all answers, in the order they were asked for, once the last one is here."""

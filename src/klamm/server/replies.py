@@ -46,6 +46,10 @@ def frame_of(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
 def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
     """Put length and header before an encoded body."""
     flexible = response_header_version(context.api_key, context.version)
+    try:
+        return (frame_of(context.correlation_id, b"".join(body), flexible=bool(flexible)),)
+    except TypeError:
+        pass  # a region of a file is among them
     size = 4 + flexible + sum(map(len, body))
     head = _HEAD.pack(size, context.correlation_id) + (b"\0" if flexible else b"")
     parts: list[Part] = []

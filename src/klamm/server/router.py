@@ -15,7 +15,7 @@ from klamm.protocol.apis import API_VERSIONS, Api
 from klamm.protocol.codec import decode
 from klamm.protocol.header import decode_request_header
 from klamm.server.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
-from klamm.server.handlers import offset_commit_quick, produce_quick
+from klamm.server.handlers import offset_commit_quick, produce_quick, sync_group_quick
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
@@ -24,7 +24,8 @@ log = get_logger("server")
 
 _START = struct.Struct(">hhi")
 PRODUCE = 0
-OFFSET_COMMIT = 8
+QUICK = {8: offset_commit_quick.handle, 14: sync_group_quick.handle}
+"""Short ways of clients' requests other than Produce, by API; each says whether it has taken the request."""
 
 
 class Router:
@@ -43,10 +44,12 @@ class Router:
             if api_key == PRODUCE:
                 if produce_quick.handle(self._services.replicas, channel, view, start, end, version, correlation_id):
                     return
-            elif api_key == OFFSET_COMMIT and offset_commit_quick.handle(
-                self._services, channel, view, start, end, version, correlation_id
-            ):
-                return
+            elif api_key in QUICK:
+                listener: ListenerContext = channel.context  # type: ignore[assignment]
+                if listener.kind == "broker" and QUICK[api_key](
+                    self._services, channel, view, start, end, version, correlation_id
+                ):
+                    return
             self._dispatch(channel, view[start:end])
         except ProtocolError as error:
             log.warning("request refused", peer=channel.peer_address, api_key=api_key, version=version, reason=error)

@@ -7,7 +7,7 @@ whose members assign among themselves. No file here knows a clock, a socket or c
 from klamm.model.switches import interpreted_kernels, load_interpreted
 
 if interpreted_kernels():
-    load_interpreted(__name__, __path__[0], "offset_kernels")
+    load_interpreted(__name__, __path__[0], "kernels")
 
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.shard import GroupShard

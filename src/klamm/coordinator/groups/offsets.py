@@ -9,7 +9,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from klamm.coordinator.groups import offset_kernels
+from klamm.coordinator.groups import kernels
 from klamm.coordinator.shard import Record, decode_key, decode_value, encode_value
 from klamm.model.errors import RemoteProtocolError
 from klamm.model.ids import ZERO_UUID
@@ -154,7 +154,7 @@ class Offsets:
 
     def replay_run(self, records: Sequence[Record], first_offset: int) -> int:
         """Let plain commits count, from the first record on; returns how many did before one that is something else."""
-        return offset_kernels.replay_offsets(self._places, records, first_offset, CommittedOffset)
+        return kernels.replay_offsets(self._places, records, first_offset, CommittedOffset)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         """A producer's transaction has ended: what it would commit is committed, or forgotten."""

@@ -6,7 +6,7 @@ a group that only commits offsets (a "simple" one) exists as long as its offsets
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from klamm.coordinator.groups import commits, listing, offset_kernels
+from klamm.coordinator.groups import commits, kernels, listing
 from klamm.coordinator.groups.classic import joining, leaving, rebalance, syncing
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.records import empty_record, replay_group
@@ -184,7 +184,8 @@ class GroupShard(Shard):
                 reply_to,
                 JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=request.member_id),
             )
-        new_member_id = f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
+        # Most have an id already, and making one is dear.
+        new_member_id = "" if request.member_id else f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
         group = self.groups.get(request.group_id)
         obsolete: list[Record] = []
         if isinstance(group, ConsumerGroup):
@@ -219,6 +220,22 @@ class GroupShard(Shard):
         turn = rebalance.Turn(self.config, now)
         syncing.sync(turn, group, request, reply_to)
         return turn.out.decision()
+
+    def sync_plainly(
+        self,
+        group_id: str,
+        generation_id: int,
+        member_id: str,
+        instance_id: str | None,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        reply_to: ReplyTo,
+    ) -> SyncGroupResponse | bool:
+        """SyncGroup in parts: the answer, True when the member waits for it, False to ask `sync` instead."""
+        group = self.groups.get(group_id)
+        return isinstance(group, ClassicGroup) and syncing.follow(
+            group, generation_id, member_id, instance_id, protocol_type, protocol_name, reply_to
+        )
 
     def heartbeat(self, request: HeartbeatRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """Heartbeat."""
@@ -296,9 +313,7 @@ class GroupShard(Shard):
         records: list[Record] = []
         note_max = self.config.offset_metadata_max_bytes
         for name, topic_id, partitions in topics:
-            if not offset_kernels.add_records(
-                records, group_id, name, topic_id, partitions, now.wall_ms, note_max, Record
-            ):
+            if not kernels.add_records(records, group_id, name, topic_id, partitions, now.wall_ms, note_max, Record):
                 return None
         return (tuple(records), timers) if len(records) <= commits.SURELY_SMALL else None
 

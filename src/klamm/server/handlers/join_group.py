@@ -12,6 +12,7 @@ from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespon
 from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.deferred import DeferredReply
 from klamm.server.handlers.groups import caller_of, submit_to
+from klamm.server.handlers.member_answers import join_answer
 from klamm.server.services import Services
 
 NULL_PROTOCOL_SINCE = 7
@@ -33,7 +34,11 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
     def answer(response: Any) -> None:
         if isinstance(response, KlammError):
             response = refused(response.code)
-        reply(_in_form(caller.version, response))
+        _in_form(caller.version, response)
+        if response.error_code or response.members:
+            reply(response)
+        else:
+            reply.send(join_answer(context.correlation_id, caller.version, response))
 
     submit_to(
         services, request.group_id, lambda shard, now, reply_to: shard.join(request, caller, now, reply_to), answer

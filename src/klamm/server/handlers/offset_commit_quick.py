@@ -6,7 +6,7 @@ unusual, and every refusal, takes the long way in `offset_commit`, which gives t
 
 from typing import Any
 
-from klamm.coordinator.groups import offset_kernels
+from klamm.coordinator.groups import kernels
 from klamm.coordinator.shard import Decision
 from klamm.metadata.image import TopicsImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -36,7 +36,7 @@ def handle(
     correlation_id: int,
 ) -> bool:
     """Commit if nothing speaks against it; False leaves the request untouched for the long way."""
-    commit = offset_kernels.read_commit(view[start:end], version)
+    commit = kernels.read_commit(view[start:end], version)
     if commit is None:
         return False
     group_id, generation, member_id, instance_id, topics = commit
@@ -79,7 +79,7 @@ class _Reply:
         self._correlation_id = correlation_id
         self._version = version
         self._topics = topics
-        self._written = offset_kernels.write_answer(correlation_id, version, topics)
+        self._written = kernels.write_answer(correlation_id, version, topics)
 
     def __call__(self, response: object) -> None:
         """Answer, with what was written or with a KlammError."""

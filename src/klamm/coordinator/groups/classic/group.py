@@ -107,10 +107,12 @@ class ClassicGroup:
         """Whether somebody with these protocols could be a member beside the others."""
         if self.state is EMPTY:
             return bool(protocol_type and protocols)
-        everybody = len(self.members)
-        return self.protocol_type == protocol_type and any(
-            self._supporters.get(name, 0) == everybody for name, _ in protocols
-        )
+        if self.protocol_type == protocol_type:
+            everybody = len(self.members)
+            for name, _ in protocols:
+                if self._supporters.get(name, 0) == everybody:
+                    return True
+        return False
 
     def select_protocol(self) -> str:
         """The protocol most members like best among those all of them speak; of equals the one Kafka would take."""

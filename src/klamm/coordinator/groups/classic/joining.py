@@ -25,7 +25,7 @@ def join(
     turn: Turn, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, new_member_id: str, reply_to: ReplyTo
 ) -> None:
     """Let somebody join; a refusal changes nothing."""
-    protocols: Protocols = tuple((each.name, bytes(each.metadata)) for each in request.protocols)
+    protocols: Protocols = tuple([(each.name, bytes(each.metadata)) for each in request.protocols])
     if not _has_room(turn, group, request.member_id):
         group.remove(request.member_id)
         turn.expect_no_more(group, request.member_id)

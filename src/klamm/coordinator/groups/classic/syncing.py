@@ -28,6 +28,39 @@ def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest, reply_to: R
         _settle(turn, group, {each.member_id: bytes(each.assignment) for each in request.assignments})
 
 
+def follow(
+    group: ClassicGroup,
+    generation_id: int,
+    member_id: str,
+    instance_id: str | None,
+    protocol_type: str | None,
+    protocol_name: str | None,
+    reply_to: ReplyTo,
+) -> SyncGroupResponse | bool:
+    """The sync of a member that does not lead, if nothing else follows from it; False leaves it to `sync`.
+
+    Its answer when the leader has assigned already; True when it has to wait for that.
+    """
+    member = group.members.get(member_id)
+    if (
+        member is None
+        or group.state not in (COMPLETING_REBALANCE, STABLE)
+        or generation_id != group.generation_id
+        or member.instance_id != instance_id
+        or member.awaiting_sync is not None
+        or group.leader_id == member_id
+        or len(group.pending_sync) <= 1
+        or _differs(protocol_type, group.protocol_type)
+        or _differs(protocol_name, group.protocol_name)
+    ):
+        return False
+    group.pending_sync.discard(member_id)
+    if group.state is STABLE:
+        return assigned(group, member.assignment)
+    member.awaiting_sync = reply_to
+    return True
+
+
 def _refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
     if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

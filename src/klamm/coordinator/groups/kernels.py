@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-# ruff: noqa: F821 - names come from offset_kernels.pxd; C loops read better spelt out
-"""What a commit costs per offset: read it from the request, make its record, let the record count, write the answer.
+# ruff: noqa: F821 - names come from kernels.pxd; C loops read better spelt out
+"""What members do all day, kept apart because it is compiled: commits of offsets from request to answer, and syncs.
 
-Consumers commit all day, so this is compiled with Cython where the install can, and runs as plain Python elsewhere,
-with equal results. Only the usual is done here. Whatever is unusual (a tagged field, a record of an old version, bytes
-that do not add up) is left untouched for the declared way, which says what is wrong with it or does it. Lengths are
-compared with the bytes that are left before anything is read. Types for checkers are in offset_kernels.pyi.
+The install compiles this file with Cython; it runs as plain Python elsewhere, with equal results. Only the usual is
+done here. Whatever is unusual (a tagged field, a record of an old version, bytes that do not add up) is left untouched
+for the declared way, which says what is wrong with it or does it. Lengths are compared with the bytes that are left
+before anything is read. Types for checkers are in kernels.pyi.
 """
 
 from __future__ import annotations
@@ -253,6 +253,67 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
             return None
         pos += 1
     return (group, generation, member, instance, topics) if pos == end else None
+
+
+def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | None:
+    """The parts of a SyncGroup request of versions 0-5 that brings no assignments; None for any other.
+
+    (group, generation, member, instance or None, protocol type or None, protocol name or None).
+    """
+    p: cython.p_uchar
+    s: cython.longlong[2]
+    view: cython.const[cython.uchar][::1]
+    pos: cython.Py_ssize_t = 8
+    end: cython.Py_ssize_t = len(frame)
+    v: cython.int = version
+    flexible: cython.bint = v >= 4
+    generation: cython.longlong = 0
+    i: cython.Py_ssize_t = 0
+    texts: list = [None, None, None]
+    if cython.compiled:
+        view = frame
+        p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
+    else:
+        p = bytes(frame)
+        s = [0] * 2
+    if end < 10 or v < 0 or v > 5:
+        return None
+    pos = _text(p, pos, end, False, s)
+    if pos < 0:
+        return None
+    for i in range(s[0], pos):
+        if p[i] > 127:
+            return None
+    if flexible:
+        if pos >= end or p[pos]:
+            return None
+        pos += 1
+    try:
+        pos = _text(p, pos, end, flexible, s)
+        if pos < 0 or s[1] < 0 or end - pos < 4:
+            return None
+        group = p[s[0] : s[0] + s[1]].decode("utf-8")
+        generation = _number(p, pos, 4)
+        pos = _text(p, pos + 4, end, flexible, s)
+        if pos < 0 or s[1] < 0:
+            return None
+        member = p[s[0] : s[0] + s[1]].decode("utf-8")
+        for i in range(0 if v < 3 else 1 if v < 5 else 3):
+            pos = _text(p, pos, end, flexible, s)
+            if pos < 0:
+                return None
+            if s[1] >= 0:
+                texts[i] = p[s[0] : s[0] + s[1]].decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    pos = _count(p, pos, end, flexible, s)
+    if pos < 0 or s[1]:
+        return None
+    if flexible:
+        if pos >= end or p[pos]:
+            return None
+        pos += 1
+    return (group, generation, member, texts[0], texts[1], texts[2]) if pos == end else None
 
 
 # From an offset to its record

@@ -8,6 +8,9 @@ Topics: TypeAlias = list[tuple[Any, list[tuple[int, int, int, str]]]]
 def read_commit(
     frame: bytes | bytearray | memoryview, version: int
 ) -> tuple[str, int, str, str | None, Topics] | None: ...
+def read_sync(
+    frame: bytes | bytearray | memoryview, version: int
+) -> tuple[str, int, str, str | None, str | None, str | None] | None: ...
 def add_records(
     records: list[Any],
     group: str,

@@ -1,4 +1,4 @@
-# C names that the compiled form of offset_kernels.py uses and that Cython's own declarations lack.
+# C names that the compiled form of kernels.py uses and that Cython's own declarations lack.
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)

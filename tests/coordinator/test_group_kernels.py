@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import klamm.coordinator.groups
-from klamm.coordinator.groups import offset_kernels
+from klamm.coordinator.groups import kernels
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
 from klamm.coordinator.shard import Record, make_record
 from klamm.model.errors import ProtocolError
@@ -33,7 +33,7 @@ WALL_MS = 1_700_000_000_000
 
 
 def python_form() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("offset_kernels_interpreted", str(ROOM / "offset_kernels.py"))
+    loader = importlib.machinery.SourceFileLoader("kernels_interpreted", str(ROOM / "kernels.py"))
     spec = importlib.util.spec_from_file_location(loader.name, loader.path, loader=loader)
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
@@ -44,11 +44,11 @@ def python_form() -> ModuleType:
 def form(request):
     if request.param == "interpreted":
         return python_form()
-    if not offset_kernels.COMPILED:
+    if not kernels.COMPILED:
         if any(map(shutil.which, ("cc", "gcc", "clang"))):
             pytest.fail("there is a C compiler but the kernels are not compiled: python setup.py build_ext --inplace")
         pytest.skip("no C compiler on this machine")
-    return offset_kernels
+    return kernels
 
 
 def text(chance: random.Random, most: int = 12) -> str:
@@ -152,21 +152,21 @@ def test_the_unusual_is_left_alone(form):
 
 
 def test_both_forms_agree_on_any_bytes():
-    if not offset_kernels.COMPILED:
+    if not kernels.COMPILED:
         pytest.skip("there is one form only")
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance, other = random.Random(seed), python_form()
     for _ in range(2000):
         data, version = chance.randbytes(chance.randrange(80)), chance.randrange(12)
-        assert offset_kernels.read_commit(data, version) == other.read_commit(data, version)
+        assert kernels.read_commit(data, version) == other.read_commit(data, version)
         key, value = chance.randbytes(chance.randrange(20)), chance.randbytes(chance.randrange(50))
         value = b"\0\4" + value if chance.random() < 0.8 else value
         stores: list[dict] = [{}, {}]
         places = [{key[:-4]: ("g", store)} for store in stores]
         done = [
             module.replay_offsets(place, [Record(key, value)], 5, CommittedOffset)
-            for module, place in zip((offset_kernels, other), places, strict=True)
+            for module, place in zip((kernels, other), places, strict=True)
         ]
         assert done[0] == done[1]
         assert stores[0] == stores[1]
@@ -188,7 +188,7 @@ def test_records_are_those_of_the_declared_way(form, topic_id):
 
 
 def test_a_run_of_records_counts_as_one_after_the_other(form, monkeypatch):
-    monkeypatch.setattr("klamm.coordinator.groups.offsets.offset_kernels", form)
+    monkeypatch.setattr("klamm.coordinator.groups.offsets.kernels", form)
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
