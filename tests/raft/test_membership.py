@@ -1,0 +1,287 @@
+"""Voters come and go one at a time; each refusal names what stands against it (KIP-853)."""
+
+from random import Random
+
+import pytest
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.raft.configuration import BEFORE_THE_LOG, Configuration, ConfigurationChange, ConfigurationLog
+from klamm.raft.core import RaftCore
+from klamm.raft.events import Append, Persisted, Received, Unreachable
+from klamm.raft.messages import (
+    Entry,
+    FetchRequest,
+    FetchResponse,
+    LeaderChange,
+    Message,
+    OffsetAndEpoch,
+    VoteRequest,
+    VoteResponse,
+)
+from klamm.raft.positions import LogPositions
+from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.state import ElectionState, Role
+
+ONE, TWO, THREE = (ReplicaKey(i, bytes(15) + bytes([i])) for i in (1, 2, 3))
+
+
+def voter_set(*keys):
+    return VoterSet(Voter(key, f"host{key.id}", 9093) for key in keys)
+
+
+class Member:
+    """One replica of a quorum that may change, its messages answered by hand."""
+
+    def __init__(self, *voters, key=ONE, log=None, election=ElectionState(), bootstrap=()):  # noqa: B008 - frozen
+        self.now = 0
+        self.core = RaftCore(
+            key,
+            VoterSet(()),
+            log or LogPositions(),
+            election=election,
+            random=Random(1),
+            now_ms=0,
+            configurations=ConfigurationLog(Configuration(voter_set(*voters), 1 if voters else 0)),
+            bootstrap=bootstrap,
+        )
+        self.appended = []
+        self.said = []
+        self.collect()
+
+    def collect(self):
+        self.said = []
+        while (ready := self.core.ready()) is not None:
+            self.appended += [each.entry.payload for each in ready.log if isinstance(each, Append)]
+            self.said += ready.messages
+        self.core.check()
+        return self.said
+
+    def hears(self, source, body, correlation_id=7):
+        self.core.step(Received(Message(source, self.core.local.id, correlation_id, body)), self.now)
+        return self.collect()
+
+    def answered(self, body, by=None):
+        asked = next(message for message in self.said if by in (None, message.destination))
+        return self.hears(asked.destination, body, asked.correlation_id)
+
+    def waits(self, ms):
+        self.now += ms
+        self.core.tick(self.now)
+        return self.collect()
+
+    def syncs(self):
+        self.core.step(Persisted(self.core.log.end_offset), self.now)
+        return self.collect()
+
+    def fetched_by(self, key, offset=None):
+        core = self.core
+        end = core.log.end_offset if offset is None else offset
+        epoch = core.log.epoch_at(end - 1) if end else 0
+        return self.hears(key.id, FetchRequest(key, core.epoch, end, epoch, core.high_watermark, 0))
+
+
+def leader_alone():
+    member = Member(ONE)
+    member.syncs()
+    return member
+
+
+def refusal(change):
+    with pytest.raises(KlammError) as caught:
+        change()
+    return caught.value.code
+
+
+def test_the_first_leader_writes_down_the_voters_it_was_formatted_with():
+    leader = leader_alone()
+    assert leader.appended == [LeaderChange(1, (ONE,), (ONE,)), ConfigurationChange(voter_set(ONE), 1)]
+    assert leader.core.configurations.offset == 1
+
+
+def test_an_observer_that_has_caught_up_becomes_a_voter_and_counts_at_once():
+    leader = leader_alone()
+    leader.fetched_by(TWO)
+    leader.core.add_voter(Voter(TWO, "host2", 9093), leader.now)
+    leader.syncs()
+    assert leader.core.voters.ids == (1, 2)
+    committed = leader.core.high_watermark
+    assert committed == leader.core.configurations.offset, "the change itself needs both"
+    leader.fetched_by(TWO)
+    assert leader.core.high_watermark == committed + 1
+
+
+def test_who_has_not_caught_up_does_not_vote():
+    leader = leader_alone()
+    assert refusal(lambda: leader.core.add_voter(Voter(TWO), 0)) is ErrorCode.REQUEST_TIMED_OUT
+    leader.fetched_by(TWO, 0)
+    assert refusal(lambda: leader.core.add_voter(Voter(TWO), 0)) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_one_change_at_a_time():
+    leader = leader_alone()
+    leader.fetched_by(TWO)
+    leader.fetched_by(THREE)
+    leader.core.add_voter(Voter(TWO), leader.now)
+    leader.syncs()
+    assert refusal(lambda: leader.core.add_voter(Voter(THREE), leader.now)) is ErrorCode.REQUEST_TIMED_OUT
+    leader.fetched_by(TWO)
+    leader.core.add_voter(Voter(THREE), leader.now)
+    assert leader.core.voters.ids == (1, 2, 3)
+
+
+def test_a_leader_that_has_committed_nothing_in_its_epoch_changes_nothing():
+    """The hole of the first single-server changes: two leaders could otherwise decide by majorities that never met."""
+    leader = Member(ONE)
+    assert leader.core.is_leader
+    assert refusal(lambda: leader.core.remove_voter(TWO, 0)) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_refusals_name_what_stands_against_a_change():
+    leader = leader_alone()
+    assert refusal(lambda: leader.core.add_voter(Voter(ONE), 0)) is ErrorCode.DUPLICATE_VOTER
+    assert refusal(lambda: leader.core.remove_voter(TWO, 0)) is ErrorCode.VOTER_NOT_FOUND
+    assert refusal(lambda: leader.core.remove_voter(ReplicaKey(1), 0)) is ErrorCode.VOTER_NOT_FOUND
+    assert refusal(lambda: leader.core.remove_voter(ONE, 0)) is ErrorCode.INVALID_REQUEST
+    follower = Member(ONE, TWO, key=THREE)
+    assert refusal(lambda: follower.core.add_voter(Voter(THREE), 0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    fixed = RaftCore(
+        ReplicaKey(1), VoterSet.of_ids(1), LogPositions(), election=ElectionState(), random=Random(1), now_ms=0
+    )
+    assert refusal(lambda: fixed.add_voter(Voter(TWO), 0)) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_voter_that_moved_is_written_down_once():
+    leader = leader_alone()
+    moved = Voter(ONE, "elsewhere", 9094)
+    assert leader.core.update_voter(moved, 0) is not None
+    leader.syncs()
+    assert leader.core.voters.get(1) == moved
+    assert leader.core.update_voter(moved, 0) is None
+
+
+def test_a_leader_that_removes_itself_leads_until_that_is_committed():
+    leader = leader_alone()
+    leader.fetched_by(TWO)
+    leader.core.add_voter(Voter(TWO), leader.now)
+    leader.syncs()
+    leader.fetched_by(TWO)
+    leader.core.remove_voter(ONE, leader.now)
+    leader.syncs()
+    assert leader.core.is_leader, "its own sync does not count any more"
+    leader.fetched_by(TWO)
+    assert leader.core.state.role is Role.RESIGNED
+
+
+def test_a_change_that_is_cut_off_never_was():
+    follower = Member(ONE, TWO, key=TWO, election=ElectionState(1, 1))
+    batches = (
+        Entry(0, 0, 1, b"", change=None),
+        Entry(1, 1, 1, b"", change=ConfigurationChange(voter_set(ONE, TWO, THREE))),
+    )
+    follower.answered(FetchResponse(1, 1, high_watermark=0, entries=batches))
+    assert follower.core.voters.ids == (1, 2, 3)
+    follower.syncs()
+    follower.answered(FetchResponse(1, 1, high_watermark=0, diverging=OffsetAndEpoch(1, 1)))
+    assert follower.core.voters.ids == (1, 2)
+
+
+def test_who_is_being_removed_still_stands_until_it_is_committed():
+    log = LogPositions()
+    log.append(0, 1, 1)
+    log.append(1, 2, 1)
+    log.persisted_offset = 2
+    member = Member(ONE, TWO, log=log, election=ElectionState(1, 2))
+    member.core.configurations.append(1, ConfigurationChange(voter_set(TWO)))
+    assert not member.core.is_voter
+    assert member.core.may_stand
+    member.core.high_watermark = 2
+    assert not member.core.may_stand
+
+
+# observers and strangers
+
+
+def test_who_knows_nobody_finds_the_leader_through_a_bootstrap_server():
+    stranger = Member(key=THREE, bootstrap=(-2,))
+    [asked] = stranger.said
+    assert asked.destination == -2
+    stranger.answered(FetchResponse(4, 1, error=ErrorCode.FENCED_LEADER_EPOCH))
+    assert stranger.core.leadership.leader_id == 1
+    [fetch] = stranger.said
+    assert fetch.destination == 1, "from the leader itself, although no voter is known yet"
+
+
+def test_an_observer_whose_leader_is_silent_asks_around():
+    observer = Member(ONE, TWO, key=THREE, election=ElectionState(1, 1))
+    assert [message.destination for message in observer.said] == [1]
+    asked = set()
+    for _ in range(30):
+        pending = observer.said[0]
+        asked.add(pending.destination)
+        observer.core.step(Unreachable(pending.destination, pending.correlation_id), observer.now)
+        observer.collect()
+        observer.waits(20)
+    assert asked == {1, 2}
+    assert observer.core.state.role is Role.FOLLOWER, "an observer never stands"
+
+
+# a leader that is dead
+
+
+def dead_leader(key, *voters):
+    follower = Member(*voters, key=key, election=ElectionState(1, 1))
+    [fetch] = follower.said
+    follower.core.step(Unreachable(1, fetch.correlation_id, refused=True), follower.now)
+    follower.collect()
+    return follower
+
+
+def test_the_first_in_line_stands_at_once_for_a_leader_whose_process_is_gone():
+    follower = dead_leader(TWO, ONE, TWO, THREE)
+    assert [body.pre_vote for body in (m.body for m in follower.said) if isinstance(body, VoteRequest)]
+    assert follower.core.epoch == 1, "a pre-vote changes nothing"
+
+
+def test_the_next_in_line_waits_its_turn_but_grants_meanwhile():
+    follower = dead_leader(THREE, ONE, TWO, THREE)
+    assert follower.core.state.role is Role.FOLLOWER
+    [reply] = follower.hears(2, VoteRequest(TWO, 1, OffsetAndEpoch(0, 0), pre_vote=True))
+    assert reply.body == VoteResponse(1, 1, granted=True)
+    follower.waits(100)
+    assert follower.core.state.role is Role.PROSPECTIVE
+
+
+def test_a_connection_that_merely_broke_elects_nobody():
+    follower = Member(ONE, TWO, THREE, key=TWO, election=ElectionState(1, 1))
+    [fetch] = follower.said
+    follower.core.step(Unreachable(1, fetch.correlation_id), follower.now)
+    assert follower.collect() == []
+    follower.waits(100)
+    assert follower.core.state.role is Role.FOLLOWER
+    assert [message.destination for message in follower.said] == [1]
+
+
+def test_a_peer_that_only_refuses_is_not_asked_in_a_loop():
+    stranger = Member(key=THREE, bootstrap=(-2,))
+    stranger.answered(FetchResponse(0, None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert stranger.said == []
+    stranger.waits(20)
+    assert [message.destination for message in stranger.said] == [-2]
+
+
+# the history of configurations
+
+
+def test_configurations_by_offset():
+    log = ConfigurationLog(Configuration(voter_set(ONE)))
+    log.append(5, ConfigurationChange(kraft_version=1))
+    log.append(9, ConfigurationChange(voter_set(ONE, TWO)))
+    assert [log.at(end).voters.ids for end in (0, 5, 9, 10)] == [(1,), (1,), (1,), (1, 2)]
+    assert [log.at(end).kraft_version for end in (5, 6)] == [0, 1]
+    log.forget_before(7)
+    assert log.at(8).kraft_version == 1
+    log.truncate_to(9)
+    assert log.latest.voters.ids == (1,)
+    log.start_at(20, Configuration(voter_set(TWO), 1))
+    assert (log.offset, log.latest.voters.ids) == (19, (2,))
+    assert ConfigurationLog(Configuration(voter_set(ONE))).offset == BEFORE_THE_LOG

@@ -1,0 +1,80 @@
+"""Every word of the quorum survives its wire form, in every version that can carry it."""
+
+import pytest
+
+from klamm.model.errors import ErrorCode
+from klamm.protocol.apis import BY_NAME
+from klamm.protocol.codec import decode, encode
+from klamm.raft import messages as m
+from klamm.raft.batches import data_batch, encode_entry, read_entries
+from klamm.raft.configuration import ConfigurationChange
+from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.wire import Refused, decode_request, decode_response, encode_request, encode_response, refuse_request
+
+HERE, THERE = ReplicaKey(1, bytes(range(16))), ReplicaKey(2, bytes(range(16, 32)))
+AT = m.OffsetAndEpoch(42, 3)
+
+
+def travels(message, version):
+    copied, _ = decode(type(message), version, encode(message, version))
+    return copied
+
+
+@pytest.mark.parametrize(
+    ("body", "version"),
+    [
+        (m.VoteRequest(HERE, 7, AT, pre_vote=True), 2),
+        (m.BeginQuorumEpochRequest(1, 7), 1),
+        (m.EndQuorumEpochRequest(1, 7, (2, 3)), 0),
+        (m.EndQuorumEpochRequest(1, 7, (2, 3)), 1),
+        (m.FetchRequest(HERE, 7, 42, 3, 40, 500), 18),
+        (m.FetchSnapshotRequest(HERE, 7, AT, 1024, 4096), 1),
+    ],
+)
+def test_requests(body, version):
+    sent = encode_request(body, "cluster", THERE, "CONTROLLER", ("localhost", 9093))
+    found = decode_request(travels(sent, version))
+    assert found.body == body
+    assert (found.source, found.cluster_id) == (1, "cluster")
+    assert found.voter in (None, THERE)
+
+
+@pytest.mark.parametrize(
+    ("body", "version"),
+    [
+        (m.VoteResponse(7, None, granted=True), 2),
+        (m.VoteResponse(7, 2, error=ErrorCode.FENCED_LEADER_EPOCH), 2),
+        (m.BeginQuorumEpochResponse(7, 2), 1),
+        (m.EndQuorumEpochResponse(7, 2, ErrorCode.INVALID_REQUEST), 1),
+        (m.FetchResponse(7, 2, 40, 5), 17),
+        (m.FetchResponse(7, 2, 40, 5, diverging=AT), 17),
+        (m.FetchResponse(7, 2, 40, 5, snapshot_id=AT), 17),
+        (m.FetchSnapshotResponse(7, 2, AT, 10, size=99, chunk=b"abc"), 1),
+    ],
+)
+def test_responses(body, version):
+    sent = encode_response(body, {2: ("host2", 9093), 3: ("host3", 9093)})
+    found, endpoints = decode_response(travels(sent, version))
+    assert found == body
+    assert endpoints == ({2: ("host2", 9093)} if body.leader_id == 2 else {})
+
+
+def test_batches_travel_as_they_are_and_say_what_they_change():
+    voters = VoterSet([Voter(HERE, "host1", 9093), Voter(THERE, "host2", 9094)])
+    change = ConfigurationChange(voters, 1)
+    batches = bytes(data_batch((b"a", b"b"), 5, 42, 3)) + bytes(encode_entry(m.Entry(44, 45, 3, change), 5))
+    entries = read_entries(batches)
+    sent = encode_response(m.FetchResponse(7, 2, 46, entries=entries), {})
+    found, _ = decode_response(travels(sent, 17))
+    assert found.entries == entries
+    assert [entry.change for entry in found.entries] == [None, change]
+    assert [(entry.base_offset, entry.last_offset) for entry in found.entries] == [(42, 43), (44, 45)]
+
+
+@pytest.mark.parametrize("name", ["Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"])
+def test_requests_about_anything_else_are_refused(name):
+    with pytest.raises(Refused):
+        decode_request(BY_NAME[name].request())
+    with pytest.raises(Refused) as caught:
+        decode_response(refuse_request(BY_NAME[name].request(), ErrorCode.INCONSISTENT_CLUSTER_ID))
+    assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
