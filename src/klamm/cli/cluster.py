@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from klamm.cli.cluster_moves import drain, elect, reassign
 from klamm.cli.output import output_option, show_one, table_lines
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
+if TYPE_CHECKING:
+    from klamm.cli.asking.topics import Partition
+
 
 @click.group()
 def cluster() -> None:
-    """Look at the cluster as a whole."""
+    """Look at the cluster as a whole, and move what lies in it."""
+
+
+for _command in (drain, elect, reassign):
+    cluster.add_command(_command)
 
 
 @cluster.command("show")
@@ -23,6 +31,7 @@ def cluster() -> None:
 def show_(*, target: Target, output: str) -> None:
     """Show brokers, quorum, disks and partitions that need attention."""
     from klamm.cli.asking.cluster import log_dirs, overview, quorum
+    from klamm.cli.asking.configs import TOPIC, describe_all
     from klamm.cli.asking.topics import list_topics
     from klamm.model.errors import KlammError
 
@@ -35,6 +44,9 @@ def show_(*, target: Target, output: str) -> None:
         alive = [broker.id for broker in about.brokers if not broker.fenced]
         dirs = log_dirs(asked, alive)
         topics = list_topics(asked)
+        behind = [t.name for t in topics if any(len(p.isr) < len(p.replicas) for p in t.partitions)]
+        settings = describe_all(asked, TOPIC, behind, ["min.insync.replicas"]) if behind else {}
+    needed = {name: int(found[0].value or 1) for name, found in settings.items() if found}
     partitions = [(topic.name, p) for topic in topics for p in topic.partitions]
     brokers = [
         {
@@ -52,6 +64,7 @@ def show_(*, target: Target, output: str) -> None:
     trouble = [
         {
             "partition": f"{name}-{p.index}",
+            "problem": _problem(p, needed.get(name, 1)),
             "leader": p.leader if p.leader >= 0 else None,
             "isr": p.isr,
             "replicas": p.replicas,
@@ -84,6 +97,12 @@ def show_(*, target: Target, output: str) -> None:
             click.echo(line)
 
     show_one(whole, output, table)
+
+
+def _problem(partition: Partition, needed: int) -> str:
+    if partition.leader < 0:
+        return "offline"
+    return "under min ISR" if len(partition.isr) < needed else "under-replicated"
 
 
 def _free(dirs: list[Any], broker: int) -> int | None:

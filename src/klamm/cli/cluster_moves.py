@@ -1,0 +1,316 @@
+"""`klamm cluster reassign|drain|elect`: replicas change place, with a plan before and progress while they do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from klamm.cli import exits
+from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.completing import complete_topic
+from klamm.cli.refusal import Refusal, refuses
+from klamm.cli.target import Target, cluster_options
+
+if TYPE_CHECKING:
+    from klamm.cli.asking.cluster import Broker
+    from klamm.cli.asking.topics import Topic
+    from klamm.cli.reassign_plan import Move, Placement
+    from klamm.client.wire import Cluster
+
+POLL_S = 0.2
+SHOWN_MAX = 20
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+NAMES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+def _throttle(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    from klamm.cli.units import parse_size_bytes
+
+    if value is None:
+        return None
+    try:
+        return parse_size_bytes(value.removesuffix("/s"))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+_throttle_option = click.option(
+    "--throttle", callback=_throttle, metavar="BYTES/s", help="Copy no faster than this on each broker, e.g. 50MiB."
+)
+_wait_option = click.option("--no-wait", is_flag=True, help="Start the moves and leave; --throttle then stays set.")
+
+
+@click.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic)
+@click.option("--brokers", metavar="ID,...", help="Where replicas may lie.  [default: every broker that is alive]")
+@click.option(
+    "--replication-factor", "copies", type=click.IntRange(min=1), help="Copies of each partition from now on."
+)
+@click.option("--cancel", is_flag=True, help="Take back the moves under way.")
+@click.option("--status", is_flag=True, help="Show the moves under way and follow them.")
+@_throttle_option
+@_wait_option
+@cluster_options
+@consent_options
+@refuses
+def reassign(
+    *,
+    topics: tuple[str, ...],
+    brokers: str | None,
+    copies: int | None,
+    cancel: bool,
+    status: bool,
+    throttle: int | None,
+    no_wait: bool,
+    target: Target,
+    consent: Consent,
+) -> None:
+    """Spread the replicas of topics (all without TOPIC) evenly over brokers and racks.
+
+    Shows what would move with --dry-run; follows the moves to their end otherwise.
+    """
+    with target.cluster() as cluster:
+        if status:
+            _follow(cluster, _under_way(cluster, topics))
+            return
+        if cancel:
+            _cancel(cluster, topics, target, consent)
+            return
+        alive = _alive(cluster)
+        racks = _chosen(alive, brokers)
+        placements = _placements(cluster, topics, alive)
+        moves = _plan(placements, racks, copies, balance=True)
+        _carry_out(cluster, moves, alive, target, consent, throttle=throttle, wait=not no_wait)
+
+
+@click.command()
+@click.argument("broker_ids", nargs=-1, required=True, type=int, metavar="BROKER...")
+@_throttle_option
+@_wait_option
+@cluster_options
+@consent_options
+@refuses
+def drain(
+    *, broker_ids: tuple[int, ...], throttle: int | None, no_wait: bool, target: Target, consent: Consent
+) -> None:
+    """Move every replica off brokers, so that they can be taken away; the others' replicas stay where they are."""
+    with target.cluster() as cluster:
+        alive = _alive(cluster)
+        unknown = sorted(set(broker_ids) - set(alive))
+        placements = _placements(cluster, (), alive)
+        if unknown and not any(set(unknown) & set(each.replicas) for each in placements):
+            raise Refusal(
+                f"broker {unknown[0]} is not there and holds nothing; `klamm cluster show` lists them",
+                code=exits.NOT_FOUND,
+            )
+        racks = {each.id: each.rack for each in alive.values() if each.id not in broker_ids}
+        touched = [each for each in placements if set(broker_ids) & set(each.replicas)]
+        moves = _plan(touched, racks, None, balance=False)
+        _carry_out(cluster, moves, alive, target, consent, throttle=throttle, wait=not no_wait)
+
+
+@click.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic)
+@click.option("--unclean", is_flag=True, help="Let any living replica lead where nobody does; records may be lost.")
+@cluster_options
+@consent_options
+@refuses
+def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Consent) -> None:
+    """Give partitions their preferred leader back, or with --unclean any leader at all."""
+    from klamm.cli.asking.replicas import elect as ask_elect
+    from klamm.model.errors import ErrorCode
+
+    with target.cluster() as cluster:
+        found = _topics(cluster, topics)
+        plan = Plan(destructive=unclean)
+        places = []
+        for topic in found:
+            for each in topic.partitions:
+                if unclean and each.leader < 0:
+                    plan.changes(f"{topic.name}-{each.index}", "no leader", "any replica that is alive")
+                elif not unclean and each.replicas and each.leader != each.replicas[0]:
+                    plan.changes(f"{topic.name}-{each.index}", f"led by {each.leader}", f"led by {each.replicas[0]}")
+                else:
+                    continue
+                places.append((topic.name, each.index))
+        if not consent.to(plan, target):
+            return
+        answers = ask_elect(cluster, int(unclean), places)
+    refused = {
+        place: (code, said) for place, (code, said) in answers.items() if code and code != ErrorCode.ELECTION_NOT_NEEDED
+    }
+    click.echo(f"{len(answers) - len(refused)} of {len(places)} partitions have the leader that was asked for")
+    if refused:
+        (topic_name, index), (code, said) = next(iter(refused.items()))
+        raise Refusal(
+            f"{topic_name}-{index}: {code.name}: {said or code.text};"
+            " `klamm cluster show` tells which brokers are alive"
+        )
+
+
+# What is there
+
+
+def _alive(cluster: Cluster) -> dict[int, Broker]:
+    from klamm.cli.asking.cluster import overview
+
+    return {broker.id: broker for broker in overview(cluster).brokers if not broker.fenced}
+
+
+def _chosen(alive: Mapping[int, Broker], text: str | None) -> dict[int, str | None]:
+    if text is None:
+        return {broker.id: broker.rack for broker in alive.values()}
+    ids = [word.strip() for word in text.split(",") if word.strip()]
+    for word in ids:
+        if not word.isdecimal() or int(word) not in alive:
+            known = ", ".join(map(str, sorted(alive)))
+            raise Refusal(f"broker {word} is not alive; these are: {known}", code=exits.NOT_FOUND)
+    return {int(word): alive[int(word)].rack for word in ids}
+
+
+def _topics(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
+    from klamm.cli.asking.topics import find_topics, list_topics
+
+    return find_topics(cluster, names) if names else list_topics(cluster)
+
+
+def _placements(cluster: Cluster, names: Sequence[str], alive: Mapping[int, Broker]) -> list[Placement]:
+    from klamm.cli.asking.cluster import log_dirs
+    from klamm.cli.reassign_plan import Placement
+
+    sizes: dict[tuple[str, int], int] = {}
+    for folder in log_dirs(cluster, sorted(alive)):
+        for replica in folder.replicas:
+            place = (replica.topic, replica.partition)
+            sizes[place] = max(sizes.get(place, 0), replica.size_bytes)
+    return [
+        Placement(topic.name, each.index, tuple(each.replicas), sizes.get((topic.name, each.index), 0))
+        for topic in _topics(cluster, names)
+        for each in topic.partitions
+    ]
+
+
+def _under_way(cluster: Cluster, names: Sequence[str]) -> list[tuple[str, int]]:
+    from klamm.cli.asking.replicas import list_moves
+
+    return sorted(place for place in list_moves(cluster) if not names or place[0] in names)
+
+
+def _plan(
+    placements: Sequence[Placement], racks: Mapping[int, str | None], copies: int | None, *, balance: bool
+) -> list[Move]:
+    from klamm.cli.reassign_plan import NoPlace, plan_moves
+
+    try:
+        return plan_moves(placements, racks, copies=copies, balance=balance)
+    except NoPlace as error:
+        raise Refusal(f"{error}; add brokers, or write fewer copies with --replication-factor") from None
+
+
+# Doing it
+
+
+def _carry_out(
+    cluster: Cluster,
+    moves: Sequence[Move],
+    alive: Mapping[int, Broker],
+    target: Target,
+    consent: Consent,
+    *,
+    throttle: int | None,
+    wait: bool,
+) -> None:
+    from klamm.cli.asking.replicas import move
+    from klamm.cli.units import format_size
+
+    plan = Plan()
+    for each in moves:
+        size = f" ({format_size(each.copied_bytes)} to copy)" if each.copied_bytes else ""
+        plan.changes(each.name, _list(each.before), _list(each.after) + size)
+    if not consent.to(plan, target):
+        return
+    total = sum(each.copied_bytes for each in moves)
+    click.echo(f"moving {len(moves)} partitions, {format_size(total)} to copy", err=True)
+    places = [(each.topic, each.partition) for each in moves]
+    if throttle is not None:
+        _set_throttle(cluster, moves, alive, throttle)
+    try:
+        answers = move(cluster, {(each.topic, each.partition): each.after for each in moves})
+        refused = [(place, code, said) for place, (code, said) in answers.items() if code]
+        if refused:
+            (topic, index), code, said = refused[0]
+            raise Refusal(f"{topic}-{index} does not move: {code.name}: {said or code.text}")
+        if wait:
+            _follow(cluster, places)
+    finally:
+        if throttle is not None and wait:
+            _clear_throttle(cluster, moves, alive)
+    if not wait:
+        click.echo("the moves are under way; `klamm cluster reassign --status` follows them")
+
+
+def _list(replicas: Sequence[int]) -> str:
+    return ",".join(map(str, replicas))
+
+
+def _follow(cluster: Cluster, places: Sequence[tuple[str, int]]) -> None:
+    """Show how far the moves are, until all are done."""
+    from klamm.cli.asking.replicas import list_moves
+
+    if not places:
+        click.echo("nothing is moving")
+        return
+    waiting = set(places)
+    with click.progressbar(length=len(places), label="partitions moved", file=sys.stderr) as bar:
+        while waiting:
+            under_way = set(list_moves(cluster)) & waiting
+            bar.update(len(waiting) - len(under_way))
+            waiting = under_way
+            if waiting:
+                time.sleep(POLL_S)
+    click.echo(f"{len(places)} partitions are where they should be")
+
+
+def _cancel(cluster: Cluster, names: Sequence[str], target: Target, consent: Consent) -> None:
+    from klamm.cli.asking.replicas import list_moves, move
+
+    under_way = {place: each for place, each in list_moves(cluster).items() if not names or place[0] in names}
+    plan = Plan()
+    for (topic, index), each in sorted(under_way.items()):
+        kept = [broker for broker in each.replicas if broker not in each.adding]
+        plan.changes(f"{topic}-{index}", f"moving to {_list(each.replicas)}", f"stays on {_list(kept)}")
+    if consent.to(plan, target):
+        answers = move(cluster, dict.fromkeys(under_way))
+        refused = [(place, code) for place, (code, _) in answers.items() if code]
+        if refused:
+            (topic, index), code = refused[0]
+            raise Refusal(f"the move of {topic}-{index} is not taken back: {code.name}: {code.text}")
+        click.echo(f"{len(under_way)} moves were taken back")
+
+
+def _set_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, Broker], rate: int) -> None:
+    from klamm.cli.asking import configs
+
+    by_topic: dict[str, tuple[list[str], list[str]]] = {}
+    for each in moves:
+        leaders, followers = by_topic.setdefault(each.topic, ([], []))
+        leaders += [f"{each.partition}:{broker}" for broker in each.before]
+        followers += [f"{each.partition}:{broker}" for broker in each.after if broker not in each.before]
+    for topic, listed in by_topic.items():
+        operations = [(configs.SET, name, ",".join(words)) for name, words in zip(NAMES, listed, strict=True) if words]
+        configs.alter(cluster, configs.TOPIC, topic, operations)
+    for broker in alive:
+        configs.alter(cluster, configs.BROKER, str(broker), [(configs.SET, name, str(rate)) for name in RATES])
+
+
+def _clear_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, Broker]) -> None:
+    from klamm.cli.asking import configs
+
+    for topic in {each.topic for each in moves}:
+        configs.alter(cluster, configs.TOPIC, topic, [(configs.DELETE, name, None) for name in NAMES])
+    for broker in alive:
+        configs.alter(cluster, configs.BROKER, str(broker), [(configs.DELETE, name, None) for name in RATES])
