@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.cluster import KlammCluster
 
 PATIENCE_S = 90.0
+QUEUED_MAX = 500
 QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": 500}
 
 
@@ -48,8 +49,8 @@ class Load(threading.Thread):
                 self._topic, b"%d" % number, partition=partition, on_delivery=self._note(partition, number)
             )
             self._producer.poll(0)
-            if number % 50 == 0:
-                time.sleep(0.002)
+            while len(self._producer) > QUEUED_MAX and not self._enough.is_set():
+                self._producer.poll(0.05)
 
     def _note(self, partition: int, number: int):
         def note(error, _message):

@@ -1,7 +1,7 @@
 """Transactions and groups over three real processes: coordinators, partitions and offsets live on different nodes.
 
-Breaks when markers are not sent to the leaders elsewhere, when a coordinator that moved forgets what it decided, or when
-a reader of committed records sees half a transaction.
+Breaks when markers are not sent to the leaders elsewhere, when a coordinator that moved forgets what it decided, or
+when a reader of committed records sees half a transaction.
 """
 
 import threading
@@ -92,7 +92,7 @@ class Copier(threading.Thread):
     def run(self) -> None:
         try:
             self._copy()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.error = error
 
     def _copy(self) -> None:

@@ -277,7 +277,7 @@ class Fetcher:
     def _sync_first(self, following: Following) -> None:
         """With flush.messages a follower claims only what its own device has."""
         kept = following.replica.log
-        if kept.log_end_offset - kept.recovery_point < kept.config.flush_messages:
+        if kept.durable_offset == kept.log_end_offset:
             self.plan.moved(following)
             return
         following.held = True

@@ -92,13 +92,17 @@ class IsrChanges:
                     followed.touch()
             state = replica.state
             end = replica.log.log_end_offset
-            state.reconsider(end, now_ms, self.eligible)
+            if state.reconsider(end, now_ms, self.eligible):
+                replica.refresh()
+                self._replicas.advance(replica)
             behind = state.laggards(end, now_ms)
             if behind:
                 self._propose(replica, (r for r in state.isr if r not in behind), "a follower lags")
-            else:
-                replica.refresh()
-                self._replicas.advance(replica)
+            if len(state.isr) < len(state.replicas):
+                # A follower whose partition stands still names it in no request, though it has everything.
+                for followed in list(replica.followed):
+                    if followed.session.follower not in state.isr:
+                        self.consider(replica, followed.session.follower)
 
     def _propose(self, replica: "Replica", isr: Iterable[int], why: str) -> None:
         state = replica.state

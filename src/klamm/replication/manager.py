@@ -333,8 +333,12 @@ class ReplicaManager:
         if state.is_leader:
             if not led:
                 state.high_watermark = replica.log.high_watermark
-                replica.counted_end = replica.log.log_end_offset
+                replica.counted_end = replica.log.durable_offset
+                if replica.counted_end < replica.log.log_end_offset:
+                    self.logs.group_sync.wait(replica.log, lambda failure: self._on_synced(replica, failure))
             self.advance(replica)
+            if state.under_min_isr:
+                replica.fail_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             replica.release(state.high_watermark)
         elif led:
             replica.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)

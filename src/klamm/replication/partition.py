@@ -193,13 +193,15 @@ class PartitionState:
         self.proposed = None
         self._recount()
 
-    def reconsider(self, log_end_offset: int, now_ms: int, eligible: Callable[[int, int], bool]) -> None:
-        """Let those who wait to join, but have fallen behind or are gone, hold nothing back any longer."""
+    def reconsider(self, log_end_offset: int, now_ms: int, eligible: Callable[[int, int], bool]) -> bool:
+        """Let those who wait to join, but have fallen behind or are gone, hold nothing back; True if there were any."""
+        before = len(self._joining)
         for replica_id in list(self._joining):
             progress = self.followers[replica_id]
             current = progress.is_caught_up(log_end_offset, now_ms, self.lag_ms)
             if not current or not eligible(replica_id, progress.broker_epoch):
                 self._join(replica_id, False)
+        return len(self._joining) < before
 
     def _join(self, replica_id: int, joins: bool) -> None:
         if joins != (replica_id in self._joining):

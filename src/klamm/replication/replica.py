@@ -131,8 +131,14 @@ class Replica:
 
     def fail_waiters(self, error: ErrorCode) -> None:
         """Whoever waits for acknowledgement will not get it from here."""
-        waiting = [*self.ack_waiters, *self.unsynced]
-        self.ack_waiters, self.unsynced = {}, []
+        unsynced, self.unsynced = self.unsynced, []
+        for pending in unsynced:
+            pending.settle(error)
+        self.fail_acks(error)
+
+    def fail_acks(self, error: ErrorCode) -> None:
+        """Whoever waits for the others in sync waits in vain."""
+        waiting, self.ack_waiters = self.ack_waiters, {}
         for pending in waiting:
             pending.settle(error)
         acks, self.quick_acks = self.quick_acks, deque()

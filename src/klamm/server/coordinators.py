@@ -67,9 +67,10 @@ class Coordinators:
         if not runtime.partitions:
             await self._create(runtime.topic)
         partition = self._services.image.topics.partition(runtime.topic, runtime.partition_for(key))
-        if partition is None or not self._services.image.cluster.is_active(partition.leader):
+        leader = self._services.image.cluster.get(partition.leader) if partition is not None else None
+        if leader is None or leader.fenced:
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody leads the partition that keeps it")
-        return self._services.image.cluster.brokers[partition.leader]
+        return leader
 
     async def _create(self, topic: str) -> None:
         """Create an internal topic once, however many ask for it at the same time."""

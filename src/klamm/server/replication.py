@@ -85,8 +85,10 @@ class Replication:
         now_ms = self._services.clock.monotonic_ms()
         replicas.isr.look_again()
         for replica in replicas:
-            if replica.leads and len(replica.state.replicas) > len(replica.state.isr):
-                replica.state.reconsider(replica.log.log_end_offset, now_ms, replicas.isr.eligible)
+            state = replica.state
+            if not replica.leads or len(state.replicas) == len(state.isr):
+                continue
+            if state.reconsider(replica.log.log_end_offset, now_ms, replicas.isr.eligible):
                 replica.refresh()
                 replicas.advance(replica)
 

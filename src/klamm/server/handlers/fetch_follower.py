@@ -87,6 +87,9 @@ def _note_progress(services: Services, session: FollowerSession, followed: Follo
     if not log.log_start_offset <= followed.fetch_offset <= log.log_end_offset:
         return
     follower = session.follower
+    progress = state.followers[follower]
+    if 0 <= session.replica_epoch < progress.broker_epoch:
+        return  # an earlier life of the broker, whose last words came late
     in_sync = follower in state.isr
     isr = services.replicas.isr
     before = state.high_watermark
@@ -188,13 +191,14 @@ class _FollowerFetch:
         for followed in session.changed:
             if size >= budget:
                 break
+            told = self._whole
             data = PartitionData(partition_index=followed.key[1], aborted_transactions=None, records=b"")
             try:
                 replica = self._replica(followed)
                 diverging = _divergence(replica, followed)
                 if diverging is not None:
                     data.diverging_epoch = diverging
-                    urgent = True
+                    told = urgent = True
                 elif not followed.sent:
                     size += self._read(replica, followed, data, min(followed.max_bytes, budget - size), first=not size)
                 data.high_watermark = replica.log.high_watermark
@@ -202,8 +206,8 @@ class _FollowerFetch:
                 data.log_start_offset = replica.log.log_start_offset
             except KlammError as error:
                 self._refuse(followed, data, error.code)
-                urgent = True
-            if self._whole or urgent or _is_news(followed, data):
+                told = urgent = True
+            if told or _is_news(followed, data):
                 parts.append((followed, data))
             else:
                 quiet.append(followed)

@@ -80,7 +80,9 @@ def _by_unreadable_id(services: Services, context: RequestContext, request: Meta
 def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     partitions = []
     for index, partition in topic.partitions.items():
-        leader = partition.leader if image.cluster.is_active(partition.leader) else -1
+        # A broker that is stopping leads until another does.
+        known = image.cluster.get(partition.leader)
+        leader = partition.leader if known is not None and not known.fenced else -1
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE,
