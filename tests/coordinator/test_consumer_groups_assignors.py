@@ -202,3 +202,19 @@ def test_the_order_in_which_members_are_named_does_not_matter(group):
     backwards = dict(reversed(members.items()))
     for assign in ASSIGNORS.values():
         assert assign(backwards, topics) == assign(members, topics)
+
+
+def test_a_member_that_may_keep_one_more_keeps_it_although_others_are_nearer_to_what_is_free():
+    racks = {id_: (frozenset(),) * near + (frozenset({"a"}),) * (count - near) for id_, near, count in NEAR}
+    topics = {id_: TopicSpec(count, racks[id_]) for id_, _, count in NEAR}
+    both = frozenset(topics)
+    members = {f"m{i}": MemberSpec(both, {}, None, "a" if i < 4 else "b") for i in range(7)}
+    members["m0"] = MemberSpec(both, {NEAR[1][0]: frozenset({0, 1, 2})}, None, "a")
+    members["m1"] = MemberSpec(both, {NEAR[0][0]: frozenset({0})}, None, "a")
+    assignment = uniform(members, topics)
+    assert moves(members, assignment) == 0
+    assert sorted(loads(assignment).values()) == [2] * 6 + [3]
+
+
+NEAR = ((bytes(16), 3, 7), (bytes(15) + b"\1", 6, 8))
+"""Topic, how many of its partitions are near to nobody, and how many there are."""

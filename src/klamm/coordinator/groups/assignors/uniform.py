@@ -87,7 +87,9 @@ class _Levelling:
 
     def _hand_out_nearby(self, pool: _Pool) -> list[_Partition]:
         loads = sum(self._load[member] for member in pool.wanting) + len(pool.free)
-        fair = -(-loads // len(pool.wanting))
+        share, extra = divmod(loads, len(pool.wanting))
+        # Some may have one more than the share; those who have it already come first, or they would have to give.
+        extra -= sum(self._load[member] > share for member in pool.wanting)
         heaps = {
             rack: self._heap(m for m in pool.wanting if self._members[m].rack == rack) for rack in sorted(self._racks)
         }
@@ -101,7 +103,8 @@ class _Levelling:
                     candidate = self._least(heaps[rack])
                     if best is None or self._rank(candidate) < self._rank(best):
                         best = candidate
-            if best is not None and self._load[best] < fair:
+            if best is not None and (self._load[best] < share or (self._load[best] == share and extra > 0)):
+                extra -= self._load[best] == share
                 self._give(pool, best, held)
             else:
                 left.append(held)
