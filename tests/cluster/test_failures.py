@@ -1,0 +1,134 @@
+"""Three real processes lose a node, or a link, or everybody, while librdkafka clients write and read.
+
+Whatever happens, an acknowledged record is there once and in order, transactions are whole, and readers see all of it.
+"""
+
+import os
+import random
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from chaos.load import Load, wait_until_whole
+from harness import KlammCluster, Links, Wire
+
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
+
+SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
+SETTINGS = {
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    print(f"KLAMM_SEED={SEED}")
+    with KlammCluster(tmp_path, overrides=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def load(cluster):
+    with Load(cluster.bootstrap, SEED) as running:
+        running.wait_for_progress()
+        yield running
+
+
+def leader(cluster, topic="chaos-log", partition=0):
+    """The node that leads a partition."""
+    topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30).topics
+    return cluster.node(topics[topic].partitions[partition].leader)
+
+
+def controller(cluster):
+    """The node whose controller is active."""
+    with Wire(cluster.nodes[0].port) as wire:
+        asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        answer = wire.call("describe_quorum", 2, topics=asked)
+    return cluster.node(answer.topics[0].partitions[0].leader_id)
+
+
+def test_kill_the_leader(cluster, load):
+    node = leader(cluster)
+    node.kill9()
+    load.wait_for_progress()
+    node.start()
+    assert load.judge() == []
+
+
+def test_kill_the_controller(cluster, load):
+    node = controller(cluster)
+    node.kill9()
+    load.wait_for_progress()
+    node.start()
+    assert load.judge() == []
+
+
+def test_pause_the_leader_past_its_session(cluster, load):
+    node = leader(cluster)
+    node.pause()
+    load.wait_for_progress()
+    node.resume()
+    load.wait_for_progress()
+    assert load.judge() == []
+
+
+def test_pause_the_controller_past_its_session(cluster, load):
+    node = controller(cluster)
+    node.pause()
+    load.wait_for_progress()
+    node.resume()
+    load.wait_for_progress()
+    assert load.judge() == []
+
+
+def test_kill_every_node_one_after_the_other(cluster, load):
+    for node in cluster.nodes:
+        node.kill9()
+        load.wait_for_progress(50, 1)
+        node.start()
+        wait_until_whole(cluster.bootstrap)
+    assert load.judge() == []
+
+
+def test_kill_all_nodes_at_once(cluster, load):
+    for node in cluster.nodes:
+        node.kill9()
+    cluster.start()
+    load.wait_for_progress()
+    assert load.judge() == []
+
+
+def test_restart_all_nodes_one_after_the_other(cluster, load):
+    """A rolling restart: clients go on."""
+    for node in cluster.nodes:
+        node.restart()
+        load.wait_for_progress(50, 1)
+        wait_until_whole(cluster.bootstrap)
+    assert load.judge() == []
+
+
+def test_stop_all_nodes_at_once_and_start_them_again(cluster, load):
+    cluster.stop()
+    cluster.start()
+    load.wait_for_progress()
+    assert load.judge() == []
+
+
+def test_a_leader_cut_from_its_followers_acknowledges_nothing(tmp_path):
+    with (
+        Links() as links,
+        KlammCluster(tmp_path, overrides=SETTINGS, links=links) as cluster,
+        Load(cluster.bootstrap, SEED) as load,
+    ):
+        load.wait_for_progress()
+        node = leader(cluster)
+        links.isolate(node.node_id, [other.node_id for other in cluster.nodes if other is not node])
+        load.wait_for_progress()
+        links.heal()
+        load.wait_for_progress()
+        assert load.judge() == []

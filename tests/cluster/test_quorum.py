@@ -1,0 +1,342 @@
+"""The controller quorum as real processes: elections, minorities, zombies, snapshots, roles, voters that come and go.
+
+Judged through DescribeQuorum and CreateTopics as kio writes them.
+"""
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness import Wire, unique
+from harness.process import KLAMM, KlammProcess
+from klamm.cli.local_cluster import free_ports
+from klamm.cli.main import cli
+from klamm.model.errors import ErrorCode
+from klamm.model.properties import format_properties
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+PATIENCE_S = 90.0
+CLUSTER = "l6t1Q_H-TtyNbcQtxA6dGA"
+
+
+class Member(KlammProcess):
+    """One node with properties and format flags of its own."""
+
+    def __init__(self, folder: Path, properties: dict[str, str], port: int, *flags: str) -> None:
+        super().__init__(folder)
+        self.port = port
+        self.node_id = int(properties["node.id"])
+        self.controller_port = 0
+        self.file = folder / "server.properties"
+        folder.mkdir(parents=True)
+        self.file.write_text(format_properties({"log.dirs": str(folder / "data"), **properties}))
+        result = CliRunner().invoke(cli, ["storage", "format", "-t", CLUSTER, "-c", str(self.file), *flags])
+        assert result.exit_code == 0, result.output
+
+    def command(self) -> list[str]:
+        return [*KLAMM, "server", str(self.file), "--log-level", "info"]
+
+
+class Quorum:
+    """Nodes by number, started and ended one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.members: dict[int, Member] = {}
+
+    def combined(self, count: int, **settings: str) -> None:
+        """Static voters that are brokers too."""
+        ports = free_ports("127.0.0.1", 2 * count)
+        voters = ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in range(count))
+        for i in range(count):
+            where = {"controller.quorum.voters": voters, **settings}
+            self.add(i + 1, "broker,controller", ports[2 * i], ports[2 * i + 1], where)
+
+    def add(self, node_id, roles, port, controller_port, properties, *flags):
+        listeners = [f"PLAINTEXT://127.0.0.1:{port}"] if "broker" in roles else []
+        listeners += [f"CONTROLLER://127.0.0.1:{controller_port}"] if "controller" in roles else []
+        known = {
+            "process.roles": roles,
+            "node.id": str(node_id),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join(listeners),
+            "broker.session.timeout.ms": "60000",
+            **properties,
+        }
+        member = Member(self.folder / str(node_id), known, port if "broker" in roles else controller_port, *flags)
+        member.controller_port = controller_port
+        self.members[node_id] = member
+        return member
+
+    def start(self, *node_ids: int) -> "Quorum":
+        chosen = [self.members[i] for i in node_ids or self.members]
+        for member in chosen:
+            member.launch()
+        for member in chosen:
+            member.wait_ready(PATIENCE_S)
+        return self
+
+    def end(self) -> None:
+        for member in self.members.values():
+            member.kill9()
+
+    def other(self, *node_ids: int) -> Member:
+        return next(m for i, m in self.members.items() if i not in node_ids and m.process is not None)
+
+
+@pytest.fixture
+def quorum(tmp_path):
+    made = Quorum(tmp_path)
+    yield made
+    made.end()
+
+
+def described(port):
+    """What DescribeQuorum says at a port: the one partition's part, or None when there is no answer."""
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    with contextlib.suppress(OSError), Wire(port) as wire:
+        reply = wire.call("describe_quorum", 2, topics=topics)
+        if reply.error_code == 0 and reply.topics[0].partitions[0].error_code == 0:
+            return reply.topics[0].partitions[0]
+    return None
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def leader_told_by(member, but=None):
+    """The leader as a node tells it, once it is not `but`."""
+
+    def look():
+        told = described(member.port)
+        return told if told is not None and told.leader_id not in (-1, but) else None
+
+    return wait_for(look, f"a leader other than {but}").leader_id
+
+
+def create_topic(member, timeout_ms=20_000):
+    name = unique()
+    with Wire(member.port, timeout=60) as wire:
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "configs": []}
+        return name, wire.call("create_topics", 7, topics=[topic], timeout=timeout_ms).topics[0].error_code
+
+
+def knows(member, topic):
+    with contextlib.suppress(OSError), Wire(member.port) as wire:
+        return wire.call("metadata", 12, topics=[{"name": topic}]).topics[0].error_code == 0
+    return False
+
+
+def test_a_killed_leader_is_replaced_without_waiting_for_a_timeout(quorum):
+    """The timeouts are a minute here: only the refused connection can have told the others."""
+    slow = {"controller.quorum.fetch.timeout.ms": "60000", "controller.quorum.election.timeout.ms": "5000"}
+    quorum.combined(3, **slow)
+    quorum.start()
+    first = leader_told_by(quorum.members[1])
+    quorum.members[first].kill9()
+    second = leader_told_by(quorum.other(first), but=first)
+    _, code = create_topic(quorum.other(first, second))
+    assert code == 0
+    quorum.members[first].start()
+    assert leader_told_by(quorum.members[first]) == second, "who comes back follows"
+
+
+def test_a_leader_that_is_told_to_stop_names_its_successor(quorum):
+    slow = {"controller.quorum.fetch.timeout.ms": "60000", "controller.quorum.election.timeout.ms": "5000"}
+    quorum.combined(3, **slow)
+    quorum.start()
+    first = leader_told_by(quorum.members[1])
+    quorum.members[first].stop()
+    leader_told_by(quorum.other(first), but=first)
+    assert create_topic(quorum.other(first))[1] == 0
+
+
+def test_a_minority_changes_nothing_and_says_so(quorum):
+    quorum.combined(3)
+    quorum.start()
+    before, code = create_topic(quorum.members[1])
+    assert code == 0
+    for node_id in (2, 3):
+        quorum.members[node_id].kill9()
+    name, code = create_topic(quorum.members[1], timeout_ms=3_000)
+    assert code == ErrorCode.REQUEST_TIMED_OUT
+    quorum.start(2, 3)
+    wait_for(lambda: all(knows(member, before) for member in quorum.members.values()), "the old topic is known")
+    assert create_topic(quorum.members[3])[1] == 0
+    assert all(knows(member, name) == knows(quorum.members[1], name) for member in quorum.members.values())
+
+
+def test_a_paused_leader_wakes_up_fenced(quorum):
+    quorum.combined(3, **{"broker.session.timeout.ms": "6000"})
+    quorum.start()
+    first = leader_told_by(quorum.members[1])
+    paused = quorum.members[first]
+    paused.pause()
+    try:
+        second = leader_told_by(quorum.other(first), but=first)
+        name, code = create_topic(quorum.other(first))
+        assert code == 0
+    finally:
+        paused.resume()
+    assert leader_told_by(paused, but=first) == second
+    wait_for(lambda: knows(paused, name), "the zombie has what was decided without it")
+    told = wait_for(lambda: described(paused.port), "an answer")
+    assert told.leader_epoch > 1
+
+
+def test_a_node_that_waits_for_its_quorum_says_so_and_can_be_stopped(quorum):
+    quorum.combined(3)
+    alone = quorum.members[2]
+    alone.launch()
+    wait_for(lambda: "waiting for the metadata quorum to have a leader" in alone.log(), "it says what it waits for")
+    assert f"1@127.0.0.1:{quorum.members[1].controller_port}" in alone.log()
+    alone.stop()
+    quorum.start()
+    assert create_topic(alone)[1] == 0
+
+
+def test_who_was_away_too_long_gets_a_snapshot(quorum):
+    """Every few records a snapshot: what the third node missed is no longer in anybody's log."""
+    quorum.combined(3, **{"metadata.log.max.record.bytes.between.snapshots": "200"})
+    quorum.start()
+    away = quorum.members[3]
+    away.kill9()
+    topics = [create_topic(quorum.members[1]) for _ in range(3)]
+
+    def cleaned():
+        names = {path.name for path in (quorum.folder / "1/data/__cluster_metadata-0").glob("*.checkpoint")}
+        topics.extend(create_topic(quorum.members[1]) for _ in range(3))
+        starts = sorted(int(name.split("-")[0]) for name in names)
+        return len(starts) >= 2 and starts[0] > 60
+
+    wait_for(cleaned, "the log of the others begins later than what the third has")
+    away.start()
+    assert all(code == 0 for _, code in topics)
+    wait_for(lambda: all(knows(away, name) for name, _ in topics), "everything arrived by snapshot and log")
+
+
+def test_controllers_and_brokers_in_processes_of_their_own(quorum):
+    ports = free_ports("127.0.0.1", 5)
+    voters = {"controller.quorum.voters": ",".join(f"{i + 1}@127.0.0.1:{ports[i]}" for i in range(3))}
+    for i in range(3):
+        quorum.add(i + 1, "controller", 0, ports[i], voters)
+    for i in (3, 4):
+        quorum.add(i + 1, "broker", ports[i], 0, voters)
+    quorum.start()
+    first = leader_told_by(quorum.members[4])
+    told = wait_for(lambda: described(quorum.members[first].port), "the leader's own answer")
+    assert [each.replica_id for each in told.current_voters] == [1, 2, 3]
+    assert sorted(each.replica_id for each in told.observers) == [4, 5]
+    quorum.members[first].kill9()
+    leader_told_by(quorum.members[5], but=first)
+    name, code = create_topic(quorum.members[5])
+    assert code == 0
+    wait_for(lambda: knows(quorum.members[4], name), "observers follow the new leader")
+    for member in quorum.members.values():
+        if member.process is not None:
+            member.stop()
+
+
+# Voters that come and go (KIP-853)
+
+
+def growing(quorum, count, **settings):
+    """Node 1 formatted alone, the others know nothing but its address."""
+    ports = free_ports("127.0.0.1", 2 * count)
+    where = {"controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[1]}", **settings}
+    for i in range(count):
+        flag = "--standalone" if i == 0 else "--no-initial-controllers"
+        quorum.add(i + 1, "broker,controller", ports[2 * i], ports[2 * i + 1], where, flag)
+
+
+def voters_told_by(member):
+    told = described(member.port)
+    return None if told is None else sorted(each.replica_id for each in told.current_voters)
+
+
+def directory_of(member, node_id):
+    told = wait_for(lambda: described(member.port), "an answer")
+    return next(
+        each.replica_directory_id.bytes
+        for each in (*told.current_voters, *told.observers)
+        if each.replica_id == node_id
+    )
+
+
+def test_a_quorum_grows_by_itself_and_survives_its_first_member(quorum):
+    growing(quorum, 3, **{"controller.quorum.auto.join.enable": "true"})
+    quorum.start()
+    one, two = quorum.members[1], quorum.members[2]
+    wait_for(lambda: voters_told_by(one) == [1, 2, 3], "all three vote")
+    first = leader_told_by(one)
+    quorum.members[first].kill9()
+    second = leader_told_by(quorum.other(first), but=first)
+    assert create_topic(quorum.members[second])[1] == 0
+    quorum.members[first].start()
+    assert create_topic(quorum.members[first])[1] == 0
+    for member in (one, two, quorum.members[3]):
+        member.stop()
+    quorum.start()
+    assert wait_for(lambda: voters_told_by(two), "an answer") == [1, 2, 3]
+
+
+def test_voters_are_added_and_removed_by_request_at_any_broker(quorum):
+    growing(quorum, 3)
+    quorum.start()
+    one, two, three = quorum.members.values()
+    with Wire(three.port, timeout=60) as wire:
+        wait_for(lambda: len(described(three.port).observers) == 2, "two observers")
+        two_directory = directory_of(three, 2)
+        asked = {
+            "cluster_id": CLUSTER,
+            "timeout": 30_000,
+            "voter_id": 2,
+            "voter_directory_id": two_directory,
+            "listeners": [{"name": "CONTROLLER", "host": "127.0.0.1", "port": two.controller_port}],
+        }
+        assert wire.call("add_raft_voter", 0, **asked).error_code == 0
+        assert voters_told_by(three) == [1, 2]
+        assert wire.call("add_raft_voter", 0, **asked).error_code == ErrorCode.DUPLICATE_VOTER
+        stranger = {**asked, "cluster_id": "another", "voter_id": 3}
+        assert wire.call("add_raft_voter", 0, **stranger).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        unknown = wire.call("remove_raft_voter", 0, cluster_id=CLUSTER, voter_id=2, voter_directory_id=bytes(range(16)))
+        assert unknown.error_code == ErrorCode.VOTER_NOT_FOUND
+        one_directory = directory_of(three, 1)
+        gone = wire.call("remove_raft_voter", 0, cluster_id=CLUSTER, voter_id=1, voter_directory_id=one_directory)
+        assert gone.error_code == 0, "a leader removes itself, and says so before it goes"
+    assert leader_told_by(three, but=1) == 2
+    assert voters_told_by(three) == [2]
+    one.kill9()
+    assert create_topic(three)[1] == 0
+
+
+def test_a_voter_that_moved_to_another_port_tells_the_leader(quorum):
+    growing(quorum, 2, **{"controller.quorum.auto.join.enable": "true"})
+    quorum.start()
+    one, two = quorum.members.values()
+    wait_for(lambda: voters_told_by(one) == [1, 2], "both vote")
+    two.stop()
+    [port] = free_ports("127.0.0.1", 1)
+    two.file.write_text(two.file.read_text().replace(str(two.controller_port), str(port)))
+    two.launch()
+    two.wait_ready(PATIENCE_S)
+    leader_told_by(one)
+
+    def moved():
+        topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        with contextlib.suppress(OSError), Wire(one.port) as wire:
+            nodes = wire.call("describe_quorum", 2, topics=topics).nodes
+            return any(n.node_id == 2 and n.listeners[0].port == port for n in nodes)
+        return False
+
+    wait_for(moved, "the new port is written down")
+    assert create_topic(one)[1] == 0
