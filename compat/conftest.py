@@ -30,6 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = [
         *(
             "test_clients",
+            "test_python_client",
             "test_tools",
             "test_groups",
             "test_group_tools",
@@ -38,6 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "test_transactions_beside",
         ),
         *("test_transactional_clients", "test_restarts", "test_files", "test_compacted_files"),
+        "test_cluster_tools",
     ]
     items.sort(key=lambda item: order.index(item.path.stem))
 
