@@ -72,8 +72,20 @@ class Load:
                 if worker.failure is not None:
                     raise worker.failure
             if time.monotonic() > deadline:
-                raise Stuck(f"clients do not get through: {self.acknowledged} records, {self.committed} transactions")
+                raise Stuck(f"clients do not get through: {self._standing()}")
             time.sleep(0.05)
+
+    def _standing(self) -> str:
+        """What each producer waits for."""
+        lines = []
+        for worker in self._producers:
+            open_sends = [
+                send for send in self.history.sends if send.worker == worker.name and send.fate is not Fate.OK
+            ]
+            ended = sum(each.worker == worker.name and each.fate is Fate.OK for each in self.history.transactions)
+            waiting = f"{len(open_sends)} unacknowledged" + (f", first {open_sends[0]}" if open_sends else "")
+            lines.append(f"{worker.name}: {ended} transactions ended, {waiting}, doing {worker.doing}")
+        return "; ".join(lines)
 
     def judge(self) -> list[Finding]:
         """Let the producers finish, wait until all is replicated and read, and look for violations."""

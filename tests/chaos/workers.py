@@ -4,6 +4,7 @@ import itertools
 import logging
 import threading
 import time
+from collections.abc import Callable
 from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -30,6 +31,7 @@ class Worker(threading.Thread):
         self.random = Random(seed)
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
+        self.doing = ""
 
     def run(self) -> None:
         """Work, and keep what went wrong for the thread that joins."""
@@ -124,8 +126,25 @@ class TransactionalProducer(Worker):
         config = producer_config(self.bootstrap, self.name)
         config |= {"transactional.id": self.name, "transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
         producer = Producer(config)
-        _insist(lambda: producer.init_transactions(10), f"{self.name} init_transactions")
+        self._insist(lambda: producer.init_transactions(10), "init_transactions")
         return producer
+
+    def _insist(self, call: Callable[[], object], what: str) -> None:
+        """Repeat a call while its error says that repeating is right."""
+        deadline = time.monotonic() + SETTLE_S
+        self.doing = what
+        while True:
+            try:
+                call()
+            except KafkaException as error:
+                self.doing = f"{what}: {error}"
+                if not error.args[0].retriable():
+                    raise
+                if time.monotonic() > deadline:
+                    raise Stuck(f"{self.name} does not get through: {self.doing}") from error
+            else:
+                self.doing = ""
+                return
 
     def _transact(self, producer: Producer, transaction: Transaction) -> None:
         producer.begin_transaction()
@@ -135,15 +154,17 @@ class TransactionalProducer(Worker):
             self.history.sends.append(send)
             producer.produce(place.topic, b"%d" % send.value, partition=place.partition, on_delivery=_note(send))
         if transaction.commits:
-            _insist(lambda: producer.commit_transaction(10), f"{self.name} commit")
+            self._insist(lambda: producer.commit_transaction(10), "commit")
         else:
-            _insist(lambda: producer.abort_transaction(10), f"{self.name} abort")
+            if self.random.random() < 0.5:
+                producer.flush(5)  # so that what is aborted lies in the log
+            self._insist(lambda: producer.abort_transaction(10), "abort")
         transaction.fate = Fate.OK
 
     def _recover(self, producer: Producer, transaction: Transaction, error: KafkaError) -> Producer:
         if error.txn_requires_abort():
             try:
-                _insist(lambda: producer.abort_transaction(10), f"{self.name} abort")
+                self._insist(lambda: producer.abort_transaction(10), "abort after an error")
             except KafkaException:
                 return self._new()
             transaction.commits = False
@@ -242,25 +263,11 @@ def _note(send: Send):
     return note
 
 
-def _insist(call, what: str) -> None:
-    """Repeat a call while its error says that repeating is right."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
-        try:
-            call()
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
-            if time.monotonic() > deadline:
-                raise Stuck(f"{what} does not get through: {error}") from error
-        else:
-            return
-
-
 def _quiet() -> logging.Logger:
     logger = logging.getLogger("chaos.librdkafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
+    logger.setLevel(logging.CRITICAL)
     return logger
 
 
