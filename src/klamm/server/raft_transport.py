@@ -33,6 +33,7 @@ FIRST_BOOTSTRAP_ID = -2
 RECONNECT_BACKOFF_MS = 10
 RECONNECT_BACKOFF_MAX_MS = 200
 ASK_AGAIN_SECONDS = 0.05
+LOOK_AGAIN_SECONDS = 0.25
 FORWARD_MS = 30_000
 PENDING_MAX = 10_000
 """Requests of others that wait for the driver's answer."""
@@ -179,12 +180,25 @@ class RaftTransport:
                 found = self._endpoint
             if leader_id is not None and found is not None:
                 peer = self._peers.get(leader_id, *found, "admin")
+                asking = self._loop.create_task(peer.ask(request, timeout_ms=int(left * 1000) + 1))
                 try:
-                    return await peer.ask(request, timeout_ms=int(left * 1000) + 1)
+                    await self._wait_while_leading(asking, leader_id)
+                    if asking.done():
+                        return await asking
+                    reason = f"{leader_id} no longer leads"
                 except (PeerGone, KlammError) as error:
                     reason = error
+                finally:
+                    asking.cancel()
             await asyncio.sleep(ASK_AGAIN_SECONDS)
         raise KlammError(ErrorCode.REQUEST_TIMED_OUT, f"no leader of the quorum answered in {timeout_ms} ms: {reason}")
+
+    async def _wait_while_leading(self, asking: "asyncio.Task[Any]", leader_id: int) -> None:
+        """Until there is an answer, or somebody else leads: one that hangs is not waited for then."""
+        while self.driver.leader[0] in (None, leader_id):
+            done, _ = await asyncio.wait((asking,), timeout=LOOK_AGAIN_SECONDS)
+            if done:
+                return
 
     async def forward(self, request: Any, response: Callable[..., Any]) -> Any:
         """The leader's answer for a client, or a `response` that says why there is none."""
