@@ -37,9 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "test_consumer_groups_beside",
             "test_transactions",
             "test_transactions_beside",
+            "test_scripts_beside",
         ),
         *("test_transactional_clients", "test_restarts", "test_files", "test_compacted_files"),
         "test_cluster_tools",
+        "test_quorum_tools",
     ]
     items.sort(key=lambda item: order.index(item.path.stem))
 

@@ -1,0 +1,236 @@
+"""kafka-configs: dynamic settings of topics, brokers, groups and client metrics; quotas of users, clients and ips."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
+from klamm.cli.kafka.running import ToolFailed, checked, connect, java_error, read_flags
+from klamm.model.errors import KlammError
+
+if TYPE_CHECKING:
+    from klamm.cli.asking.configs import Setting
+    from klamm.client.wire import Cluster
+
+FLAGS: Final = Flags(
+    "kafka-configs",
+    BOOTSTRAP,
+    Flag("bootstrap-controller", "Controllers to begin with.", "addresses"),
+    COMMAND_CONFIG,
+    Flag("describe", "Show settings."),
+    Flag("alter", "Change settings."),
+    Flag("all", "With --describe: those nobody has set too."),
+    Flag("entity-type", "topics, brokers, groups, client-metrics, broker-loggers, users, clients or ips.", "type"),
+    Flag("entity-name", "Which of them.", "name"),
+    Flag("entity-default", "What all of them share."),
+    Flag("add-config", "Settings to set: 'k1=v1,k2=[v1,v2]'", "settings"),
+    Flag("add-config-file", "A properties file with settings to set.", "file"),
+    Flag("delete-config", "Settings to take away: 'k1,k2'", "names"),
+    Flag("topic", "As --entity-type topics --entity-name.", "topic"),
+    Flag("broker", "As --entity-type brokers --entity-name.", "number"),
+    Flag("broker-defaults", "As --entity-type brokers --entity-default."),
+    Flag("broker-logger", "As --entity-type broker-loggers --entity-name.", "number"),
+    Flag("group", "As --entity-type groups --entity-name.", "group"),
+    Flag("client-metrics", "As --entity-type client-metrics --entity-name.", "name"),
+    Flag("user", "As --entity-type users --entity-name.", "user"),
+    Flag("user-defaults", "As --entity-type users --entity-default."),
+    Flag("client", "As --entity-type clients --entity-name.", "client"),
+    Flag("client-defaults", "As --entity-type clients --entity-default."),
+    Flag("ip", "As --entity-type ips --entity-name.", "address"),
+    Flag("ip-defaults", "As --entity-type ips --entity-default."),
+    Flag("force", "Do not ask."),
+)
+KINDS: Final = {"topics": 2, "brokers": 4, "broker-loggers": 8, "client-metrics": 16, "groups": 32}
+QUOTAS: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
+_SHORT: Final = {
+    "topic": "topics",
+    "broker": "brokers",
+    "broker-logger": "broker-loggers",
+    "group": "groups",
+    "client-metrics": "client-metrics",
+    "user": "users",
+    "client": "clients",
+    "ip": "ips",
+}
+_PAIR = re.compile(r",(?=[^\]]*(?:\[|$))")
+Entity = tuple[str, str | None]
+"""A type and a name; None stands for what all share, "*" for each there is."""
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-configs."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    checked(FLAGS, lambda: _check(parsed))
+    entities = _entities(parsed)
+    if not entities:
+        raise ToolFailed("At least one entity type must be specified")
+    unknown = [kind for kind, _ in entities if kind not in KINDS and kind not in QUOTAS]
+    if unknown:
+        valid = ", ".join((*KINDS, *QUOTAS))
+        raise ToolFailed(
+            f"Invalid entity type {unknown[0]}, the entity type must be one of {valid}"
+            " with a --bootstrap-server argument"
+        )
+    address = parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")
+    try:
+        with connect(address) as cluster:
+            if entities[0][0] in QUOTAS:
+                from klamm.cli.kafka import quotas
+
+                return quotas.run(
+                    cluster, entities, _additions(parsed), _deletions(parsed), describe=parsed.has("describe")
+                )
+            kind, name = entities[0]
+            if parsed.has("describe"):
+                _describe(cluster, kind, name, everything=parsed.has("all"))
+            else:
+                _alter(cluster, kind, name, parsed)
+    except KlammError as error:
+        raise ToolFailed(
+            f"Error while executing config command with args '{' '.join(args)}'\n"
+            f"java.util.concurrent.ExecutionException: {java_error(error)}"
+        ) from None
+    return 0
+
+
+def _check(parsed: Parsed) -> None:
+    one_action(parsed, ("describe", "alter"), "Command must include exactly one action: --describe, --alter")
+    if not (parsed.has("bootstrap-server") or parsed.has("bootstrap-controller")):
+        raise Usage(
+            "One of the required --bootstrap-server or --bootstrap-controller arguments must be specified", flags=False
+        )
+    if parsed.has("alter"):
+        if not any(parsed.has(name) for name in ("add-config", "add-config-file", "delete-config")):
+            raise Usage(
+                "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter",
+                flags=False,
+            )
+        if parsed.has("add-config") and parsed.has("add-config-file"):
+            raise Usage("Only one of --add-config or --add-config-file must be specified", flags=False)
+
+
+def _entities(parsed: Parsed) -> list[Entity]:
+    """Types with their names in the order both were written; a short form is both at once."""
+    types, names = parsed.all("entity-type"), parsed.all("entity-name")
+    found: list[Entity] = []
+    for index, kind in enumerate(types):
+        if index < len(names):
+            found.append((kind, names[index] or None))
+        elif parsed.has("entity-default"):
+            found.append((kind, None))
+        else:
+            found.append((kind, "*"))
+    for flag, kind in _SHORT.items():
+        if parsed.has(flag):
+            found.append((kind, parsed.text(flag)))
+        elif parsed.has(f"{flag}-defaults"):
+            found.append((kind, None))
+    return found
+
+
+def _additions(parsed: Parsed) -> dict[str, str]:
+    if parsed.has("add-config-file"):
+        from klamm.cli.ctx import read_properties
+
+        return read_properties(parsed.text("add-config-file"))
+    found = {}
+    for text in parsed.all("add-config"):
+        for pair in _PAIR.split(text):
+            if not pair:
+                continue
+            key, equals, value = pair.partition("=")
+            if not equals:
+                raise ToolFailed('Invalid entity config: all configs to be added must be in the format "key=val".')
+            found[key.strip()] = value.strip().removeprefix("[").removesuffix("]")
+    return found
+
+
+def _deletions(parsed: Parsed) -> list[str]:
+    return [key.strip() for text in parsed.all("delete-config") for key in text.split(",")]
+
+
+def _alter(cluster: Cluster, kind: str, name: str | None, parsed: Parsed) -> None:
+    from klamm.cli.asking import configs
+
+    if name == "*":
+        raise ToolFailed("An entity name must be specified with --alter of " + kind)
+    operations: list[tuple[int, str, str | None]] = [(configs.SET, k, v) for k, v in _additions(parsed).items()]
+    operations += [(configs.DELETE, key, None) for key in _deletions(parsed)]
+    configs.alter(cluster, KINDS[kind], name or "", operations)
+    if name is None:
+        print(f"Completed updating default config for {kind} in the cluster.")
+    else:
+        print(f"Completed updating config for {_singular(kind)} {name}.")
+
+
+def _singular(kind: str) -> str:
+    return kind if kind == "client-metrics" else kind.removesuffix("s")
+
+
+def _describe(cluster: Cluster, kind: str, name: str | None, *, everything: bool) -> None:
+    from klamm.cli.asking import configs
+
+    if name not in (None, "*") and not _exists(cluster, kind, str(name)):
+        print(f"The {_singular(kind)} '{name}' doesn't exist and doesn't have dynamic config.")
+        return
+    for each in _names(cluster, kind) if name == "*" else [name]:
+        if each is None:
+            print(f"Default configs for {kind} in the cluster are:")
+        else:
+            word = "All" if everything else "Dynamic"
+            print(f"{word} configs for {_singular(kind)} {each} are:")
+        for setting in configs.describe(cluster, KINDS[kind], each or ""):
+            if everything or _dynamic(kind, each, setting):
+                print(_line(setting))
+
+
+def _dynamic(kind: str, name: str | None, setting: Setting) -> bool:
+    own = {
+        "topics": "DYNAMIC_TOPIC_CONFIG",
+        "brokers": "DYNAMIC_DEFAULT_BROKER_CONFIG" if name is None else "DYNAMIC_BROKER_CONFIG",
+        "broker-loggers": "DYNAMIC_BROKER_LOGGER_CONFIG",
+        "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
+        "groups": "DYNAMIC_GROUP_CONFIG",
+    }[kind]
+    return setting.source == own
+
+
+def _line(setting: Setting) -> str:
+    synonyms = ", ".join(f"{source}:{name}={_null(value)}" for source, name, value in setting.synonyms)
+    sensitive = "true" if setting.sensitive else "false"
+    return f"  {setting.name}={_null(setting.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+
+
+def _null(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def _exists(cluster: Cluster, kind: str, name: str) -> bool:
+    if kind == "topics":
+        return name in _names(cluster, kind)
+    if kind in ("groups", "client-metrics"):
+        return name in _names(cluster, kind)
+    return True
+
+
+def _names(cluster: Cluster, kind: str) -> list[str | None]:
+    if kind == "topics":
+        from klamm.cli.asking.topics import list_topics
+
+        return [topic.name for topic in list_topics(cluster)]
+    if kind in ("brokers", "broker-loggers"):
+        return [*map(str, cluster.broker_ids), *([None] if kind == "brokers" else [])]
+    from klamm.cli.asking.topics import check
+    from klamm.protocol.messages.list_config_resources import ListConfigResourcesRequest
+
+    answer = cluster.ask(ListConfigResourcesRequest(resource_types=[KINDS[kind]]))
+    check(answer.error_code)
+    listed = [each.resource_name for each in answer.config_resources]
+    if kind == "groups":
+        from klamm.client.groups import list_groups
+
+        listed += [row["group"] for row in list_groups(cluster) if row["group"] not in listed]
+    return sorted(listed)

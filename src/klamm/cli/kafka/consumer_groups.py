@@ -1,0 +1,250 @@
+"""kafka-consumer-groups: list, describe, reset and delete groups."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.cli.kafka import group_tables
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
+from klamm.cli.kafka.running import checked, connect, error_text, java_error, read_flags
+from klamm.model.errors import ErrorCode, KlammError
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+FLAGS: Final = Flags(
+    "kafka-consumer-groups",
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Flag("list", "List groups."),
+    Flag("describe", "Show a group's offsets, members or state."),
+    Flag("delete", "Delete groups."),
+    Flag("reset-offsets", "Move the offsets of groups without members."),
+    Flag("delete-offsets", "Forget the offsets of topics."),
+    Flag("validate-regex", "Check a regular expression for subscribing.", "pattern"),
+    Flag("group", "The group; may be written several times.", "group"),
+    Flag("all-groups", "Every group."),
+    Flag("topic", "A topic, or some of its partitions: t:0,1", "topic"),
+    Flag("all-topics", "Every topic the group has."),
+    Flag("state", "With --list: only these states; with --describe: the state.", "states", optional=True),
+    Flag("type", "With --list: only these types.", "types", optional=True),
+    Flag("members", "With --describe: the members."),
+    Flag("offsets", "With --describe: the offsets, as without it."),
+    Flag("verbose", "With --describe: more columns."),
+    Flag("timeout", "Longest wait, in milliseconds.", "ms"),
+    Flag("dry-run", "Only show the new offsets."),
+    Flag("execute", "Move the offsets."),
+    Flag("export", "Print the new offsets as CSV."),
+    Flag("to-earliest", "To the first offset."),
+    Flag("to-latest", "To the end."),
+    Flag("to-current", "To where the group is."),
+    Flag("to-offset", "To an offset.", "offset"),
+    Flag("to-datetime", "To a time: 2026-05-01T12:00:00.000", "time"),
+    Flag("by-duration", "Back by a duration: PT2H", "duration"),
+    Flag("shift-by", "By so many, forward or (negative) back.", "number"),
+    Flag("from-file", "To the offsets of a CSV file.", "file"),
+)
+SCENARIOS: Final = (
+    *("shift-by", "from-file", "to-datetime", "by-duration"),
+    *("to-latest", "to-current", "to-earliest", "to-offset"),
+)
+_NO_EXECUTE = (
+    "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require"
+    " either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are"
+    " scripting this command and want to keep the current default behavior without prompting."
+)
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-consumer-groups. As Kafka's, it ends with 0 when the cluster refuses, having said so."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    action = ""
+
+    def check() -> None:
+        nonlocal action
+        sentence = f"Command must include exactly one action: {', '.join(f'--{name}' for name in ACTIONS)}"
+        action = one_action(parsed, ACTIONS, sentence)
+        if action != "validate-regex" and not parsed.has("bootstrap-server"):
+            raise Usage('Missing required argument "[bootstrap-server]"')
+        _check(action, parsed)
+
+    checked(FLAGS, check)
+    if action == "validate-regex":
+        return _validate(parsed.text("validate-regex"))
+    with connect(parsed.text("bootstrap-server")) as cluster:
+        try:
+            _ACTIONS[action](cluster, parsed)
+        except KlammError as error:
+            print(f"\nError: Executing consumer group command failed due to {java_error(error)}")
+    return 0
+
+
+def _check(action: str, parsed: Parsed) -> None:
+    from klamm.cli.kafka.running import ToolFailed
+
+    groups = parsed.has("group"), parsed.has("all-groups")
+    if action == "describe" and not any(groups):
+        raise Usage("Option [describe] takes one of these options: [group], [all-groups]")
+    if action in ("delete", "reset-offsets") and not any(groups):
+        raise Usage(f"Option [{action}] takes one of these options: [group], [all-groups]")
+    if action == "delete-offsets" and not (parsed.has("group") and parsed.has("topic")):
+        raise Usage("Option [delete-offsets] takes the following options: [group], [topic]")
+    if action == "reset-offsets":
+        if parsed.has("dry-run") and parsed.has("execute"):
+            raise Usage("Option [reset-offsets] only accepts one of [dry-run], [execute]")
+        if not parsed.has("dry-run") and not parsed.has("execute"):
+            import sys
+
+            print(_NO_EXECUTE, file=sys.stderr)
+        if sum(parsed.has(name) for name in SCENARIOS) != 1:
+            listed = ", ".join(f"[{name}]" for name in SCENARIOS)
+            raise ToolFailed(
+                f"Option '[reset-offsets]' requires one of the following scenarios: [{listed}]\n{FLAGS.usage()}"
+            )
+        if not (parsed.has("topic") or parsed.has("all-topics") or parsed.has("from-file")):
+            raise Usage("One of the reset scopes should be defined: --all-topics, --topic.")
+
+
+def _validate(pattern: str) -> int:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        print(f"The regular expression `{pattern}` is invalid: {error}")
+    else:
+        print(f"The regular expression `{pattern}` is valid.")
+    return 0
+
+
+def _list(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.client.groups import list_groups
+
+    states = _words(parsed, "state")
+    types = _words(parsed, "type")
+    rows = [
+        row
+        for row in list_groups(cluster, states, types)
+        if row["protocol"] in ("", "consumer") and row["type"].lower() in ("classic", "consumer")
+    ]
+    if not parsed.has("state") and not parsed.has("type"):
+        for row in rows:
+            print(row["group"])
+        return
+    width = max([15, *(len(row["group"]) for row in rows)])
+    heads = ["GROUP"] + (["TYPE"] if parsed.has("type") else []) + (["STATE"] if parsed.has("state") else [])
+    cells = [
+        [row["group"]]
+        + ([row["type"].capitalize()] if parsed.has("type") else [])
+        + ([row["state"]] if parsed.has("state") else [])
+        for row in rows
+    ]
+    del width
+    for line in (heads, *cells):
+        print(" ".join([f"{line[0]:<25}", *(f"{cell:<20}" for cell in line[1:])]))
+
+
+def _words(parsed: Parsed, name: str) -> list[str]:
+    return [word.strip().capitalize() for word in parsed.text(name).split(",") if word.strip()]
+
+
+def _names(cluster: Cluster, parsed: Parsed) -> list[str]:
+    if parsed.has("all-groups"):
+        from klamm.client.groups import list_groups
+
+        return [row["group"] for row in list_groups(cluster)]
+    return parsed.all("group")
+
+
+def _describe(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.groups import describe
+
+    for name in _names(cluster, parsed):
+        found = describe(cluster, name)
+        verbose = parsed.has("verbose")
+        group_tables.print_state_notice(found)
+        if parsed.has("members"):
+            print(group_tables.members(found, verbose=verbose))
+        elif parsed.has("state"):
+            print(group_tables.state(found, verbose=verbose))
+        else:
+            print(group_tables.offsets(cluster, found, verbose=verbose))
+
+
+def _delete(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.client.groups import delete_groups
+
+    names = _names(cluster, parsed)
+    codes = delete_groups(cluster, names)
+    failed = {name: code for name, code in codes.items() if code}
+    done = [name for name in names if name not in failed]
+    if not failed:
+        listed = ", ".join(f"'{name}'" for name in names)
+        print(f"Deletion of requested consumer groups ({listed}) was successful.")
+        return
+    print("\nError: Deletion of some consumer groups failed:")
+    for name, code in failed.items():
+        print(f"* Group '{name}' could not be deleted due to: {error_text(code)}")
+    if done:
+        print("\nThese consumer groups were deleted successfully: " + ", ".join(f"'{name}'" for name in done))
+
+
+def _reset(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.groups import commit
+    from klamm.cli.kafka.group_offsets import new_offsets
+
+    moved: dict[str, dict[tuple[str, int], int]] = {}
+    for name in _names(cluster, parsed):
+        goals = new_offsets(cluster, parsed, name)
+        if goals is None:
+            continue
+        if parsed.has("execute"):
+            commit(cluster, name, goals)
+        moved[name] = goals
+    if parsed.has("export"):
+        several = len(moved) > 1
+        for name, goals in moved.items():
+            for (topic, partition), offset in sorted(goals.items()):
+                print(f"{name},{topic},{partition},{offset}" if several else f"{topic},{partition},{offset}")
+        print()
+        return
+    rows: list[list[Any]] = [
+        [name, topic, partition, offset]
+        for name, goals in moved.items()
+        for (topic, partition), offset in sorted(goals.items())
+    ]
+    print(group_tables.reset(rows))
+
+
+def _delete_offsets(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.groups import delete_offsets
+    from klamm.cli.kafka.group_offsets import partitions
+
+    name = parsed.text("group")
+    places = partitions(cluster, parsed.all("topic"), missing_ok=True)
+    code, results = delete_offsets(cluster, name, places)
+    if code:
+        print(f"\nError: {_REASONS.get(code, error_text(code))}".replace("GROUP", name))
+        return
+    if any(results.values()):
+        print("\nError: Encountered some partition-level error, see the follow-up details:\n")
+    else:
+        print(f"Request succeeded for deleting offsets from group {name}.\n")
+    print(f"{'TOPIC':<15} {'PARTITION':<10} {'STATUS':<15}")
+    for (topic, partition), result in sorted(results.items()):
+        status = f"Error: {error_text(result)}" if result else "Successful"
+        print(f"{topic:<15} {partition if partition >= 0 else 'Not Provided':<10} {status:<15}")
+
+
+_REASONS: Final = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "'GROUP' is not a valid consumer group id",
+}
+_ACTIONS: Final = {
+    "list": _list,
+    "describe": _describe,
+    "delete": _delete,
+    "reset-offsets": _reset,
+    "delete-offsets": _delete_offsets,
+}

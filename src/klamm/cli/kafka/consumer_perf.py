@@ -1,0 +1,126 @@
+"""kafka-consumer-perf-test: how fast a group of one reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Any, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
+from klamm.cli.kafka.running import checked, read_flags, settings
+
+FLAGS: Final = Flags(
+    "kafka-consumer-perf-test",
+    BOOTSTRAP,
+    Flag("topic", "The topic.", "topic"),
+    Flag("include", "Topics, as a regular expression.", "pattern"),
+    Flag("num-records", "How many to read (required).", "number"),
+    Flag("messages", "As --num-records, the old way.", "number"),
+    Flag("group", "The group to read as.", "group"),
+    Flag("from-latest", "Begin with what comes next."),
+    Flag("timeout", "Stop when nothing came for so long.", "ms"),
+    Flag("fetch-size", "max.partition.fetch.bytes", "bytes"),
+    Flag("fetch-max-wait-ms", "fetch.max.wait.ms", "ms"),
+    Flag("socket-buffer-size", "receive.buffer.bytes", "bytes"),
+    Flag("reporting-interval", "Milliseconds between lines.", "ms"),
+    Flag("show-detailed-stats", "A line per interval."),
+    Flag("hide-header", "Leave out the names of the columns."),
+    Flag("print-metrics", "Accepted."),
+    Flag("date-format", "Accepted; times are printed one way.", "format"),
+    COMMAND_CONFIG,
+    Flag("consumer.config", "As --command-config, the old way.", "file"),
+    Flag("command-property", "A consumer setting.", "name=value"),
+    Flag("threads", "Accepted.", "number"),
+    Flag("num-fetch-threads", "Accepted.", "number"),
+)
+_HEADS = (
+    "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, fetch.time.ms, fetch.MB.sec,"
+    " fetch.nMsg.sec"
+)
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-consumer-perf-test."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+
+    def check() -> None:
+        if sum(parsed.has(name) for name in ("messages", "num-records")) != 1:
+            raise Usage("Exactly one of the following arguments is required: [messages], [num-records]")
+        if sum(parsed.has(name) for name in ("topic", "include")) != 1:
+            raise Usage("Exactly one of the following arguments is required: [topic], [include]")
+        require(parsed, "bootstrap-server")
+
+    checked(FLAGS, check)
+    if parsed.has("messages"):
+        print("Warning: --messages is deprecated. Use --num-records instead.")
+    if not parsed.has("hide-header"):
+        first = "time, threadId" if parsed.has("show-detailed-stats") else "start.time, end.time"
+        print(f"{first}, {_HEADS}")
+    _measure(parsed)
+    return 0
+
+
+def _settings(parsed: Parsed) -> dict[str, Any]:
+    return {
+        "group.id": parsed.text("group") or f"perf-consumer-{time.time_ns() % 100_000}",
+        "auto.offset.reset": "latest" if parsed.has("from-latest") else "earliest",
+        "max.partition.fetch.bytes": parsed.text("fetch-size", "1048576"),
+        "receive.buffer.bytes": parsed.text("socket-buffer-size", "2097152"),
+        **settings(parsed, "consumer.config", pairs=("command-property",)),
+        "bootstrap.servers": parsed.text("bootstrap-server"),
+    }
+
+
+def _measure(parsed: Parsed) -> None:
+    import re
+
+    from klamm.client import Consumer
+
+    wanted = parsed.integer("num-records") or parsed.integer("messages") or 0
+    patience_s = (parsed.integer("timeout", 10_000) or 10_000) / 1000
+    interval_s = (parsed.integer("reporting-interval", 5000) or 5000) / 1000
+    detailed = parsed.has("show-detailed-stats")
+    count = size = 0
+    with Consumer(_settings(parsed)) as consumer:
+        began = last = reported = time.time()
+        joined: float | None = None
+        consumer.subscribe(re.compile(parsed.text("include")) if parsed.has("include") else [parsed.text("topic")])
+        window = (0, 0)
+        while count < wanted and time.time() - last < patience_s:
+            records = consumer.poll(0.1)
+            if joined is None and consumer.assignment():
+                joined = time.time()
+            if not records:
+                continue
+            last = time.time()
+            for record in records:
+                count += 1
+                size += len(record.key or b"") + len(record.value or b"")
+                if count == wanted:
+                    break
+            if detailed and last - reported >= interval_s:
+                print(_line(_moment(last), "0", size, count, size - window[0], count - window[1], last - reported, 0.0))
+                window, reported = (size, count), last
+        ended = time.time()
+    rebalance_s = 0.0 if joined is None else joined - began
+    if not detailed:
+        print(_line(_moment(began), _moment(ended), size, count, size, count, ended - began, rebalance_s))
+
+
+def _moment(seconds: float) -> str:
+    text = dt.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S:%f")
+    return text[:-3]
+
+
+def _line(
+    one: str, other: str, size: int, count: int, step_size: int, step_count: int, elapsed_s: float, rebalance_s: float
+) -> str:
+    elapsed = max(elapsed_s, 0.001)
+    fetch = max(elapsed - rebalance_s, 0.001)
+    megabytes = step_size / 1048576
+    return (
+        f"{one}, {other}, {size / 1048576:.4f}, {megabytes / elapsed:.4f}, {count}, {step_count / elapsed:.4f},"
+        f" {rebalance_s * 1000:.0f}, {fetch * 1000:.0f}, {megabytes / fetch:.4f}, {step_count / fetch:.4f}"
+    )

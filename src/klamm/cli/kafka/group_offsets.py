@@ -1,0 +1,121 @@
+"""Where kafka-consumer-groups --reset-offsets goes: its eight ways of saying so."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import re
+import time
+from typing import TYPE_CHECKING
+
+from klamm.cli.kafka.options import Parsed, Usage
+from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
+from klamm.model.errors import ErrorCode, KlammError
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+_DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+
+
+def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int] | None:
+    """The new offset of each partition in scope; None when the group's state forbids it, which was said."""
+    from klamm.cli.asking.groups import describe_or_none
+
+    group = describe_or_none(cluster, name)
+    if group is not None and group.state not in ("Empty", "Dead"):
+        print(
+            f"\nError: Assignments can only be reset if the group '{name}' is inactive, but the current state is"
+            f" {group.state}."
+        )
+        return None
+    committed = {} if group is None else {place: offset for place, (offset, _) in group.committed.items()}
+    if parsed.has("from-file"):
+        return _bounded(cluster, _from_file(parsed.text("from-file"), name))
+    places = sorted(committed) if parsed.has("all-topics") else partitions(cluster, parsed.all("topic"))
+    first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
+    if parsed.has("to-earliest"):
+        return first
+    if parsed.has("to-latest"):
+        return last
+    if parsed.has("to-current"):
+        return {place: min(max(committed.get(place, last[place]), first[place]), last[place]) for place in places}
+    if parsed.has("to-offset"):
+        goal = parsed.integer("to-offset") or 0
+        return _bounded(cluster, dict.fromkeys(places, goal))
+    if parsed.has("shift-by"):
+        step = parsed.integer("shift-by") or 0
+        missing = [place for place in places if place not in committed]
+        if missing:
+            raise KlammError(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot shift offset for partition {missing[0][0]}-{missing[0][1]} since there is no current committed"
+                " offset",
+            )
+        return _bounded(cluster, {place: committed[place] + step for place in places})
+    moment = _datetime(parsed.text("to-datetime")) if parsed.has("to-datetime") else _before(parsed.text("by-duration"))
+    timed = list_offsets(cluster, places, moment)
+    return {place: timed[place] if timed.get(place, -1) >= 0 else last[place] for place in places}
+
+
+def _bounded(cluster: Cluster, goals: dict[Place, int]) -> dict[Place, int]:
+    first, last = list_offsets(cluster, goals, EARLIEST), list_offsets(cluster, goals, LATEST)
+    return {place: min(max(goal, first[place]), last[place]) for place, goal in goals.items()}
+
+
+def partitions(cluster: Cluster, texts: list[str], *, missing_ok: bool = False) -> list[Place]:
+    """`topic` or `topic:0,1` as partitions."""
+    from klamm.cli.asking.topics import find_topics
+
+    found: list[Place] = []
+    for text in texts:
+        name, colon, listed = text.partition(":")
+        if colon:
+            try:
+                found += [(name, int(each)) for each in listed.split(",")]
+            except ValueError:
+                raise Usage(f"Invalid topic arg '{text}', expected topic and partitions", flags=False) from None
+            continue
+        try:
+            found += [(name, p.index) for p in find_topics(cluster, [name])[0].partitions]
+        except KlammError as error:
+            if not missing_ok or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            found.append((name, -1))
+    return sorted(set(found))
+
+
+def _from_file(path: str, group: str) -> dict[Place, int]:
+    goals: dict[Place, int] = {}
+    with open(path, encoding="utf-8", newline="") as file:
+        for row in csv.reader(file):
+            if not row:
+                continue
+            if len(row) == 4:
+                owner, *rest = row
+                if owner != group:
+                    continue
+            else:
+                rest = row
+            goals[rest[0], int(rest[1])] = int(rest[2])
+    return goals
+
+
+def _datetime(text: str) -> int:
+    """Kafka's time: with a zone, or else as UTC."""
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise Usage(f"Error parsing timestamp {text}: write YYYY-MM-DDTHH:mm:SS.sss", flags=False) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _before(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    if match is None or text.endswith(("P", "T")):
+        raise Usage("Text cannot be parsed to a Duration", flags=False)
+    days, hours, minutes, seconds = (float(each or 0) for each in match.groups()[1:])
+    length = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    return int((time.time() - length.total_seconds()) * 1000)

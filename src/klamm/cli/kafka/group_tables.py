@@ -1,0 +1,144 @@
+"""The tables of kafka-consumer-groups, column for column."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klamm.cli.asking.groups import Group, Member
+    from klamm.client.wire import Cluster
+
+
+def print_state_notice(group: Group) -> None:
+    """What Kafka says on standard error about a group that has no members, or none that have settled."""
+    notices = {
+        "Empty": f"Consumer group '{group.name}' has no active members.",
+        "Dead": f"Consumer group '{group.name}' does not exist.",
+        "PreparingRebalance": f"Warning: Consumer group '{group.name}' is rebalancing.",
+        "CompletingRebalance": f"Warning: Consumer group '{group.name}' is rebalancing.",
+        "Assigning": f"Warning: Consumer group '{group.name}' is rebalancing.",
+        "Reconciling": f"Warning: Consumer group '{group.name}' is rebalancing.",
+    }
+    if group.state in notices:
+        print(f"\n{notices[group.state]}", file=sys.stderr)
+
+
+def _width(title: int, values: Sequence[str]) -> int:
+    return max([title, *map(len, values)])
+
+
+def offsets(cluster: Cluster, group: Group, *, verbose: bool) -> str:
+    """One line per partition: where the group is, where the end is, who reads it."""
+    from klamm.client.groups import LATEST, list_offsets
+
+    owners: dict[tuple[str, int], Member] = {place: m for m in group.members for place in m.assigned}
+    places = sorted({*group.committed, *owners})
+    ends = list_offsets(cluster, places, LATEST)
+    lines: list[list[str]] = []
+    for place in places:
+        offset, epoch = group.committed.get(place, (None, -1))
+        owner = owners.get(place)
+        end = ends.get(place)
+        lag = "-" if offset is None or end is None else str(end - offset)
+        row = [group.name, place[0], str(place[1])]
+        if verbose:
+            row.append("-" if epoch < 0 else str(epoch))
+        row += ["-" if offset is None else str(offset), "-" if end is None else str(end), lag]
+        row += [owner.id, owner.host, owner.client_id] if owner else ["-", "-", "-"]
+        lines.append(row)
+    for member in group.members:
+        if not member.assigned:
+            dashes = ["-"] * (6 if verbose else 5)
+            lines.append([group.name, dashes[0], *dashes[1:], member.id, member.host, member.client_id])
+    heads = [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+    ]
+    widths = [15, 15, 10, 15, 15, 15, 15, 15, 0]
+    if verbose:
+        heads.insert(3, "LEADER-EPOCH")
+        widths.insert(3, 15)
+    for column in (0, 1, len(heads) - 3):
+        widths[column] = _width(15, [line[column] for line in lines])
+    host = len(heads) - 2
+    widths[host] = _width(15, [line[host] for line in lines])
+    return "\n" + "\n".join(_line(line, widths) for line in (heads, *lines))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return " ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def members(group: Group, *, verbose: bool) -> str:
+    """One line per member."""
+    heads = ["GROUP", "CONSUMER-ID"]
+    static = any(member.instance_id for member in group.members)
+    if static:
+        heads.append("GROUP-INSTANCE-ID")
+    heads += ["HOST", "CLIENT-ID", "#PARTITIONS"]
+    if verbose:
+        heads += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+        if any(member.upgraded is not None for member in group.members):
+            heads.append("UPGRADED")
+    lines = [_member(group, each, heads) for each in group.members]
+    floors = {"GROUP-INSTANCE-ID": 17, "CURRENT-ASSIGNMENT": 20, "TARGET-ASSIGNMENT": 19}
+    widths = [_width(floors.get(head, 15), [line[i] for line in lines]) for i, head in enumerate(heads)]
+    return "\n" + "\n".join(_line(line, widths) + " " for line in (heads, *lines))
+
+
+def _member(group: Group, member: Member, heads: Sequence[str]) -> list[str]:
+    cells = {
+        "GROUP": group.name,
+        "CONSUMER-ID": member.id,
+        "GROUP-INSTANCE-ID": member.instance_id or "-",
+        "HOST": member.host,
+        "CLIENT-ID": member.client_id,
+        "#PARTITIONS": str(len(member.assigned)),
+        "CURRENT-EPOCH": "-" if member.epoch is None else str(member.epoch),
+        "CURRENT-ASSIGNMENT": assignment(member.assigned),
+        "TARGET-EPOCH": "-" if group.target_epoch is None else str(group.target_epoch),
+        "TARGET-ASSIGNMENT": "-" if member.target is None else assignment(member.target),
+        "UPGRADED": "-" if member.upgraded is None else str(member.upgraded).lower(),
+    }
+    return [cells[head] for head in heads]
+
+
+def assignment(places: Sequence[tuple[str, int]]) -> str:
+    """`topic:0,1;other:2`."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        by_topic.setdefault(topic, []).append(partition)
+    return ";".join(f"{topic}:{','.join(map(str, each))}" for topic, each in by_topic.items()) or "-"
+
+
+def state(group: Group, *, verbose: bool) -> str:
+    """The group itself."""
+    coordinator = f"{group.coordinator_host}:{group.coordinator_port}  ({group.coordinator_id})"
+    heads = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
+    row = [group.name, coordinator, group.assignor or "-", group.state]
+    widths = [_width(15, [group.name]), _width(25, [coordinator]), 20, 20]
+    if verbose:
+        heads += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
+        row += ["-" if each is None else str(each) for each in (group.epoch, group.target_epoch)]
+        widths += [15, 25]
+    heads.append("#MEMBERS")
+    row.append(str(len(group.members)))
+    widths.append(0)
+    return "\n" + "\n".join(_line(line, widths) for line in (heads, row))
+
+
+def reset(rows: Sequence[Sequence[Any]]) -> str:
+    """New offsets."""
+    lines = [[str(cell) for cell in row] for row in rows]
+    widths = [_width(15, [line[0] for line in lines]), _width(15, [line[1] for line in lines]), 10, 0]
+    heads = ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
+    return "\n" + "\n".join(_line(line, widths) for line in (heads, *lines))

@@ -1,0 +1,282 @@
+"""kafka-reassign-partitions: propose, start, watch and cancel moves of replicas."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
+from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, read_flags
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+ACTIONS: Final = ("generate", "execute", "verify", "cancel", "list")
+FLAGS: Final = Flags(
+    "kafka-reassign-partitions",
+    BOOTSTRAP,
+    Flag("bootstrap-controller", "Controllers to begin with.", "addresses"),
+    COMMAND_CONFIG,
+    Flag("generate", "Propose where partitions could lie."),
+    Flag("execute", "Start to move partitions."),
+    Flag("verify", "Tell how far a move is."),
+    Flag("cancel", "Take a move back."),
+    Flag("list", "List partitions that are moving."),
+    Flag("reassignment-json-file", "The plan to execute, verify or cancel.", "file"),
+    Flag("topics-to-move-json-file", "The topics to generate a plan for.", "file"),
+    Flag("broker-list", "The brokers a generated plan uses: 1,2,3", "numbers"),
+    Flag("disable-rack-aware", "Generate without regard to racks."),
+    Flag("throttle", "Bytes per second a move may use between brokers.", "number"),
+    Flag("replica-alter-log-dirs-throttle", "Bytes per second a move between log dirs may use.", "number"),
+    Flag("timeout", "Milliseconds to wait for a move between log dirs to begin.", "ms"),
+    Flag("additional", "Execute beside moves that are under way."),
+    Flag("preserve-throttles", "Leave throttles as they are."),
+    Flag("disallow-replication-factor-change", "Refuse a plan that changes how many replicas there are."),
+)
+Plan = dict[tuple[str, int], list[int]]
+_SENTENCE = "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"
+_RATES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+_LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-reassign-partitions."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    action = ""
+
+    def check() -> None:
+        nonlocal action
+        action = one_action(parsed, ACTIONS, _SENTENCE)
+        if not (parsed.has("bootstrap-server") or parsed.has("bootstrap-controller")):
+            raise Usage("Please specify --bootstrap-server")
+        needs = {"generate": ("topics-to-move-json-file", "broker-list"), "list": ()}
+        for name in needs.get(action, ("reassignment-json-file",)):
+            if not parsed.has(name):
+                raise Usage(f'Missing required argument "[{name}]"')
+
+    checked(FLAGS, check)
+    with connect(parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")) as cluster:
+        _ACTIONS[action](cluster, parsed)
+    return 0
+
+
+def _read(path: str, key: str) -> list[dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            listed = json.load(file)[key]
+    except OSError as error:
+        raise ToolFailed(f"Error: {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ToolFailed(f"Error: {path} has no list of {key}") from None
+    return list(listed)
+
+
+def _plan(parsed: Parsed) -> Plan:
+    found: Plan = {}
+    for each in _read(parsed.text("reassignment-json-file"), "partitions"):
+        try:
+            place = str(each["topic"]), int(each["partition"])
+            replicas = [int(broker) for broker in each["replicas"]]
+        except (KeyError, TypeError, ValueError):
+            raise ToolFailed("Error: every partition needs topic, partition and replicas") from None
+        if place in found:
+            raise ToolFailed(
+                f"Error: Partition reassignment contains duplicate topic partitions: {place[0]}-{place[1]}"
+            )
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise ToolFailed(
+                f"Error: Partition replica lists may not contain duplicate entries or be empty: {place[0]}-{place[1]}"
+            )
+        found[place] = replicas
+    if not found:
+        raise ToolFailed("Error: Partition reassignment list cannot be empty")
+    return found
+
+
+def _current(cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], list[int]]:
+    from klamm.cli.asking.topics import find_topics
+
+    return {
+        (topic.name, p.index): p.replicas for topic in find_topics(cluster, sorted(topics)) for p in topic.partitions
+    }
+
+
+def _folders(cluster: Cluster) -> dict[tuple[int, str, int], str]:
+    from klamm.cli.asking.cluster import log_dirs
+
+    return {(d.broker, r.topic, r.partition): d.path for d in log_dirs(cluster) for r in d.replicas if not r.is_future}
+
+
+def _json(plan: Plan, folders: dict[tuple[int, str, int], str] | None) -> str:
+    partitions = [
+        {
+            "topic": topic,
+            "partition": index,
+            "replicas": replicas,
+            "log_dirs": ["any" if folders is None else folders.get((b, topic, index), "any") for b in replicas],
+        }
+        for (topic, index), replicas in sorted(plan.items())
+    ]
+    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
+
+
+def _generate(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.cluster import overview
+
+    topics = [str(each["topic"]) for each in _read(parsed.text("topics-to-move-json-file"), "topics")]
+    current = _current(cluster, topics)
+    alive = {broker.id for broker in overview(cluster).brokers}
+    wanted = [int(each) for each in parsed.text("broker-list").split(",")]
+    if len(set(wanted)) != len(wanted):
+        raise ToolFailed(f"Error: Broker list contains duplicate entries: {parsed.text('broker-list')}")
+    brokers = sorted(set(wanted) & alive) or sorted(wanted)
+    proposed: Plan = {}
+    for turn, (place, replicas) in enumerate(sorted(current.items())):
+        if len(replicas) > len(brokers):
+            raise ToolFailed(
+                f"Error: replication factor: {len(replicas)} larger than available brokers: {len(brokers)}"
+            )
+        proposed[place] = [brokers[(turn + step) % len(brokers)] for step in range(len(replicas))]
+    print(f"Current partition replica assignment\n{_json(current, _folders(cluster))}\n")
+    print(f"Proposed partition reassignment configuration\n{_json(proposed, None)}")
+
+
+def _execute(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.replicas import list_moves, move
+
+    plan = _plan(parsed)
+    moves = list_moves(cluster)
+    if moves and not parsed.has("additional"):
+        raise ToolFailed(
+            "Error: There is an existing assignment running. Write --additional to add to it, or --cancel to end it"
+        )
+    current = _current(cluster, sorted({topic for topic, _ in plan}))
+    missing = [place for place in plan if place not in current]
+    if missing:
+        raise ToolFailed(f"Error: Partition {missing[0][0]}-{missing[0][1]} does not exist")
+    known = set(cluster.broker_ids)
+    strange = sorted({broker for replicas in plan.values() for broker in replicas} - known)
+    if strange:
+        raise ToolFailed(f"Error: Unknown broker id {strange[0]}")
+    before = {place: current[place] for place in plan}
+    print(f"Current partition replica assignment\n\n{_json(before, _folders(cluster))}\n")
+    print("Save this to use as the --reassignment-json-file option during rollback")
+    throttle = parsed.integer("throttle", -1)
+    if throttle is not None and throttle >= 0:
+        _throttle(cluster, plan, current, throttle)
+        print(
+            "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is"
+            " removed."
+        )
+        print(f"The inter-broker throttle limit was set to {throttle} B/s")
+    failed = {place: result for place, result in move(cluster, plan).items() if result[0]}
+    if failed:
+        lines = [f"{topic}-{index}: {error_text(code, said)}" for (topic, index), (code, said) in failed.items()]
+        raise ToolFailed("Error reassigning partition(s):\n" + "\n".join(lines))
+    plural = "s" if len(plan) > 1 else ""
+    names = ",".join(f"{topic}-{index}" for topic, index in sorted(plan))
+    print(f"Successfully started partition reassignment{plural} for {names}")
+
+
+def _throttle(cluster: Cluster, plan: Plan, current: Plan, rate: int) -> None:
+    from klamm.cli.asking import configs
+
+    brokers = sorted({b for place in plan for b in (*plan[place], *current[place])})
+    for broker in brokers:
+        operations: list[tuple[int, str, str | None]] = [(configs.SET, name, str(rate)) for name in _RATES[:2]]
+        configs.alter(cluster, configs.BROKER, str(broker), operations)
+    for topic in sorted({name for name, _ in plan}):
+        leaders = [f"{i}:{b}" for (name, i) in sorted(plan) if name == topic for b in current[name, i]]
+        followers = [
+            f"{i}:{b}"
+            for (name, i) in sorted(plan)
+            if name == topic
+            for b in plan[name, i]
+            if b not in current[name, i]
+        ]
+        lists: list[tuple[int, str, str | None]] = [
+            (configs.SET, key, ",".join(each)) for key, each in zip(_LISTS, (leaders, followers), strict=True)
+        ]
+        configs.alter(cluster, configs.TOPIC, topic, lists)
+
+
+def _clear(cluster: Cluster, plan: Plan) -> None:
+    from klamm.cli.asking import configs
+
+    brokers = [str(broker) for broker in cluster.broker_ids]
+    print(f"Clearing broker-level throttles on broker{'s' if len(brokers) > 1 else ''} {','.join(brokers)}")
+    for broker in brokers:
+        configs.alter(cluster, configs.BROKER, broker, [(configs.DELETE, name, None) for name in _RATES])
+    topics = sorted({name for name, _ in plan})
+    print(f"Clearing topic-level throttles on topic{'s' if len(topics) > 1 else ''} {','.join(topics)}")
+    for topic in topics:
+        configs.alter(cluster, configs.TOPIC, topic, [(configs.DELETE, name, None) for name in _LISTS])
+
+
+def _verify(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.replicas import list_moves
+
+    plan = _plan(parsed)
+    moves = list_moves(cluster, plan)
+    current = _current(cluster, sorted({topic for topic, _ in plan}))
+    print("Status of partition reassignment:")
+    for (topic, index), replicas in sorted(plan.items()):
+        place = f"{topic}-{index}"
+        if (topic, index) in moves:
+            print(f"Reassignment of partition {place} is still in progress.")
+        elif current.get((topic, index)) == replicas:
+            print(f"Reassignment of partition {place} is completed.")
+        else:
+            have = ",".join(map(str, current.get((topic, index), [])))
+            print(
+                f"There is no active reassignment of partition {place}, but replica set is {have} rather than"
+                f" {','.join(map(str, replicas))}."
+            )
+    print()
+    if not moves and not parsed.has("preserve-throttles"):
+        _clear(cluster, plan)
+
+
+def _cancel(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.replicas import list_moves, move
+
+    plan = _plan(parsed)
+    active = [place for place in sorted(plan) if place in list_moves(cluster, plan)]
+    if active:
+        failed = {place: result for place, result in move(cluster, dict.fromkeys(active)).items() if result[0]}
+        if failed:
+            place, (code, said) = next(iter(failed.items()))
+            raise ToolFailed(
+                f"Error cancelling partition reassignment of {place[0]}-{place[1]}: {error_text(code, said)}"
+            )
+        plural = "s" if len(active) > 1 else ""
+        names = ",".join(f"{topic}-{index}" for topic, index in active)
+        print(f"Successfully cancelled partition reassignment{plural} for: {names}")
+    else:
+        print("None of the specified partition reassignments are active.")
+    print("None of the specified partition moves are active.", end="")
+    if not parsed.has("preserve-throttles"):
+        _clear(cluster, plan)
+
+
+def _list(cluster: Cluster, _: Parsed) -> None:
+    from klamm.cli.asking.replicas import list_moves
+
+    moves = list_moves(cluster)
+    if not moves:
+        print("No partition reassignments found.")
+        return
+    print("Current partition reassignments:")
+    for (topic, index), each in sorted(moves.items()):
+        adding = f" adding replicas: {','.join(map(str, each.adding))}." if each.adding else ""
+        removing = f" removing replicas: {','.join(map(str, each.removing))}." if each.removing else ""
+        print(f"{topic}-{index}: replicas: {','.join(map(str, each.replicas))}.{adding}{removing}")
+
+
+_ACTIONS: Final = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}

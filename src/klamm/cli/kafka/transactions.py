@@ -1,0 +1,255 @@
+"""kafka-transactions: list, describe, find and abort transactions."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed
+from klamm.cli.kafka.running import ToolFailed, columns, connect, read_flags
+from klamm.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+FLAGS: Final = Flags(
+    "kafka-transactions",
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Flag("duration-filter", "list: only those open longer, in milliseconds.", "ms"),
+    Flag("transactional-id-pattern", "list: only ids that match.", "pattern"),
+    Flag("transactional-id", "describe: the id.", "id"),
+    Flag("transactionalId", "forceTerminateTransaction: the id.", "id"),
+    Flag("topic", "describe-producers, find-hanging, abort: the topic.", "topic"),
+    Flag("partition", "describe-producers, find-hanging, abort: the partition.", "number"),
+    Flag("broker-id", "describe-producers, find-hanging: the broker to ask.", "number"),
+    Flag("max-transaction-timeout", "find-hanging: minutes after which one hangs.", "minutes"),
+    Flag("start-offset", "abort: where the transaction began.", "offset"),
+    Flag("producer-id", "abort: the producer.", "number"),
+    Flag("producer-epoch", "abort: its epoch.", "number"),
+    Flag("coordinator-epoch", "abort: the coordinator's epoch.", "number"),
+)
+_USAGE = "usage: kafka-transactions.sh [-h] [-v] [--command-config FILE] --bootstrap-server host:port COMMAND ...\n"
+_ERROR = _USAGE + "kafka-transactions.sh: error: "
+HANGING_MINUTES: Final = 15
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-transactions."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    if not parsed.rest:
+        raise ToolFailed(_ERROR + "too few arguments")
+    if not parsed.has("bootstrap-server"):
+        raise ToolFailed(_ERROR + "argument --bootstrap-server is required")
+    act = _COMMANDS.get(parsed.rest[0])
+    if act is None:
+        raise ToolFailed(f"{_ERROR}invalid choice: '{parsed.rest[0]}' (choose from {', '.join(_COMMANDS)})")
+    with connect(parsed.text("bootstrap-server")) as cluster:
+        act(cluster, parsed)
+    return 0
+
+
+def _needs(parsed: Parsed, *names: str) -> None:
+    for name in names:
+        if not parsed.has(name):
+            raise ToolFailed(f"{_ERROR}argument --{name} is required")
+
+
+def _list(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.topics import check
+    from klamm.protocol.messages.list_transactions import ListTransactionsRequest
+
+    request = ListTransactionsRequest(
+        duration_filter=parsed.integer("duration-filter", -1) or -1,
+        transactional_id_pattern=parsed.get("transactional-id-pattern"),
+    )
+    rows = []
+    for broker in cluster.broker_ids:
+        answer = cluster.broker(broker).ask(request)
+        check(answer.error_code)
+        rows += [
+            [each.transactional_id, str(broker), str(each.producer_id), each.transaction_state]
+            for each in answer.transaction_states
+        ]
+    print(columns(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], rows))
+
+
+def _describe(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.client.wire import TRANSACTION
+    from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
+
+    _needs(parsed, "transactional-id")
+    name = parsed.text("transactional-id")
+    coordinator = cluster.coordinator(TRANSACTION, name)
+    found = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states[0]
+    if found.error_code:
+        reason = (
+            "the ID could not be found"
+            if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            else ErrorCode(found.error_code).name
+        )
+        raise ToolFailed(
+            f"Failed to describe transaction state of transactional-id `{name}`: DescribeTransactions request for"
+            f" transactionalId `{name}` failed because {reason}. Enable debug logging for additional detail."
+        )
+    began = found.transaction_start_time_ms
+    heads = ["CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState"]
+    heads += ["TransactionTimeoutMs", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions"]
+    owner = next((b for b in cluster.broker_ids if cluster.broker(b) is coordinator), cluster.broker_ids[0])
+    row = [str(owner), name, str(found.producer_id), str(found.producer_epoch), found.transaction_state]
+    row += [str(found.transaction_timeout_ms)]
+    row += ["None", "None"] if began < 0 else [str(began), str(max(int(time.time() * 1000) - began, 0))]
+    row.append(",".join(f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions))
+    print(columns(heads, [row]))
+
+
+def _producers(cluster: Cluster, topic: str, partition: int, broker: int | None) -> list[Any]:
+    from klamm.cli.asking.topics import check
+    from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+
+    asked = cluster.leader(topic, partition) if broker is None else cluster.broker(broker)
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
+    found = asked.ask(request).topics[0].partitions[0]
+    check(found.error_code, found.error_message)
+    return list(found.active_producers)
+
+
+def _describe_producers(cluster: Cluster, parsed: Parsed) -> None:
+    _needs(parsed, "topic", "partition")
+    partition = parsed.integer("partition") or 0
+    heads = ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"]
+    heads.append("CurrentTransactionStartOffset")
+    rows = [
+        [
+            str(each.producer_id),
+            str(each.producer_epoch),
+            str(each.coordinator_epoch),
+            str(each.last_sequence),
+            str(each.last_timestamp),
+            "None" if each.current_txn_start_offset < 0 else str(each.current_txn_start_offset),
+        ]
+        for each in _producers(cluster, parsed.text("topic"), partition, parsed.integer("broker-id"))
+    ]
+    print(columns(heads, rows))
+
+
+def _find_hanging(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.topics import list_topics
+
+    if not parsed.has("topic") and not parsed.has("broker-id"):
+        raise ToolFailed(
+            "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search"
+        )
+    limit_ms = (parsed.integer("max-transaction-timeout", HANGING_MINUTES) or HANGING_MINUTES) * 60_000
+    now = int(time.time() * 1000)
+    known = _known_producers(cluster)
+    rows = []
+    for topic in list_topics(cluster):
+        if parsed.has("topic") and topic.name != parsed.text("topic"):
+            continue
+        for p in topic.partitions:
+            if parsed.has("partition") and p.index != parsed.integer("partition"):
+                continue
+            if p.leader < 0 or (parsed.has("broker-id") and p.leader != parsed.integer("broker-id")):
+                continue
+            for each in _producers(cluster, topic.name, p.index, None):
+                open_ms = now - each.last_timestamp
+                if each.current_txn_start_offset < 0 or open_ms <= limit_ms:
+                    continue
+                if (topic.name, p.index) in known.get(each.producer_id, set()):
+                    continue
+                rows.append(
+                    [
+                        topic.name,
+                        str(p.index),
+                        str(each.producer_id),
+                        str(each.producer_epoch),
+                        str(each.coordinator_epoch),
+                        str(each.current_txn_start_offset),
+                        str(each.last_timestamp),
+                        str(open_ms // 60_000),
+                    ]
+                )
+    heads = ["Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp"]
+    print(columns([*heads, "Duration(min)"], rows))
+
+
+def _known_producers(cluster: Cluster) -> dict[int, set[tuple[str, int]]]:
+    """Partitions that coordinators know to be in an open transaction, by producer."""
+    from klamm.client.wire import TRANSACTION
+    from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
+    from klamm.protocol.messages.list_transactions import ListTransactionsRequest
+
+    known: dict[int, set[tuple[str, int]]] = {}
+    for broker in cluster.broker_ids:
+        for each in cluster.broker(broker).ask(ListTransactionsRequest(duration_filter=-1)).transaction_states:
+            request = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
+            found = cluster.coordinator(TRANSACTION, each.transactional_id).ask(request).transaction_states[0]
+            for topic in found.topics:
+                known.setdefault(found.producer_id, set()).update((topic.topic, index) for index in topic.partitions)
+    return known
+
+
+def _abort(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.topics import check
+    from klamm.protocol.messages.write_txn_markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
+    _needs(parsed, "topic", "partition")
+    topic, partition = parsed.text("topic"), parsed.integer("partition") or 0
+    if parsed.has("start-offset"):
+        start = parsed.integer("start-offset")
+        found = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
+        if not found:
+            raise ToolFailed(
+                f"Could not find any open transactions starting at offset {start} on partition {topic}-{partition}"
+            )
+        producer, epoch, coordinator_epoch = found[0].producer_id, found[0].producer_epoch, found[0].coordinator_epoch
+    else:
+        if not parsed.has("producer-id"):
+            raise ToolFailed(
+                "The transaction to abort must be identified either with --start-offset or with --producer-id"
+            )
+        _needs(parsed, "producer-epoch", "coordinator-epoch")
+        producer, epoch = parsed.integer("producer-id") or 0, parsed.integer("producer-epoch") or 0
+        coordinator_epoch = parsed.integer("coordinator-epoch") or 0
+    marker = WritableTxnMarker(
+        producer_id=producer,
+        producer_epoch=epoch,
+        transaction_result=False,
+        coordinator_epoch=max(coordinator_epoch, 0),
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+    )
+    answer = cluster.leader(topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
+    check(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def _force(cluster: Cluster, parsed: Parsed) -> None:
+    from klamm.cli.asking.topics import check
+    from klamm.client.wire import TRANSACTION
+    from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
+
+    _needs(parsed, "transactionalId")
+    name = parsed.text("transactionalId")
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    for _ in range(200):
+        answer = cluster.coordinator(TRANSACTION, name).ask(request)
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            break
+        time.sleep(0.02)
+    check(answer.error_code)
+
+
+_COMMANDS: Final = {
+    "list": _list,
+    "describe": _describe,
+    "describe-producers": _describe_producers,
+    "abort": _abort,
+    "find-hanging": _find_hanging,
+    "forceTerminateTransaction": _force,
+}
