@@ -64,6 +64,9 @@ class Broker:
         self.advertised_port = advertised_port
         self.heap_mb = heap_mb
         self.overrides = overrides or {}
+        """Settings over those all nodes have; an empty one is left out of the file."""
+        self.format_flags: tuple[str, ...] = ()
+        """What the folder is formatted with; any flag makes both kinds format by hand."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -116,7 +119,7 @@ class Broker:
         """The properties file and, where the kind of broker wants that done by hand, a formatted folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "node.properties"
-        config.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items() if value))
         self.prepare(config)
         return config
 
@@ -198,7 +201,7 @@ class ApacheKafka(Broker):
         if (self.data / "meta.properties").exists():
             return
         command = toolchain.java_command(heap_mb=128)
-        command += ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+        command += ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *self.format_flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=READY_TIMEOUT_S, check=False)
         if done.returncode != 0:
             raise BrokerFailed(f"kafka-storage format failed:\n{done.stdout}{done.stderr}")
@@ -216,9 +219,10 @@ class Klamm(Broker):
     kind = "klamm"
 
     def prepare(self, config: Path) -> None:
-        if "," not in self.properties()["controller.quorum.voters"] or (self.data / "meta.properties").exists():
+        by_hand = self.format_flags or "," in self.properties()["controller.quorum.voters"]
+        if not by_hand or (self.data / "meta.properties").exists():
             return
-        command = [*klamm_command(), "storage", "format", "-t", CLUSTER_ID, "-c", str(config)]
+        command = [*klamm_command(), "storage", "format", "-t", CLUSTER_ID, "-c", str(config), *self.format_flags]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=READY_TIMEOUT_S, check=False, env=self.environment()
         )

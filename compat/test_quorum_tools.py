@@ -1,0 +1,95 @@
+"""kafka-metadata-quorum on a quorum that grows and shrinks: one controller at first, others found by its address."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat.brokers import KINDS, Broker
+from compat.clients import JavaClient
+
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    kind = KINDS[request.config.getoption("--broker")]
+    folder = tmp_path_factory.mktemp("quorum")
+    made = [kind(folder / str(node_id)) for node_id in (1, 2, 3)]
+    for node_id, node in enumerate(made, 1):
+        node.format_flags = ("--standalone",) if node_id == 1 else ("--no-initial-controllers",)
+        node.overrides = {
+            "node.id": str(node_id),
+            "controller.quorum.voters": "",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{made[0].controller_port}",
+        }
+    try:
+        for node in made:
+            node.spawn()
+        for node in made:
+            node.wait_ready()
+        yield made
+    finally:
+        for node in made:
+            node.close()
+
+
+Replicas = Callable[[], dict[int, tuple[str, str]]]
+
+
+@pytest.fixture
+def replicas(java: JavaClient, nodes: list[Broker]) -> Replicas:
+    """Directory id and status of every replica, as the tool tells them at the last node."""
+
+    def look() -> dict[int, tuple[str, str]]:
+        told = java.tool(QUORUM, "--bootstrap-server", nodes[2].bootstrap, "describe", "--replication")
+        assert told.exit == 0, told.text
+        rows = re.findall(r"^(\d+)\s+(\S{22})\s.*\b(Leader|Follower|Observer)\b", told.out, re.MULTILINE)
+        return {int(node_id): (directory, status) for node_id, directory, status in rows}
+
+    return look
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+
+
+def statuses(replicas: Replicas) -> dict[int, str]:
+    return {node_id: status for node_id, (_, status) in replicas().items()}
+
+
+def test_one_controller_and_two_that_watch(replicas: Replicas) -> None:
+    wait_for(lambda: statuses(replicas) == {1: "Leader", 2: "Observer", 3: "Observer"}, "two observers")
+
+
+def test_controllers_are_added(java: JavaClient, nodes: list[Broker], replicas: Replicas) -> None:
+    for node in nodes[1:]:
+        config = str(Path(node.folder) / "node.properties")
+        where = ("--command-config", config, "--bootstrap-server", nodes[0].bootstrap)
+        added = java.tool(QUORUM, *where, "add-controller")
+        assert added.exit == 0, added.text
+        assert "Added controller" in added.out, added.text
+    wait_for(lambda: statuses(replicas) == {1: "Leader", 2: "Follower", 3: "Follower"}, "three voters")
+    config = str(Path(nodes[1].folder) / "node.properties")
+    again = java.tool(QUORUM, "--command-config", config, "--bootstrap-server", nodes[0].bootstrap, "add-controller")
+    assert again.exit == 1
+    assert "DuplicateVoter" in again.text
+
+
+def test_the_leader_is_removed(java: JavaClient, nodes: list[Broker], replicas: Replicas) -> None:
+    directory, _ = replicas()[1]
+    where = ("--bootstrap-controller", f"127.0.0.1:{nodes[1].controller_port}")
+    which = ("--controller-id", "1", "--controller-directory-id", directory)
+    removed = java.tool(QUORUM, *where, "remove-controller", *which)
+    assert removed.exit == 0, removed.text
+    wait_for(lambda: sorted(statuses(replicas).values()) == ["Follower", "Leader", "Observer"], "a new leader")
+    assert statuses(replicas)[1] == "Observer"
+    nodes[0].kill9()
+    status = java.tool(QUORUM, "--bootstrap-server", nodes[2].bootstrap, "describe", "--status")
+    assert status.exit == 0, status.text
+    assert re.search(r"LeaderId:\s+[23]\b", status.out), status.text
