@@ -12,7 +12,7 @@ from klamm.model.errors import KlammError
 from klamm.storage import Disk, Log, checkpoints, cleaning, log_dir, recovery, scanning
 from klamm.telemetry.log import _SINK, Level
 
-from .campaign.run import campaign
+from .campaign.run import campaign, quorum_campaign
 from .campaign.trace import TracingDisk
 
 CUTS = int(os.environ.get("KLAMM_SIM_CUTS", "240"))
@@ -33,6 +33,15 @@ def test_every_crash_leaves_what_was_promised(tmp_path: Path, first: int):
     for seed in range(first, first + SEEDS_PER_TEST):
         print(f"seed {seed}")
         done, problems = campaign(seed, CUTS_PER_SEED, str(tmp_path))
+        assert not problems, "\n".join(problems)
+        assert done == CUTS_PER_SEED
+
+
+@pytest.mark.parametrize("first", range(SEED, SEED + -(-CUTS // (2 * CUTS_PER_SEED)), SEEDS_PER_TEST))
+def test_every_crash_of_the_quorum_s_folder_is_survived(tmp_path: Path, first: int):
+    for seed in range(first, first + SEEDS_PER_TEST):
+        print(f"seed {seed}")
+        done, problems = quorum_campaign(seed, CUTS_PER_SEED, str(tmp_path))
         assert not problems, "\n".join(problems)
         assert done == CUTS_PER_SEED
 
@@ -160,3 +169,33 @@ def test_a_planted_bug_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         if looked > PLANTED_CUTS_MAX:
             break
     pytest.fail(f"{looked} crashes did not find it")
+
+
+def holes_in_the_quorum_s_log_are_kept(plant: pytest.MonkeyPatch):
+    plant.setattr("klamm.raft.disk_log._after_the_last_hole", lambda _: 0)
+
+
+def votes_are_written_in_place(plant: pytest.MonkeyPatch):
+    plant.setattr(Disk, "replace_file", lambda self, path, data, *, sync=True: self.write_file(path, data, sync=sync))
+
+
+def flushes_of_the_quorum_s_log_are_left_out(plant: pytest.MonkeyPatch):
+    plant.setattr("klamm.raft.disk_log.DiskRaftLog.flush", lambda self: None)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        holes_in_the_quorum_s_log_are_kept,
+        votes_are_written_in_place,
+        flushes_of_the_quorum_s_log_are_left_out,
+        folders_are_never_synced,
+    ],
+)
+def test_a_bug_planted_in_the_quorum_s_files_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug):
+    bug(monkeypatch)
+    for seed in range(40):
+        _, problems = quorum_campaign(seed, CUTS_PER_SEED, str(tmp_path))
+        if problems:
+            return
+    pytest.fail("2,400 crashes did not find it")

@@ -42,6 +42,11 @@ class DiskRaftLog:
             log_start_offset=start_offset,
         )
         log.set_topic_id(METADATA_TOPIC_ID)
+        begin = _after_the_last_hole(log)
+        if begin > log.log_start_offset:
+            # A crash while the log began anew behind a leader's snapshot: what came before is of no use any more.
+            log.advance_log_start(begin)
+            log.remove_segments_below_start()
         return cls(log, disk)
 
     @property
@@ -97,3 +102,12 @@ class DiskRaftLog:
         if not self._closed:
             self._closed = True
             self._log.close()
+
+
+def _after_the_last_hole(log: Log) -> int:
+    """The first offset from which on no offset is missing; this log is never compacted, so none should be."""
+    begin = log.log_start_offset
+    for segment, following in zip(log.segments[:-1], log.segments[1:], strict=True):
+        if segment.next_offset() != following.base_offset:
+            begin = following.base_offset
+    return begin

@@ -375,6 +375,9 @@ class RaftDriver:
                 self._cuts += 1
                 storage.log.truncate_to(end_offset)
             case StoreSnapshotChunk(snapshot_id, position, chunk, complete):
+                if complete:
+                    # A start takes what lies below a snapshot for durable. It is about to go, but a crash may be faster.
+                    storage.log.flush()
                 storage.snapshots.write_chunk(snapshot_id, position, chunk, complete=complete)
                 if complete:
                     self._install(snapshot_id)

@@ -5,5 +5,6 @@ crash     the file system as a process kill or a power loss at a cut leaves it
 model     what each partition holds after every step
 workload  a seeded random life of a LogManager
 verify    what reopened logs must and may hold
+quorum    the same two for the folder of the metadata quorum: log, snapshots, quorum-state
 run       all of it for one seed
 """

@@ -4,14 +4,16 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .crash import FileSystem, boundaries
+from .quorum import QuorumLife, quorum_findings
 from .trace import Op
 from .verify import Expectation, findings
 from .workload import Workload
 
 STEPS = 120
+QUORUM_STEPS = 100
 WAYS = ("kill", "torn", "power", "journal")
 """killed · killed inside a write · power lost, names in any order · power lost, names in order"""
 
@@ -26,7 +28,7 @@ def campaign(seed: int, cuts: int, folder: str, *, steps: int = STEPS, stop_afte
     workload.manager.close(clean=False)
     problems: list[str] = []
     done = 0
-    for name, found in _crashes(workload, seed, cuts, folder):
+    for name, found in crashes(workload, seed, cuts, folder, findings):
         done += 1
         problems += [f"seed {seed}, {name}: {what}" for what in found]
         if len(problems) >= stop_after:
@@ -35,7 +37,14 @@ def campaign(seed: int, cuts: int, folder: str, *, steps: int = STEPS, stop_afte
     return done, problems
 
 
-def _crashes(workload: Workload, seed: int, cuts: int, folder: str) -> Iterator[tuple[str, list[str]]]:
+def crashes(
+    workload: Workload | QuorumLife,
+    seed: int,
+    cuts: int,
+    folder: str,
+    look: Callable[[str, Expectation, random.Random], list[str]],
+) -> Iterator[tuple[str, list[str]]]:
+    """Cut the trace of a workload again and again: where, and what a `look` at the folder finds wrong."""
     chance = random.Random(f"cuts of {seed}")
     ops = workload.disk.ops
     places = [cut for cut in boundaries(ops) if cut > workload.steps[0][0]]
@@ -68,8 +77,26 @@ def _crashes(workload: Workload, seed: int, cuts: int, folder: str) -> Iterator[
             _, step, after = workload.steps[i + 1]
         expected = Expectation(before, after, power=way in ("power", "journal"), ordered=way == "journal")
         where = f"{way} #{number} after op {applied} ({step}, {ops[applied - 1].kind})"
-        yield where, findings(scratch, expected, chance)
+        yield where, look(scratch, expected, chance)
         shutil.rmtree(scratch)
+
+
+def quorum_campaign(seed: int, cuts: int, folder: str) -> tuple[int, list[str]]:
+    """The same for the folder of the metadata quorum."""
+    home = os.path.join(folder, f"quorum-{seed}")
+    os.makedirs(home)
+    life = QuorumLife(seed, home)
+    life.run(QUORUM_STEPS)
+    life.storage.log.close()
+    problems: list[str] = []
+    done = 0
+    for name, found in crashes(life, seed, cuts, folder, quorum_findings):
+        done += 1
+        problems += [f"seed {seed}, {name}: {what}" for what in found]
+        if problems:
+            break
+    shutil.rmtree(home)
+    return done, problems
 
 
 def _write_after(ops: list[Op], cut: int) -> int | None:
