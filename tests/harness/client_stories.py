@@ -200,7 +200,7 @@ def members_share_partitions(bootstrap: str, **settings) -> None:
             return len(first.assignment()) == len(second.assignment()) == 2
 
         until(both, "two members have two each")
-        assert not first.assignment() & second.assignment()
+        assert not first.assignment() & second.assignment(), (first.assignment(), second.assignment(), calls)
         second.close()
         until(lambda: first.poll(0.2) or len(first.assignment()) == 4, "the one that stays has all again")
     assert calls[0] == ("assign", 4)
@@ -355,7 +355,7 @@ def an_admin_manages_topics(bootstrap: str) -> None:
         with pytest.raises(SomeFailed) as failed:
             admin.create_topics([NewTopic(one, 1, 1), NewTopic(third, 1, 1)])
         assert (set(failed.value.failures), set(failed.value.results)) == ({one}, {third})
-        assert {one, two, third} <= {each.name for each in admin.list_topics()}
+        until(lambda: {one, two, third} <= {each.name for each in admin.list_topics()}, "the topics are listed")
         described = admin.describe_topics([one])[one]
         assert [each.partition for each in described.partitions] == [0, 1]
         assert described.partitions[0].leader in described.partitions[0].replicas

@@ -113,7 +113,8 @@ class ModernGroup:
         if revoked:
             await self._host.revoke(sorted(revoked))
         added = [each for each in sorted(known) if each not in owned]
-        await self._host.assign(added)
+        if added:
+            await self._host.assign(added)
         self._soon.set()
 
     # Heartbeats

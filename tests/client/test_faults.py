@@ -1,0 +1,353 @@
+"""Brokers that stop, stall, lose answers and lie: nothing hangs, nothing grows, nothing is lost or doubled."""
+
+import random
+import struct
+import threading
+import time
+
+import pytest
+
+from client.lying_broker import LyingBroker
+from harness import CuttingProxy, KlammProcess, unique
+from harness.client_stories import PATIENCE_S, read, read_all, reader, topic, until
+from klamm.client import Admin, Producer
+from klamm.client.errors import (
+    BrokersUnreachableError,
+    BufferFullError,
+    CorruptRecordError,
+    DisconnectedError,
+    KafkaError,
+    KafkaTimeoutError,
+)
+from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from klamm.protocol.messages.init_producer_id import InitProducerIdResponse
+from klamm.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from klamm.records import build_batch
+
+NOBODY = "127.0.0.1:1"
+
+
+def fetched(records, *, offset_error=0):
+    def answer(request, _version):
+        topics = [
+            FetchableTopicResponse(
+                topic_id=each.topic_id,
+                topic=each.topic,
+                partitions=[
+                    PartitionData(
+                        partition_index=part.partition,
+                        error_code=offset_error,
+                        high_watermark=100,
+                        last_stable_offset=100,
+                        records=records,
+                    )
+                    for part in each.partitions
+                ],
+            )
+            for each in request.topics
+        ]
+        return FetchResponse(error_code=0, session_id=0, responses=topics)
+
+    return answer
+
+
+def produced(code):
+    def answer(request, _version):
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=each.name,
+                    topic_id=each.topic_id,
+                    partition_responses=[
+                        PartitionProduceResponse(index=part.index, error_code=code, base_offset=-1)
+                        for part in each.partition_data
+                    ],
+                )
+                for each in request.topic_data
+            ]
+        )
+
+    return answer
+
+
+def some_id(_request, _version):
+    return InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)
+
+
+def test_nobody_there_is_said_at_once():
+    for make in (Admin, Producer, lambda **settings: reader(settings.pop("bootstrap_servers"), **settings)):
+        with pytest.raises(BrokersUnreachableError, match="127.0.0.1:1"):
+            make(bootstrap_servers=NOBODY)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        struct.pack(">i", 0x7FFFFFFF) + b"x",
+        struct.pack(">i", -5),
+        b"\0\0\0\x08" + b"\xff" * 8,
+    ],
+    ids=["http", "huge", "negative", "other answer"],
+)
+def test_something_else_at_the_port(nonsense):
+    with LyingBroker({"ApiVersions": lambda *_: nonsense}) as broker, pytest.raises(DisconnectedError):
+        Admin(bootstrap_servers=broker.bootstrap)
+
+
+def test_a_silent_broker_is_given_up():
+    with LyingBroker({"Metadata": lambda *_: None}) as broker, pytest.raises(KafkaError):
+        Admin(bootstrap_servers=broker.bootstrap, request_timeout_ms=200)
+
+
+def poisons():
+    whole = bytes(build_batch([(1, b"k", b"v" * 50, ()) for _ in range(10)]))
+    flipped = bytearray(whole)
+    flipped[-3] ^= 0xFF
+    liar = bytearray(whole)
+    liar[57:61] = struct.pack(">i", 0x7FFFFFFF)
+    long = bytearray(whole)
+    long[8:12] = struct.pack(">i", 5)
+    magic = bytearray(whole)
+    magic[16] = 9
+    offsets = bytearray(whole)
+    offsets[0:8] = struct.pack(">q", -50)
+    return {
+        "flipped bit": bytes(flipped),
+        "count": bytes(liar),
+        "length": bytes(long),
+        "magic": bytes(magic),
+        "offset": bytes(offsets),
+        "noise": random.Random(5).randbytes(500),
+        "cut": whole[:-10],
+    }
+
+
+@pytest.mark.parametrize("poison", poisons().values(), ids=poisons().keys())
+@pytest.mark.parametrize("columns", [False, True], ids=["records", "columns"])
+def test_poison_is_an_error_that_can_be_passed_over(poison, columns):
+    good = bytes(build_batch([(1, b"k", b"good", ())], base_offset=50))
+    answers = {"Fetch": fetched(poison)}
+    with LyingBroker(answers) as broker, reader(broker.bootstrap, fetch_max_wait_ms=10) as consumer:
+        poll = consumer.poll_arrow if columns else consumer.poll
+        consumer.assign([("t", 0)])
+        consumer.seek(("t", 0), 0)
+        for _ in range(2):
+            with pytest.raises(CorruptRecordError, match="t-0"):
+                poll(PATIENCE_S)
+            assert consumer.position(("t", 0)) == 0
+        broker.answers["Fetch"] = fetched(good)
+        consumer.seek(("t", 0), 50)
+        found = poll(PATIENCE_S)
+        assert (found.num_rows if columns else len(found)) == 1
+
+
+def test_random_noise_never_hangs_nor_escapes():
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    whole = bytes(build_batch([(1, b"k", b"v" * 20, [("h", b"x")]) for _ in range(5)], base_offset=0))
+
+    def noise(request, version):
+        data = bytearray(whole)
+        for _ in range(chance.randrange(1, 6)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        return fetched(bytes(data))(request, version)
+
+    with LyingBroker({"Fetch": noise}) as broker:
+        with reader(broker.bootstrap, fetch_max_wait_ms=10, check_crcs=False) as consumer:
+            consumer.assign([("t", 0)])
+            errors = 0
+            for _ in range(60):
+                consumer.seek(("t", 0), 0)
+                try:
+                    consumer.poll(0.5)
+                except KafkaError:
+                    errors += 1
+        print("errors", errors)
+
+
+def test_prefetch_is_bounded():
+    batch = bytes(build_batch([(1, None, b"v" * 1000, ()) for _ in range(100)]))
+
+    def endless(request, version):
+        offset = request.topics[0].partitions[0].fetch_offset if request.topics else 0
+        data = bytearray(batch)
+        data[0:8] = struct.pack(">q", offset)
+        return fetched(bytes(data))(request, version)
+
+    with (
+        LyingBroker({"Fetch": endless}) as broker,
+        reader(broker.bootstrap, queued_max_messages_kbytes=500, max_partition_fetch_bytes=10 << 20) as consumer,
+    ):
+        consumer.assign([("t", 0)])
+        consumer.seek(("t", 0), 0)
+        assert consumer.poll(PATIENCE_S)
+        asked = -1
+        while broker.asked.count("Fetch") != asked:
+            asked = broker.asked.count("Fetch")
+            time.sleep(0.3)
+        assert consumer._inner._subscription.buffered <= 500 * 1024 + len(batch)
+
+
+def test_a_full_buffer_makes_send_wait_and_then_fail():
+    answers = {"InitProducerId": some_id, "Produce": lambda *_: None}
+    with LyingBroker(answers) as broker:
+        producer = Producer(
+            bootstrap_servers=broker.bootstrap, buffer_memory=100_000, max_block_ms=300, batch_size=10_000
+        )
+        try:
+            with pytest.raises(BufferFullError, match="buffer.memory=100000"):
+                for _ in range(1000):
+                    producer.send("t", b"x" * 1000)
+            assert producer._accumulator.used <= 100_000
+        finally:
+            producer.close(0)
+
+
+def test_a_full_buffer_opens_again():
+    release = threading.Event()
+
+    def slow(request, version):
+        return produced(0)(request, version) if release.is_set() else produced(6)(request, version)
+
+    with LyingBroker({"InitProducerId": some_id, "Produce": slow}) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap, buffer_memory=50_000, retry_backoff_ms=20) as producer:
+            threading.Timer(0.5, release.set).start()
+            for _ in range(200):
+                producer.send("t", b"x" * 1000)
+            producer.flush(PATIENCE_S)
+
+
+def test_what_cannot_be_delivered_fails_in_time():
+    answers = {"InitProducerId": some_id, "Produce": produced(6)}
+    with LyingBroker(answers) as broker:
+        with Producer(
+            bootstrap_servers=broker.bootstrap, delivery_timeout_ms=700, request_timeout_ms=500, linger_ms=0
+        ) as producer:
+            with pytest.raises(KafkaTimeoutError, match=r"delivery\.timeout\.ms=700"):
+                producer.send("t", b"x").result(PATIENCE_S)
+            assert producer._accumulator.used == 0
+
+
+def test_a_refusal_for_good_is_told_at_once():
+    with LyingBroker({"InitProducerId": some_id, "Produce": produced(29)}) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap) as producer:
+            with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+                producer.send("t", b"x").result(PATIENCE_S)
+
+
+def test_sequences_begin_again_when_the_broker_lost_them():
+    epochs = []
+
+    def forgetful(request, version):
+        data = request.topic_data[0].partition_data[0].records
+        epoch, sequence = struct.unpack_from(">hi", data, 51)
+        epochs.append((epoch, sequence))
+        return produced(0 if epoch else 59)(request, version)
+
+    with LyingBroker({"InitProducerId": some_id, "Produce": forgetful}) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap, linger_ms=0) as producer:
+            producer.send("t", b"x").result(PATIENCE_S)
+            producer.send("t", b"y").result(PATIENCE_S)
+    assert epochs[0] == (0, 0)
+    assert epochs[-2:] == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_lost_answers_neither_lose_nor_double(tmp_path, transactional):
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    with CuttingProxy(seed) as proxy:
+        overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with KlammProcess(tmp_path, overrides=overrides) as node:
+            proxy.target_port = node.port
+            name = topic(node.bootstrap, 2)
+            settings = {"transactional_id": unique("tx")} if transactional else {}
+            with Producer(
+                bootstrap_servers=proxy.bootstrap,
+                batch_size=200,
+                reconnect_backoff_ms=5,
+                retry_backoff_ms=5,
+                **settings,
+            ) as producer:
+                if transactional:
+                    producer.init_transactions()
+                    producer.begin_transaction()
+                proxy.chance = 0.1
+                promised = [producer.send(name, b"%05d" % each, partition=each % 2) for each in range(1500)]
+                producer.flush(PATIENCE_S)
+                proxy.chance = 0.0
+                if transactional:
+                    producer.commit_transaction()
+            assert all(each.metadata.offset >= 0 for each in promised)
+            found = read_all(node.bootstrap, name, 1500, isolation_level="read_committed")
+            for partition in (0, 1):
+                values = [int(each.value) for each in found if each.partition == partition]
+                assert values == list(range(partition, 1500, 2))
+    assert proxy.cuts
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_restart_is_waited_out(tmp_path, protocol):
+    quick = {
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "5000",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "200",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    with KlammProcess(tmp_path, overrides=quick) as node:
+        name = topic(node.bootstrap, 2)
+        seen: list[int] = []
+        stop = threading.Event()
+        failures: list[BaseException] = []
+
+        def consume():
+            try:
+                with reader(node.bootstrap, group_id=unique("g"), group_protocol=protocol) as consumer:
+                    consumer.subscribe([name])
+                    while not stop.is_set():
+                        seen.extend(int(each.value) for each in consumer.poll(0.2))
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        thread = threading.Thread(target=consume)
+        thread.start()
+        try:
+            with Producer(bootstrap_servers=node.bootstrap) as producer:
+                promised = []
+                for number in range(600):
+                    promised.append(producer.send(name, b"%d" % number))
+                    if number in (200, 400):
+                        producer.flush(PATIENCE_S)
+                        node.kill9()
+                        node.start()
+                producer.flush(PATIENCE_S)
+                assert all(each.metadata.offset >= 0 for each in promised)
+            until(lambda: failures or len(set(seen)) == 600, "everything is read")
+            assert not failures
+        finally:
+            stop.set()
+            thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        assert sorted(int(each.value) for each in read_all(node.bootstrap, name, 600)) == list(range(600))
+
+
+def test_a_stalled_broker_costs_time_and_no_records(tmp_path):
+    import os
+    import signal
+
+    with KlammProcess(tmp_path) as node:
+        name = topic(node.bootstrap)
+        with Producer(bootstrap_servers=node.bootstrap, request_timeout_ms=500, retry_backoff_ms=20) as producer:
+            producer.send(name, b"0").result(PATIENCE_S)
+            os.kill(node.pid, signal.SIGSTOP)
+            promised = [producer.send(name, b"%d" % each) for each in range(1, 50)]
+            time.sleep(1.2)
+            os.kill(node.pid, signal.SIGCONT)
+            assert [each.result(PATIENCE_S).offset for each in promised] == list(range(1, 50))
+        with reader(node.bootstrap) as consumer:
+            consumer.assign([(name, 0)])
+            assert [int(each.value) for each in read(consumer, 50)] == list(range(50))
