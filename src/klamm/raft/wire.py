@@ -348,6 +348,13 @@ def refuse_request(request: Any, code: ErrorCode) -> Any:
     raise TypeError(f"{type(request).__name__} is no request of the quorum")
 
 
+def wrong_voter(body: Request, epoch: int, leader_id: int | None) -> Response:
+    """The answer to a request that was meant for another replica of this node: its disk was wiped, say."""
+    if isinstance(body, VoteRequest):
+        return VoteResponse(epoch, leader_id, error=ErrorCode.INVALID_VOTER_KEY)
+    return BeginQuorumEpochResponse(epoch, leader_id, ErrorCode.INVALID_VOTER_KEY)
+
+
 # Responses, inbound
 
 

@@ -23,7 +23,15 @@ from klamm.raft.messages import (
     VoteRequest,
 )
 from klamm.raft.quorum import ReplicaKey
-from klamm.raft.wire import Incoming, Refused, decode_request, decode_response, encode_request, encode_response
+from klamm.raft.wire import (
+    Incoming,
+    Refused,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    wrong_voter,
+)
 from klamm.raft.wire import refuse_request as refuse
 from klamm.telemetry.log import get_logger
 
@@ -219,6 +227,9 @@ class RaftTransport:
         code = self._objection(incoming)
         if code is not ErrorCode.NONE:
             return refuse(request, code)
+        if incoming.voter is not None and not incoming.voter.same_replica(self.driver.config.local):
+            leader = self.driver.core.leadership
+            return encode_response(wrong_voter(incoming.body, leader.epoch, leader.leader_id), self.endpoints())
         if incoming.endpoint is not None:
             self._learned[incoming.source] = incoming.endpoint
         number = next(self._numbers)
@@ -236,8 +247,6 @@ class RaftTransport:
             return ErrorCode.BROKER_NOT_AVAILABLE
         if incoming.cluster_id is not None and incoming.cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
-        if incoming.voter is not None and not incoming.voter.same_replica(self.driver.config.local):
-            return ErrorCode.INVALID_VOTER_KEY
         if len(self._pending) >= PENDING_MAX:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED
         return ErrorCode.NONE

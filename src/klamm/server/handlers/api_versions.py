@@ -7,6 +7,7 @@ v3 flexible (the response header stays v0), features and the client's software Â
 
 import re
 
+from klamm.metadata.image import FeatureRange
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.api_versions import (
     ApiVersion,
@@ -15,9 +16,11 @@ from klamm.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from klamm.raft.configuration import DYNAMIC
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
 
+KRAFT_VERSION = "kraft.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -35,17 +38,20 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
         for key, route in sorted(context.listener.routes.items())
     ]
     image = services.image
+    # kraft.version is the quorum's own: its level is a control record, not part of the image.
+    supported = {**services.supported_features, KRAFT_VERSION: FeatureRange(0, DYNAMIC)}
+    finalized = {**image.features, KRAFT_VERSION: services.raft.core.configurations.latest.kraft_version}
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.min_level, max_version=levels.max_level)
-            for name, levels in services.supported_features.items()
+            for name, levels in supported.items()
             if context.version >= 4 or levels.min_level > 0
         ],
         finalized_features_epoch=image.provenance.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in image.features.items()
-            if level > 0 and name in services.supported_features
+            for name, level in finalized.items()
+            if level > 0 and name in supported
         ],
     )
