@@ -64,7 +64,11 @@ sim: setup
 	@echo "== simulation"
 	@KLAMM_SIM_SEEDS=$(or $(SEEDS),1000) $(BIN)/python -m pytest -q tests/raft/test_simulation.py
 	@echo "== crashes"
-	@KLAMM_SIM_CUTS=$(or $(CUTS),6000) $(BIN)/python -m pytest -q -n 2 tests/storage/test_campaign.py
+	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SIM_CUTS=$(or $(CUTS),6000) \
+		$(BIN)/python -m pytest -q -n 2 tests/storage/test_campaign.py
+	@echo "== soak"
+	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SOAK_KEYS=$(or $(KEYS),1000000) KLAMM_SOAK_ROUNDS=$(or $(ROUNDS),20) \
+		$(BIN)/python -m pytest -q tests/storage/test_soak.py
 
 docs: setup
 	@echo "== reference pages"

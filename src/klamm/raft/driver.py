@@ -376,7 +376,7 @@ class RaftDriver:
                 storage.log.truncate_to(end_offset)
             case StoreSnapshotChunk(snapshot_id, position, chunk, complete):
                 if complete:
-                    # A start takes what lies below a snapshot for durable. It is about to go, but a crash may be faster.
+                    # A start takes what lies below a snapshot for durable: a crash may come before it goes.
                     storage.log.flush()
                 storage.snapshots.write_chunk(snapshot_id, position, chunk, complete=complete)
                 if complete:

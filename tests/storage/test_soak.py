@@ -1,0 +1,201 @@
+"""Years of churn in minutes, on a real node: every key rewritten again and again, short retention, one eye on a clock.
+
+A short life in `make test`; `make sim` lets a million keys be written twenty times (KLAMM_SOAK_KEYS, KLAMM_SOAK_ROUNDS)
+and then also compares how long a producer waits with and without the cleaner at work.
+"""
+
+import datetime as dt
+import os
+import random
+import re
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import KlammProcess, Wire, batch
+from klamm.records import build_batch, iter_batches
+
+KEYS = int(os.environ.get("KLAMM_SOAK_KEYS", "10000"))
+ROUNDS = int(os.environ.get("KLAMM_SOAK_ROUNDS", "4"))
+SEED = int(os.environ.get("KLAMM_SIM_SEED", "0"))
+JUDGED = "KLAMM_SOAK_KEYS" in os.environ
+"""Whether latencies are judged: only where there are enough of them, and nothing else runs on the machine."""
+SLOWER_MAX = 3.0
+PER_BATCH = 1000
+SEGMENT = 16_000_000 if KEYS >= 100_000 else 200_000
+SMALL_SEGMENT = 1_048_576
+PARTITIONS = 20
+KEPT = 3 * SMALL_SEGMENT
+RECORD_BYTES = 40
+MEMORY_MAX = 600_000_000
+FILES_MAX = 600
+PATIENCE_S = 600
+_COMPACTED = re.compile(r"^(\S+ \S+) INFO storage compacted .* seconds=(\S+)", re.MULTILINE)
+NODE = {
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "134217728",
+    "log.retention.check.interval.ms": "500",
+    "log.segment.delete.delay.ms": "500",
+    "log.initial.task.delay.ms": "0",
+}
+
+
+class Prober(threading.Thread):
+    """A producer of single records that notes how long each took to be acknowledged."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.samples: list[tuple[float, float]] = []
+        """(when it was sent, seconds until it was acknowledged)"""
+        self._port, self._topic = port, topic
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        with Wire(self._port) as wire:
+            while not self.over.wait(0.003):
+                before = time.time()
+                assert wire.produce(self._topic, batch(b"probe"), acks=-1).error_code == 0
+                self.samples.append((before, time.time() - before))
+
+
+class Watch(threading.Thread):
+    """The most of everything the node has had so far."""
+
+    def __init__(self, klamm: KlammProcess) -> None:
+        super().__init__(daemon=True)
+        self._klamm = klamm
+        self.over = threading.Event()
+        self.disk = self.memory = self.files = 0
+
+    def run(self) -> None:
+        page = os.sysconf("SC_PAGE_SIZE")
+        while not self.over.wait(0.5):
+            root = Path(f"/proc/{self._klamm.pid}")
+            self.memory = max(self.memory, int((root / "statm").read_text().split()[1]) * page)
+            self.files = max(self.files, len(os.listdir(root / "fd")))
+            self.disk = max(self.disk, used(self._klamm.data))
+
+
+def used(folder: Path) -> int:
+    total = 0
+    for top, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(top, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def rewrite(wire: Wire, topic: str, number: int) -> None:
+    """A new value for every key, in an order of its own."""
+    keys = list(range(KEYS))
+    random.Random(SEED + number).shuffle(keys)
+    now = int(time.time() * 1000)
+    for start in range(0, KEYS, PER_BATCH):
+        rows = [(now, b"%08d" % key, b"%d of %d" % (number, key), ()) for key in keys[start : start + PER_BATCH]]
+        assert wire.produce(topic, bytes(build_batch(rows)), acks=1).error_code == 0
+
+
+def churn(port: int, topic: str, over: threading.Event) -> None:
+    """Ten times as much as retention keeps, over and over."""
+    value = random.Random(SEED).randbytes(100_000)
+    with Wire(port) as wire:
+        while not over.is_set():
+            for partition in range(PARTITIONS):
+                assert wire.produce(topic, batch(value), acks=1, partition=partition).error_code == 0
+            over.wait(0.02)
+
+
+def latest(wire: Wire, topic: str) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    offset, end = wire.list_offset(topic, -2).offset, wire.end_offset(topic)
+    while offset < end:
+        part = wire.fetch(topic, offset, partition_max_bytes=8 << 20, max_bytes=8 << 20)
+        assert part.error_code == 0
+        for view in iter_batches(part.records or b""):
+            view.check_crc()
+            found.update((row[2], row[3]) for row in view.decode_rows())
+            offset = view.next_offset
+    return found
+
+
+def cleanings(klamm: KlammProcess) -> list[tuple[float, float]]:
+    """(begin, end) of every round of the cleaner, as the node's log tells."""
+    found = []
+    for at, seconds in _COMPACTED.findall(klamm.log()):
+        end = dt.datetime.strptime(at, "%Y-%m-%d %H:%M:%S.%f").astimezone().timestamp()
+        found.append((end - float(seconds), end))
+    return found
+
+
+def p99(samples: list[float]) -> float:
+    return statistics.quantiles(samples, n=100)[98]
+
+
+@pytest.mark.timeout(3600)
+def test_a_log_for_years(tmp_path: Path, capsys):
+    print(f"seed {SEED}")
+    with KlammProcess(tmp_path, overrides=NODE) as klamm, Wire(klamm.port, timeout=120) as wire:
+        compacted = wire.create_topic(
+            cleanup_policy="compact", internal_segment_bytes=str(SEGMENT), min_cleanable_dirty_ratio="0.5"
+        )
+        short = wire.create_topic(
+            partitions=PARTITIONS, segment_bytes=str(SMALL_SEGMENT), retention_bytes=str(KEPT), retention_ms="60000"
+        )
+        prober, watch, over = Prober(klamm.port, wire.create_topic()), Watch(klamm), threading.Event()
+        prober.start()
+        watch.start()
+        time.sleep(10 if JUDGED else 0.2)
+        quiet_until = time.time()
+        busy = threading.Thread(target=churn, args=(klamm.port, short, over), daemon=True)
+        busy.start()
+        for number in range(ROUNDS):
+            rewrite(wire, compacted, number)
+        over.set()
+        busy.join()
+        written = KEYS * ROUNDS
+        deadline = time.monotonic() + PATIENCE_S
+        loaded_until = time.time()
+        while len(cleanings(klamm)) == 0 or (JUDGED and cleanings(klamm)[-1][1] < loaded_until):
+            assert time.monotonic() < deadline, "nothing was compacted"
+            if JUDGED:  # a last round with nothing else to do: the cleaner alone against the prober
+                rewrite(wire, compacted, ROUNDS - 1)
+                written += KEYS
+                time.sleep(2)
+            time.sleep(0.1)
+        values = latest(wire, compacted)
+        assert len(values) == KEYS
+        wrong = [key for key, value in values.items() if value != b"%d of %d" % (ROUNDS - 1, int(key))]
+        assert not wrong, f"{len(wrong)} keys have an older value, {wrong[0]!r} for one"
+        starts = [wire.list_offset(short, -2, partition=partition).offset for partition in range(PARTITIONS)]
+        assert not JUDGED or min(starts) > 0, "retention has not let go of anything"
+        prober.over.set()
+        prober.join()
+        watch.over.set()
+        watch.join()
+        rounds = cleanings(klamm)
+        klamm.stop()
+    bound = 3 * KEYS * RECORD_BYTES + 4 * SEGMENT + PARTITIONS * (KEPT + 6 * SMALL_SEGMENT) + (100 << 20)
+    assert watch.disk <= bound, f"{watch.disk:,} bytes on disk"
+    assert watch.memory <= MEMORY_MAX, f"{watch.memory:,} bytes of memory"
+    assert watch.files <= FILES_MAX, f"{watch.files} open files"
+    quiet = [took for at, took in prober.samples if at < quiet_until]
+    during = [took for at, took in prober.samples if any(begin <= at <= end for begin, end in rounds)]
+    alone = [
+        took for at, took in prober.samples if at > loaded_until and any(begin <= at <= end for begin, end in rounds)
+    ]
+    with capsys.disabled():
+        if JUDGED:
+            print(
+                f"\n{written:,} records for {KEYS:,} keys, {len(rounds)} rounds of the cleaner; at most "
+                f"{watch.disk >> 20} MB on disk, {watch.memory >> 20} MB of memory, {watch.files} open files; p99 of "
+                f"produce {p99(quiet) * 1000:.2f} ms quiet, {p99(during) * 1000:.2f} ms while cleaning under load, "
+                f"{p99(alone) * 1000:.2f} ms beside the cleaner alone ({len(alone)} samples)"
+            )
+    if JUDGED:
+        assert len(alone) > 100
+        assert p99(alone) <= SLOWER_MAX * p99(quiet), "the cleaner makes producers wait"
