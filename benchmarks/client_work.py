@@ -1,0 +1,296 @@
+"""One Python client doing one piece of work, in a process of its own: `python -m benchmarks.client_work CLIENT WORK ...`.
+
+Every client is connected and has moved a few records before the clock runs. Prints seconds and records as JSON.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+BATCH = 16_384
+LARGE_BATCH = 1_000_000
+LINGER_MS = 5
+WARM = 1000
+
+
+def produce_klamm_async(bootstrap: str, topic: str, size: int, count: int) -> float:
+    from klamm.client import AsyncProducer
+
+    async def main() -> float:
+        value = b"v" * size
+        async with AsyncProducer(
+            bootstrap_servers=bootstrap, acks=1, enable_idempotence=False, batch_size=BATCH, linger_ms=LINGER_MS
+        ) as producer:
+            for _ in range(WARM):
+                await producer.send(topic, value)
+            await producer.flush()
+            send = producer.send
+            began = time.perf_counter()
+            for _ in range(count):
+                delivery = await send(topic, value)
+            await producer.flush()
+            took = time.perf_counter() - began
+            assert delivery.metadata.offset >= 0
+            return took
+
+    return asyncio.run(main())
+
+
+def produce_klamm(bootstrap: str, topic: str, size: int, count: int) -> float:
+    from klamm.client import Producer
+
+    value = b"v" * size
+    with Producer(
+        bootstrap_servers=bootstrap, acks=1, enable_idempotence=False, batch_size=BATCH, linger_ms=LINGER_MS
+    ) as producer:
+        for _ in range(WARM):
+            producer.send(topic, value)
+        producer.flush()
+        send = producer.send
+        began = time.perf_counter()
+        for _ in range(count):
+            delivery = send(topic, value)
+        producer.flush()
+        took = time.perf_counter() - began
+        assert delivery.metadata.offset >= 0
+        return took
+
+
+def produce_aiokafka(bootstrap: str, topic: str, size: int, count: int) -> float:
+    from aiokafka import AIOKafkaProducer
+
+    async def main() -> float:
+        value = b"v" * size
+        producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap, acks=1, max_batch_size=BATCH, linger_ms=LINGER_MS, request_timeout_ms=60_000
+        )
+        await producer.start()
+        for _ in range(WARM):
+            await producer.send(topic, value)
+        await producer.flush()
+        send = producer.send
+        began = time.perf_counter()
+        for _ in range(count):
+            future = await send(topic, value)
+        await producer.flush()
+        took = time.perf_counter() - began
+        assert (await future).offset >= 0
+        await producer.stop()
+        return took
+
+    return asyncio.run(main())
+
+
+def produce_kafka_python(bootstrap: str, topic: str, size: int, count: int) -> float:
+    from kafka import KafkaProducer
+
+    value = b"v" * size
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, acks=1, enable_idempotence=False, batch_size=BATCH, linger_ms=LINGER_MS
+    )
+    for _ in range(WARM):
+        producer.send(topic, value)
+    producer.flush()
+    send = producer.send
+    began = time.perf_counter()
+    for _ in range(count):
+        future = send(topic, value)
+    producer.flush()
+    took = time.perf_counter() - began
+    assert future.get(10).offset >= 0
+    producer.close()
+    return took
+
+
+def _confluent_produce(bootstrap: str, topic: str, size: int, count: int, batch: int) -> float:
+    from confluent_kafka import Producer
+
+    value = b"v" * size
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": 1,
+            "batch.size": batch,
+            "linger.ms": LINGER_MS,
+            "queue.buffering.max.messages": 2_000_000,
+        }
+    )
+    for _ in range(WARM):
+        producer.produce(topic, value)
+    producer.flush()
+    produce = producer.produce
+    began = time.perf_counter()
+    for _ in range(count):
+        try:
+            produce(topic, value)
+        except BufferError:
+            producer.poll(0.05)
+            produce(topic, value)
+    assert producer.flush() == 0
+    return time.perf_counter() - began
+
+
+def produce_confluent(bootstrap: str, topic: str, size: int, count: int) -> float:
+    return _confluent_produce(bootstrap, topic, size, count, BATCH)
+
+
+def produce_confluent_large(bootstrap: str, topic: str, size: int, count: int) -> float:
+    return _confluent_produce(bootstrap, topic, size, count, LARGE_BATCH)
+
+
+def produce_columns(bootstrap: str, topic: str, size: int, count: int) -> float:
+    import pyarrow as pa
+
+    from klamm.client import Producer
+
+    block = min(count, 100_000)
+    table = pa.table({"value": pa.array([b"v" * size] * block, pa.binary())})
+    with Producer(
+        bootstrap_servers=bootstrap, acks=1, enable_idempotence=False, batch_size=LARGE_BATCH, linger_ms=LINGER_MS
+    ) as producer:
+        producer.send_arrow(topic, table.slice(0, WARM))
+        producer.flush()
+        began = time.perf_counter()
+        for _ in range(count // block):
+            deliveries = producer.send_arrow(topic, table)
+        producer.flush()
+        took = time.perf_counter() - began
+        assert all(each.metadata.offset >= 0 for each in deliveries)
+        return took
+
+
+def _timed(records: Any, count: int) -> float:
+    """From the record after the first to the last, so that joining and connecting do not count."""
+    seen = 0
+    began = 0.0
+    for record in records:
+        seen += 1
+        if seen == 1:
+            began = time.perf_counter()
+        if seen == count:
+            assert record.value is not None
+            break
+    return time.perf_counter() - began
+
+
+async def _timed_async(records: Any, count: int) -> float:
+    seen = 0
+    began = 0.0
+    async for record in records:
+        seen += 1
+        if seen == 1:
+            began = time.perf_counter()
+        if seen == count:
+            assert record.value is not None
+            break
+    return time.perf_counter() - began
+
+
+def consume_klamm_async(bootstrap: str, topic: str, _size: int, count: int) -> float:
+    from klamm.client import AsyncConsumer
+
+    async def main() -> float:
+        async with AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, each) for each in await consumer.partitions_for(topic)])
+            return await _timed_async(consumer, count)
+
+    return asyncio.run(main())
+
+
+def consume_klamm(bootstrap: str, topic: str, _size: int, count: int) -> float:
+    from klamm.client import Consumer
+
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, each) for each in consumer.partitions_for(topic)])
+        return _timed(consumer, count)
+
+
+def consume_aiokafka(bootstrap: str, topic: str, _size: int, count: int) -> float:
+    from aiokafka import AIOKafkaConsumer
+
+    async def main() -> float:
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        await consumer.start()
+        took = await _timed_async(consumer, count)
+        await consumer.stop()
+        return took
+
+    return asyncio.run(main())
+
+
+def consume_kafka_python(bootstrap: str, topic: str, _size: int, count: int) -> float:
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    took = _timed(consumer, count)
+    consumer.close()
+    return took
+
+
+def consume_confluent(bootstrap: str, topic: str, _size: int, count: int) -> float:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "queued.min.messages": 1_000_000})
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+    seen = 0
+    began = 0.0
+    while seen < count:
+        for message in consumer.consume(1000, 1.0):
+            if not seen:
+                began = time.perf_counter()
+            if message.value() is not None:
+                seen += 1
+    took = time.perf_counter() - began
+    consumer.close()
+    return took
+
+
+def consume_columns(bootstrap: str, topic: str, _size: int, count: int) -> float:
+    import pyarrow  # noqa: F401 - imported before the clock runs
+
+    from klamm.client import Consumer
+
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, each) for each in consumer.partitions_for(topic)])
+        seen = 0
+        began = 0.0
+        first = 0
+        while seen < count:
+            batch = consumer.poll_arrow(1.0)
+            if not seen and batch.num_rows:
+                began, first = time.perf_counter(), batch.num_rows
+            seen += batch.num_rows
+        # What came before the clock ran is taken off the records, not only off the time.
+        return (time.perf_counter() - began) * count / max(seen - first, 1)
+
+
+WORKS: dict[tuple[str, str], Callable[[str, str, int, int], float]] = {
+    ("klamm async", "produce"): produce_klamm_async,
+    ("klamm", "produce"): produce_klamm,
+    ("aiokafka", "produce"): produce_aiokafka,
+    ("kafka-python", "produce"): produce_kafka_python,
+    ("confluent-kafka", "produce"): produce_confluent,
+    ("klamm async", "consume"): consume_klamm_async,
+    ("klamm", "consume"): consume_klamm,
+    ("aiokafka", "consume"): consume_aiokafka,
+    ("kafka-python", "consume"): consume_kafka_python,
+    ("confluent-kafka", "consume"): consume_confluent,
+    ("klamm columns", "columns-in"): produce_columns,
+    ("confluent-kafka", "columns-in"): produce_confluent_large,
+    ("klamm columns", "columns-out"): consume_columns,
+    ("confluent-kafka", "columns-out"): consume_confluent,
+}
+
+
+def main() -> None:
+    client, work, bootstrap, topic, size, count = sys.argv[1:]
+    seconds = WORKS[client, work](bootstrap, topic, int(size), int(count))
+    print(json.dumps({"seconds": seconds, "records": int(count)}))
+
+
+if __name__ == "__main__":
+    main()
