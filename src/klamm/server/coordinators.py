@@ -6,12 +6,14 @@ says who leads; replicas follow it first, then shards are loaded and unloaded he
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import BrokerImage, MetadataImage
+from klamm.model.config_describe import effective_broker
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.server.config import NodeConfig
@@ -36,10 +38,11 @@ class Coordinators:
     def __init__(self, services: Services) -> None:
         self._services = services
         config = services.config
-        group_config = group_config_of(config)
+        self._group_config = group_config_of(config)
+        self._layers: tuple[Mapping[str, str], ...] = ()
         self.groups: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
-            lambda _partition, _epoch: GroupShard(group_config, lambda: str(services.new_uuid())),
+            lambda _partition, _epoch: GroupShard(self._group_config, lambda: str(services.new_uuid())),
             lambda partition: self._open_log(GROUP_METADATA_TOPIC, partition),
             loop=services.loop,
             clock=services.clock,
@@ -97,9 +100,38 @@ class Coordinators:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The image has moved and the replicas have followed."""
+        self._obey(image)
         for runtime in self._runtimes.values():
             self._follow(runtime, delta, image)
             runtime.on_metadata(delta, image)
+
+    def _obey(self, image: MetadataImage) -> None:
+        """Settings may change at work: those of brokers that Kafka calls dynamic, and those of the offsets topic."""
+        node_id, config = self._services.node_id, self._services.config
+        layers = (
+            image.topic_configs(GROUP_METADATA_TOPIC),
+            image.broker_configs(node_id),
+            image.broker_configs(None),
+        )
+        if layers == self._layers:
+            return
+        self._layers = layers
+        texts = effective_broker(*layers[1:], config.static)
+        bytes_max = layers[0].get("max.message.bytes") or texts.get("message.max.bytes")
+        if bytes_max is not None:
+            self._group_config = replace(self._group_config, record_bytes_max=int(bytes_max) - BATCH_OVERHEAD)
+        else:
+            self._group_config = group_config_of(config)
+        for partition in self.groups.active:
+            self.groups.shard(partition).obey(self._group_config)
+        verifies = texts.get("transaction.partition.verification.enable", "true")
+        self.transactions.gate.verifies = verifies.strip().lower() == "true"
+        expiry_ms = texts.get("producer.id.expiration.ms")
+        logs = self._services.replicas.logs
+        logs.config = replace(
+            logs.config,
+            producer_id_expiration_ms=int(expiry_ms or config.integer("producer.id.expiration.ms")),
+        )
 
     def _follow(self, runtime: CoordinatorRuntime[Any], delta: MetadataDelta, image: MetadataImage) -> None:
         if any(topic.name == runtime.topic for topic in delta.topics_deleted.values()):

@@ -83,7 +83,8 @@ class TransactionGate:
         self._tails: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._peers = BrokerPeers(services, "transaction-verification")
-        self._verifies = services.config.flag("transaction.partition.verification.enable")
+        self.verifies = services.config.flag("transaction.partition.verification.enable")
+        """Whether batches of older clients are checked; may change at work."""
         self._retry_ms = services.config.integer("add.partitions.to.txn.retry.backoff.ms")
         self._retry_max_ms = services.config.integer("add.partitions.to.txn.retry.backoff.max.ms")
 
@@ -96,7 +97,7 @@ class TransactionGate:
         entry = replica.log.producers.entries.get(producer.id)
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer.epoch:
             return False
-        return self._verifies or abilities.adds
+        return self.verifies or abilities.adds
 
     def spawn(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
         """Begin `in_turn` now and let it go on by itself."""

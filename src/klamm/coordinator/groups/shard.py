@@ -57,6 +57,11 @@ class GroupShard(Shard):
         self._new_id = new_id
         self._consumers = ConsumerGroups(config, self.groups)
 
+    def obey(self, config: GroupConfig) -> None:
+        """The settings are now these."""
+        self.config = config
+        self._consumers.obey(config)
+
     # What changes hard state
 
     def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:  # noqa: ARG002 - markers name the producer alone

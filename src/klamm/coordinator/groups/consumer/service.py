@@ -35,6 +35,10 @@ class ConsumerGroups:
         self._topology = Topology()
         self._patterns = Patterns()
 
+    def obey(self, config: GroupConfig) -> None:
+        """The settings are now these."""
+        self._config = config
+
     def update(self, image: MetadataImage) -> None:
         """The cluster has changed; groups find out with their members' next heartbeats."""
         self._topology.update(image)
