@@ -9,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
 	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
 
-.PHONY: help setup demo test check compat bench sim docs clean
+.PHONY: help setup demo test check compat bench sim chaos docs clean
 
 help:
 	@echo "make demo    start a node and watch a small stream flow through it"
@@ -18,6 +18,7 @@ help:
 	@echo "make compat  Apache Kafka's tools and the Java, Go and JS clients against Klamm (mvn, go, node)"
 	@echo "make bench   side by side with Apache Kafka: ratios, a JSON file, a plot"
 	@echo "make sim     the seeded simulations, longer than in make test (SEEDS=2000)"
+	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
 	@echo "make docs    write the generated reference pages"
 	@echo "make clean   remove what the other targets made"
 
@@ -69,6 +70,10 @@ sim: setup
 	@echo "== soak"
 	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SOAK_KEYS=$(or $(KEYS),1000000) KLAMM_SOAK_ROUNDS=$(or $(ROUNDS),20) \
 		$(BIN)/python -m pytest -q tests/storage/test_soak.py
+
+chaos: setup
+	@echo "== chaos"
+	@PYTHONPATH=tests $(BIN)/python -m chaos.run --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/chaos-report.md
 
 docs: setup
 	@echo "== reference pages"
