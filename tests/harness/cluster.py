@@ -30,7 +30,7 @@ class KlammCluster:
     """Nodes 1..n, combined broker and controller, replication factor 3 and two in sync by default.
 
     With `links`, nodes and clients reach each node through them, so that links can be cut. `main` is what runs a node;
-    another than `klamm` may have faults built in.
+    another than `klamm` may have faults built in. With `racks`, node n stands in rack-n.
     """
 
     def __init__(
@@ -42,17 +42,22 @@ class KlammCluster:
         log_level: str = "info",
         links: Links | None = None,
         main: Sequence[str] = KLAMM,
+        racks: bool = False,
     ) -> None:
         self.planned = plan_cluster(str(folder), nodes)
-        listeners = {}
+        listeners: dict[int, dict[str, str]] = {}
+        if racks:
+            listeners = {node.node_id: {"broker.rack": f"rack-{node.node_id}"} for node in self.planned}
         if links is not None:
             ports = iter(free_ports("127.0.0.1", 2 * nodes))
             for node in self.planned:
                 own, controller = next(ports), next(ports)
-                listeners[node.node_id] = {
-                    "listeners": f"PLAINTEXT://127.0.0.1:{own},CONTROLLER://127.0.0.1:{controller}",
-                    "advertised.listeners": f"PLAINTEXT://{node.address}",
-                }
+                listeners.setdefault(node.node_id, {}).update(
+                    {
+                        "listeners": f"PLAINTEXT://127.0.0.1:{own},CONTROLLER://127.0.0.1:{controller}",
+                        "advertised.listeners": f"PLAINTEXT://{node.address}",
+                    }
+                )
                 links.add(node.port, own, node.node_id)
                 links.add(node.controller_port, controller, node.node_id)
         self.cluster_id = prepare_cluster(

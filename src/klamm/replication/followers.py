@@ -48,7 +48,7 @@ class FollowedPartition:
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
         self.sent = False
-        """Whether records are on their way: nothing more until the follower says where it is."""
+        """Whether records or a refusal are on their way: nothing more until the follower says where it is."""
 
     def ask(
         self, fetch_offset: int, max_bytes: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int

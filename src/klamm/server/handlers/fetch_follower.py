@@ -199,7 +199,7 @@ class _FollowerFetch:
                 if diverging is not None:
                     data.diverging_epoch = diverging
                     told = urgent = True
-                elif not followed.sent:
+                elif not followed.sent and not self._is_throttled(replica):
                     size += self._read(replica, followed, data, min(followed.max_bytes, budget - size), first=not size)
                 data.high_watermark = replica.log.high_watermark
                 data.last_stable_offset = replica.log.last_stable_offset
@@ -209,7 +209,7 @@ class _FollowerFetch:
                 told = urgent = True
             if told or _is_news(followed, data):
                 parts.append((followed, data))
-            else:
+            elif not _has_more(followed):
                 quiet.append(followed)
         for followed in quiet:
             del session.changed[followed]
@@ -238,7 +238,7 @@ class _FollowerFetch:
         offset = followed.fetch_offset
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if offset == log.log_end_offset or self._is_throttled(replica):
+        if offset == log.log_end_offset:
             return 0
         found = log.read(offset, max(limit, 0), log.log_end_offset, min_one=first)
         if found is None:
@@ -268,11 +268,13 @@ class _FollowerFetch:
         topics: dict[bytes, FetchableTopicResponse] = {}
         throttled = 0
         for followed, data in parts:
-            session.changed.pop(followed, None)
             followed.told_high_watermark = data.high_watermark
             followed.told_log_start_offset = data.log_start_offset
-            if len(data.records):
+            if len(data.records) or data.error_code or data.diverging_epoch is not None:
                 followed.sent = True
+            if not _has_more(followed):
+                session.changed.pop(followed, None)
+            if len(data.records):
                 replica = followed.replica
                 if (
                     replica is not None
@@ -287,6 +289,12 @@ class _FollowerFetch:
         if throttled:
             self._services.replicas.leader_throttle.record(throttled, self._services.clock.monotonic_ms())
         return FetchResponse(session_id=session.id, responses=list(topics.values()))
+
+
+def _has_more(followed: FollowedPartition) -> bool:
+    """Whether something is left that could not be sent now: the answer was full, or copying is slowed."""
+    replica = followed.replica
+    return replica is not None and not followed.sent and followed.fetch_offset < replica.log.log_end_offset
 
 
 def _is_news(followed: FollowedPartition, data: PartitionData) -> bool:
