@@ -15,7 +15,7 @@ import click
 from klamm.cli.refusal import Refusal
 
 if TYPE_CHECKING:
-    from klamm.cli.local_cluster import LocalNode
+    from klamm.server.local_cluster import LocalNode
 
 READY_S = 60.0
 STOP_S = 40.0
@@ -144,7 +144,7 @@ def _last_words(path: str) -> str:
 
 def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Sequence[str], log_level: str) -> None:
     """Start a cluster in `folder` and wait until it is told to stop."""
-    from klamm.cli.local_cluster import plan_cluster, prepare_cluster
+    from klamm.server.local_cluster import plan_cluster, prepare_cluster
 
     settings = {}
     for override in overrides:

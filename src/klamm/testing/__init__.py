@@ -1,1 +1,37 @@
-"""What proves the rest: a whole cluster under a seeded scheduler."""
+"""A broker for tests: in this process or in a child, three of them as a cluster, and faults on request.
+
+    with klamm.testing.broker() as b:           # a whole broker, listening on a free port of 127.0.0.1
+        producer = Producer(bootstrap_servers=b.bootstrap)
+
+    brokers, cluster    starting and ending them        faults    pause, kill, slow, refuse
+    plugin              pytest fixtures (entry point)   sim/      a whole cluster under a seeded scheduler
+
+Works from pytest, from unittest, and from a notebook whose loop is running: a broker in this process has a thread and a
+loop of its own. Names are imported when they are first used, so that the pytest plugin costs nothing until then.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klamm.testing.brokers import Broker, ChildBroker, InProcessBroker, broker
+    from klamm.testing.cluster import Cluster, cluster
+    from klamm.testing.names import unique
+
+_HOMES = {
+    "Broker": "brokers",
+    "ChildBroker": "brokers",
+    "Cluster": "cluster",
+    "InProcessBroker": "brokers",
+    "broker": "brokers",
+    "unique": "names",
+}
+
+__all__ = ["Broker", "ChildBroker", "Cluster", "InProcessBroker", "broker", "cluster", "unique"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

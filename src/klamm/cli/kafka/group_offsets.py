@@ -55,6 +55,9 @@ def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int]
         return _bounded(cluster, {place: committed[place] + step for place in places})
     moment = _datetime(parsed.text("to-datetime")) if parsed.has("to-datetime") else _before(parsed.text("by-duration"))
     timed = list_offsets(cluster, places, moment)
+    for topic, partition in places:
+        if timed.get((topic, partition), -1) < 0:
+            print(f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset.")
     return {place: timed[place] if timed.get(place, -1) >= 0 else last[place] for place in places}
 
 

@@ -1,0 +1,128 @@
+"""A cluster on one machine: which node listens where, what each is told, and the folders they keep.
+
+`klamm up --nodes` and the test helpers start the same thing: one folder per node with its server.properties, its data
+and its log, so that any node can also be started by hand with `klamm server`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from klamm.model.errors import ConfigError
+from klamm.model.ids import Uuid, uuid_to_str
+from klamm.model.properties import format_properties
+from klamm.server.config import load_config
+from klamm.server.format import format_folders, random_uuid
+from klamm.storage.disk import Disk
+from klamm.storage.properties import read_meta_properties
+
+NODES_MAX = 9
+PORTS_FREE = range(18_000, 32_000)
+"""Where free ports are looked for: below those the system gives to outgoing connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One node of the cluster: its number, where it listens, and the folder that is all it owns."""
+
+    node_id: int
+    host: str
+    port: int
+    controller_port: int
+    folder: str
+
+    @property
+    def address(self) -> str:
+        """Where clients come in."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def properties(self) -> str:
+        """The file `klamm server` is given."""
+        return os.path.join(self.folder, "server.properties")
+
+    @property
+    def log(self) -> str:
+        """What the node writes to standard error."""
+        return os.path.join(self.folder, "node.log")
+
+
+def plan_cluster(folder: str, nodes: int, *, host: str = "127.0.0.1", port: int = 0) -> list[LocalNode]:
+    """Where each node listens: two neighbouring ports per node from `port` on, or free ones when it is 0."""
+    if not 1 <= nodes <= NODES_MAX:
+        raise ConfigError(f"{nodes} nodes do not fit on one machine; write a number from 1 to {NODES_MAX}")
+    ports = free_ports(host, 2 * nodes) if port == 0 else list(range(port, port + 2 * nodes))
+    if ports[-1] > 65535:
+        raise ConfigError(f"port {port} leaves no room for {nodes} nodes; write one below {65536 - 2 * nodes}")
+    return [
+        LocalNode(number, host, ports[2 * number - 2], ports[2 * number - 1], os.path.join(folder, f"node-{number}"))
+        for number in range(1, nodes + 1)
+    ]
+
+
+def node_properties(node: LocalNode, nodes: Sequence[LocalNode], overrides: Mapping[str, str]) -> dict[str, str]:
+    """What one node is told; `overrides` win."""
+    copies = str(min(3, len(nodes)))
+    majority = str(min(2, len(nodes)))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": ",".join(f"{each.node_id}@{each.host}:{each.controller_port}" for each in nodes),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{node.host}:{node.controller_port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": os.path.join(node.folder, "data"),
+        "default.replication.factor": copies,
+        "min.insync.replicas": majority,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": majority,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": majority,
+        "group.initial.rebalance.delay.ms": "0",
+        **overrides,
+    }
+
+
+def prepare_cluster(
+    nodes: Sequence[LocalNode], overrides: Callable[[LocalNode], Mapping[str, str]] = lambda _: {}
+) -> str:
+    """Write every node's properties and format the folders that are new; returns the cluster's id."""
+    configs = []
+    for node in nodes:
+        os.makedirs(node.folder, exist_ok=True)
+        with open(node.properties, "w", encoding="utf-8") as file:
+            file.write(format_properties(node_properties(node, nodes, overrides(node))))
+        configs.append(load_config(node.properties))
+    known = {meta.cluster_id for config in configs if (meta := read_meta_properties(Disk(), config.log_dirs[0]))}
+    if len(known) > 1:
+        raise ConfigError(f"the nodes' folders belong to different clusters: {', '.join(sorted(known))}")
+    cluster_id = known.pop() if known else uuid_to_str(Uuid(random_uuid()))
+    for config in configs:
+        format_folders(config, cluster_id, ignore_formatted=True)
+    return cluster_id
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports nobody listens on, all held at once while looking so that they differ."""
+    held: list[socket.socket] = []
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        for port in random.sample(PORTS_FREE, len(PORTS_FREE)):
+            candidate = socket.socket(family)
+            try:
+                candidate.bind((host, port))
+            except OSError:
+                candidate.close()
+                continue
+            held.append(candidate)
+            if len(held) == count:
+                return sorted(each.getsockname()[1] for each in held)
+    finally:
+        for each in held:
+            each.close()
+    raise ConfigError(f"no {count} free ports on {host}")

@@ -1,0 +1,340 @@
+"""Brokers for tests: one face, in this process or in a child."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from klamm.testing.names import unique
+
+if TYPE_CHECKING:
+    from klamm.client import Admin, Consumer, Producer
+    from klamm.testing.node_thread import NodeThread
+
+READY_S: Final = 60.0
+STOP_S: Final = 30.0
+DEFAULTS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
+"""What a broker for tests does unlike one for data: fewer internal partitions, so that groups begin at once."""
+
+
+class Broker:
+    """A broker of a test.
+
+    Port and data stay the same over `kill` or `stop` and `start`; `close` removes the data. Faults hold until `heal`.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        data: str | os.PathLike[str] | None = None,
+        config: Mapping[str, str] | None = None,
+        log_level: str = "warning",
+    ) -> None:
+        self.log_level = log_level
+        self.port = port
+        self.host = "127.0.0.1"
+        self._own_folder = data is None
+        self.data = tempfile.mkdtemp(prefix="klamm-test-") if data is None else os.fspath(data)
+        self.config = {**DEFAULTS, **dict(config or {})}
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client is given as bootstrap.servers."""
+        return f"{self.host}:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> Self:
+        """Serve; returns when clients can come."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End as on SIGTERM: everything is written and closed."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End as on SIGKILL: connections break, nothing is tidied. `start` begins again on the same port and data."""
+        raise NotImplementedError
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves, or is paused."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """Stand still: connections stay open, nothing is answered until `resume`."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        raise NotImplementedError
+
+    def slow(self, seconds: float, api: str | None = None) -> None:
+        """Let every request (or those of one API, e.g. "Produce") wait so long before it is looked at."""
+        raise NotImplementedError
+
+    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+        """Answer requests with an error, by its name and the API's, for so many times; nothing else is done."""
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        """Take pause, slowness and refusals back."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End for good and remove the data, if it was made here."""
+        try:
+            if self.running:
+                self.stop()
+        finally:
+            if self._own_folder:
+                shutil.rmtree(self.data, ignore_errors=True)
+
+    # Conveniences
+
+    def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """Create a topic of a name nobody else uses."""
+        from klamm.client.wire import Cluster
+        from klamm.model.errors import ErrorCode, KlammError
+        from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+        name = unique(prefix)
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
+        wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)
+        with Cluster(self.bootstrap) as cluster:
+            result = cluster.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics[0]
+        if result.error_code:
+            raise KlammError(ErrorCode(result.error_code), result.error_message or "")
+        return name
+
+    def producer(self, **settings: Any) -> Producer:
+        """A blocking producer of this broker; close it, or use it in a with statement."""
+        from klamm.client import Producer
+
+        return Producer(bootstrap_servers=self.bootstrap, **settings)
+
+    def consumer(self, *topics: str, **settings: Any) -> Consumer:
+        """A blocking consumer that begins with the first record; without group_id it reads as a group of its own."""
+        from klamm.client import Consumer
+
+        settings.setdefault("auto_offset_reset", "earliest")
+        settings.setdefault("group_id", unique("group"))
+        consumer = Consumer(bootstrap_servers=self.bootstrap, **settings)
+        if topics:
+            consumer.subscribe(list(topics))
+        return consumer
+
+    def admin(self, **settings: Any) -> Admin:
+        """A blocking admin client of this broker."""
+        from klamm.client import Admin
+
+        return Admin(bootstrap_servers=self.bootstrap, **settings)
+
+
+class InProcessBroker(Broker):
+    """A broker in a thread of this process: the quickest to start."""
+
+    _life: NodeThread | None = None
+
+    def start(self) -> Self:
+        """Serve; returns when clients can come."""
+        from klamm.testing.node_thread import NodeThread
+
+        if self._life is not None:
+            raise RuntimeError("the broker is running already")
+        life = NodeThread(self.data, self.port, self.config, log_level=self.log_level)
+        self.port = life.start()
+        self._life = life
+        return self
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves, or is paused."""
+        return self._life is not None
+
+    @property
+    def node(self) -> Any:
+        """The node itself, for tests of Klamm that reach behind the socket; touch it on its loop alone."""
+        return self._alive().node
+
+    def _alive(self) -> NodeThread:
+        if self._life is None:
+            raise RuntimeError("the broker is not running; call start()")
+        return self._life
+
+    def stop(self) -> None:
+        """End as on SIGTERM."""
+        life, self._life = self._alive(), None
+        life.stop()
+
+    def kill(self) -> None:
+        """End as on SIGKILL."""
+        life, self._life = self._alive(), None
+        life.stop(kill=True)
+
+    def pause(self) -> None:
+        """Stand still."""
+        self._alive().freeze()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._alive().thaw()
+
+    def slow(self, seconds: float, api: str | None = None) -> None:
+        """Let requests wait."""
+        self._alive().slow(seconds, api)
+
+    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+        """Answer with an error."""
+        self._alive().refuse(error, api, times)
+
+    def heal(self) -> None:
+        """Take faults back."""
+        self._alive().heal()
+
+
+class ChildBroker(Broker):
+    """A broker in a process of its own: it can really be killed, and shares no interpreter with the test."""
+
+    _process: subprocess.Popen[bytes] | None = None
+    _paused = False
+
+    def start(self) -> Self:
+        """Serve; returns when clients can come."""
+        if self._process is not None:
+            raise RuntimeError("the broker is running already")
+        command = [sys.executable, "-m", "klamm.testing.child", self.data, str(self.port), json.dumps(self.config)]
+        command.append(self.log_level)
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            self.port = int(self._answer(READY_S)["port"])
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves, or is paused."""
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._alive().pid
+
+    def _alive(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the broker is not running; call start()")
+        return self._process
+
+    def _answer(self, patience_s: float) -> dict[str, Any]:
+        """The next line of the child, waited for no longer than that."""
+        stdout = self._alive().stdout
+        assert stdout is not None
+        deadline = time.monotonic() + patience_s
+        line = b""
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([stdout], [], [], left)[0]:
+                raise TimeoutError(f"the broker's process said nothing for {patience_s:.0f} s")
+            more = os.read(stdout.fileno(), 1)
+            if not more:
+                raise RuntimeError(f"the broker's process ended with {self._alive().wait()}; its reason stands above")
+            line += more
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise RuntimeError(found["error"])
+        return found
+
+    def _order(self, **order: Any) -> None:
+        process = self._alive()
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.flush()
+        self._answer(STOP_S)
+
+    def stop(self) -> None:
+        """End as on SIGTERM."""
+        self.resume()
+        process = self._alive()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        finally:
+            self._forget()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._alive().kill()
+        self._alive().wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        process, self._process = self._alive(), None
+        self._paused = False
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._alive().send_signal(signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._paused:
+            self._alive().send_signal(signal.SIGCONT)
+            self._paused = False
+
+    def slow(self, seconds: float, api: str | None = None) -> None:
+        """Let requests wait."""
+        self._order(do="slow", seconds=seconds, api=api)
+
+    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+        """Answer with an error."""
+        self._order(do="refuse", error=error, api=api, times=times)
+
+    def heal(self) -> None:
+        """Take faults back."""
+        self.resume()
+        self._order(do="heal")
+
+
+@contextlib.contextmanager
+def broker(
+    *,
+    child: bool = False,
+    port: int = 0,
+    data: str | os.PathLike[str] | None = None,
+    config: Mapping[str, str] | None = None,
+) -> Iterator[Broker]:
+    """A running broker, in this process or (`child`) in one of its own; `config` are settings by Kafka's names.
+
+    Without `data` it keeps its files in a temporary folder and removes them at the end.
+    """
+    made = (ChildBroker if child else InProcessBroker)(port=port, data=data, config=config)
+    with made as running:
+        yield running

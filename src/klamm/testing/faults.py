@@ -1,0 +1,135 @@
+"""Faults of a broker on request: slow answers and refusals, by API, in front of the router of a running node."""
+
+import asyncio
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from klamm.model.errors import ErrorCode
+from klamm.net import Channel
+from klamm.protocol.apis import BY_NAME, Api
+from klamm.protocol.codec import decode
+from klamm.protocol.header import decode_request_header
+from klamm.server.context import RequestContext
+from klamm.server.replies import response_parts
+from klamm.testing.refusals import NoRoomForError, refusal
+
+_KEY = struct.Struct(">h")
+
+
+def api_named(name: str) -> Api:
+    """The API of that name; ValueError lists names like it."""
+    found = {each.lower(): api for each, api in BY_NAME.items()}.get(name.lower().replace("_", ""))
+    if found is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, BY_NAME, 3)
+        raise ValueError(f"there is no API {name!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    return found
+
+
+@dataclass(slots=True)
+class Slowness:
+    """How long requests wait before they are looked at."""
+
+    seconds: float
+    api_key: int | None
+
+
+@dataclass(slots=True)
+class Refusing:
+    """What is answered instead of the truth, and how often; None is until healed."""
+
+    code: ErrorCode
+    api_key: int | None
+    times: int | None
+
+
+class FaultyHandler:
+    """Stands in front of a node's router: the frame handler of its sockets while faults are wanted.
+
+    A request that waits holds back those behind it on its connection, as a slow broker would: replies keep their order.
+    Lives on the node's loop. A frame that waits is copied into bytes of its own, writable as those of a connection are.
+    """
+
+    def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.inner = inner
+        self._loop = loop
+        self.slowness: list[Slowness] = []
+        self.refusals: list[Refusing] = []
+        self._waiting: dict[Channel, deque[bytearray]] = {}
+
+    def heal(self) -> None:
+        """Serve as ever; what waits is served at once."""
+        self.slowness.clear()
+        self.refusals.clear()
+
+    def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
+        """Handle a frame now, later, or by refusing."""
+        waiting = self._waiting.get(channel)
+        if waiting is not None:
+            waiting.append(bytearray(view[start:end]))
+            return
+        delay = self._delay(_KEY.unpack_from(view, start)[0])
+        if delay:
+            self._waiting[channel] = deque([bytearray(view[start:end])])
+            self._loop.call_later(delay, self._next, channel)
+            return
+        self._serve(channel, view, start, end)
+
+    def _next(self, channel: Channel) -> None:
+        """Serve what waited longest; the next one waits its own time from now."""
+        waiting = self._waiting.get(channel)
+        if not waiting or channel.closed:
+            self._waiting.pop(channel, None)
+            return
+        frame = waiting.popleft()
+        self._serve(channel, memoryview(frame), 0, len(frame))
+        if waiting:
+            self._loop.call_later(self._delay(_KEY.unpack_from(waiting[0])[0]), self._next, channel)
+        else:
+            self._waiting.pop(channel, None)
+
+    def closed(self, channel: Channel) -> None:
+        """Nobody waits there any more."""
+        self._waiting.pop(channel, None)
+        self.inner.closed(channel)
+
+    def _delay(self, api_key: int) -> float:
+        return max((each.seconds for each in self.slowness if each.api_key in (None, api_key)), default=0.0)
+
+    def _serve(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
+        api_key = _KEY.unpack_from(view, start)[0]
+        rule = next((each for each in self.refusals if each.api_key in (None, api_key)), None)
+        # ApiVersions is refused only by name: a client that cannot agree on versions learns nothing else.
+        if rule is None or (rule.api_key is None and api_key == 18):
+            self.inner.handle(channel, view, start, end)
+            return
+        if self._refuse(channel, view[start:end], rule.code):
+            if rule.times is not None:
+                rule.times -= 1
+                if rule.times <= 0:
+                    self.refusals.remove(rule)
+        else:
+            self.inner.handle(channel, view, start, end)
+
+    def _refuse(self, channel: Channel, frame: memoryview, code: ErrorCode) -> bool:
+        header, offset = decode_request_header(frame)
+        listener: Any = channel.context
+        route = listener.routes.get(header.api_key)
+        if route is None or not route.api.serves(header.api_version):
+            return False
+        request, _ = decode(route.api.request, header.api_version, frame, offset)
+        if getattr(request, "acks", None) == 0:
+            channel.close("a request nobody waits for was refused")
+            return True
+        try:
+            answer = refusal(route.api, request, code)
+        except NoRoomForError:
+            return False
+        context = RequestContext(
+            channel, listener, header.api_key, header.api_version, header.correlation_id, header.client_id, frame
+        )
+        channel.reply_parts(response_parts(context, answer))
+        return True

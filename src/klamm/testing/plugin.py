@@ -1,0 +1,137 @@
+"""Klamm's pytest plugin: a broker per run, a topic per test, clients, a cluster when one is asked for.
+
+    def test_orders(klamm_broker, klamm_topic):
+        with klamm_broker.producer() as producer:
+            producer.send(klamm_topic, b"two espressi").result()
+
+Loaded by its entry point; imports nothing of Klamm until a fixture is used.
+
+    pytest --klamm-broker=child         a process of its own instead of a thread of the tests'
+    pytest --klamm-bootstrap=HOST:PORT  a cluster that is there already, Klamm's or any Kafka's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from klamm.client import Admin, Consumer, Producer
+    from klamm.testing.brokers import Broker
+    from klamm.testing.cluster import Cluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `pytest --help` shows under klamm."""
+    group = parser.getgroup("klamm", "a broker for tests")
+    group.addoption(
+        "--klamm-broker",
+        choices=("inprocess", "child"),
+        default="inprocess",
+        help="where the broker of klamm_broker runs: in this process (default) or in a child",
+    )
+    group.addoption("--klamm-bootstrap", metavar="HOST:PORT", help="use this cluster instead of starting a broker")
+    parser.addini("klamm_config", "settings of the broker, KEY=VALUE, one per line", type="linelist", default=[])
+
+
+class ForeignBroker:
+    """A cluster somebody else runs: the same face, without faults."""
+
+    def __new__(cls, bootstrap: str) -> Any:
+        """A Broker that is not started here."""
+        from klamm.testing.brokers import Broker
+
+        host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
+        made = Broker(port=int(port), data="", config={})
+        made.host = host
+        return made
+
+
+@pytest.fixture(scope="session")
+def klamm_config(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Settings of the broker by Kafka's names, from the ini option; override this fixture for others."""
+    found = {}
+    for line in request.config.getini("klamm_config"):
+        name, _, value = line.partition("=")
+        found[name.strip()] = value.strip()
+    return found
+
+
+@pytest.fixture(scope="session")
+def klamm_broker(request: pytest.FixtureRequest, klamm_config: dict[str, str]) -> Iterator[Broker]:
+    """One broker for the whole run (one per xdist worker). Tests keep apart by unique names."""
+    bootstrap = request.config.getoption("--klamm-bootstrap")
+    if bootstrap:
+        yield ForeignBroker(bootstrap)
+        return
+    from klamm.testing import broker
+
+    with broker(child=request.config.getoption("--klamm-broker") == "child", config=klamm_config) as running:
+        yield running
+
+
+@pytest.fixture
+def klamm_own_broker(request: pytest.FixtureRequest, klamm_config: dict[str, str]) -> Iterator[Broker]:
+    """A broker for this test alone: for tests that break it."""
+    from klamm.testing import broker
+
+    with broker(child=request.config.getoption("--klamm-broker") == "child", config=klamm_config) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def klamm_cluster(klamm_config: dict[str, str]) -> Iterator[Cluster]:
+    """Three brokers, each a process, for the whole run."""
+    from klamm.testing.cluster import cluster
+
+    with cluster(3, config=klamm_config) as running:
+        yield running
+
+
+@pytest.fixture
+def klamm_bootstrap(klamm_broker: Broker) -> str:
+    """bootstrap.servers of the broker."""
+    return klamm_broker.bootstrap
+
+
+@pytest.fixture
+def klamm_topic(klamm_broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A new topic, named after the test; @pytest.mark.klamm_topic(partitions=3) chooses its shape."""
+    mark = request.node.get_closest_marker("klamm_topic")
+    return klamm_broker.topic(request.node.name, **(mark.kwargs if mark else {}))
+
+
+@pytest.fixture
+def klamm_name(request: pytest.FixtureRequest) -> Callable[..., str]:
+    """A function that makes names nobody else uses, for topics and groups."""
+    from klamm.testing.names import unique
+
+    return lambda prefix=request.node.name: unique(prefix)
+
+
+@pytest.fixture
+def klamm_producer(klamm_broker: Broker) -> Iterator[Producer]:
+    """A blocking producer; closed after the test."""
+    with klamm_broker.producer() as producer:
+        yield producer
+
+
+@pytest.fixture
+def klamm_consumer(klamm_broker: Broker, klamm_topic: str) -> Iterator[Consumer]:
+    """A blocking consumer of `klamm_topic` from its first record on, in a group of its own; closed after the test."""
+    with klamm_broker.consumer(klamm_topic) as consumer:
+        yield consumer
+
+
+@pytest.fixture
+def klamm_admin(klamm_broker: Broker) -> Iterator[Admin]:
+    """A blocking admin client; closed after the test."""
+    with klamm_broker.admin() as admin:
+        yield admin
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say what the mark means."""
+    config.addinivalue_line("markers", "klamm_topic(partitions, config): the shape of the klamm_topic of a test")
