@@ -1,6 +1,7 @@
 """A node asks another: answers find their questions, losses are told, refusals are recognised."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -142,6 +143,23 @@ async def test_a_dead_process_refuses() -> None:
     assert caught.value.refused
     assert peer.refused
     peer.close()
+
+
+async def test_a_name_with_several_addresses_refuses_when_all_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio tells of two failures in one OSError without a number of its own."""
+    async with serving(Node()) as port:
+        pass
+    loop = asyncio.get_running_loop()
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
+
+    async def both(*_: object, **__: object) -> list[object]:
+        return list(found)
+
+    monkeypatch.setattr(loop, "getaddrinfo", both)
+    peer = Peer(loop, "name.test", port, client_id="t")
+    with pytest.raises(PeerGone) as caught:
+        await peer.connect()
+    assert caught.value.refused
 
 
 async def test_no_answer_in_time_gives_the_connection_up() -> None:

@@ -8,6 +8,8 @@ grows up to a limit. A request is sent at most once: whoever asks decides whethe
 """
 
 import asyncio
+import errno
+import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -294,7 +296,7 @@ class Peer:
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
                 _, link = await self.loop.create_connection(lambda: _Link(self), self.host, self.port)
         except (OSError, TimeoutError) as error:
-            self.refused = isinstance(error, ConnectionRefusedError)
+            self.refused = _is_refused(error)
             backoff = min(self._backoff_ms << min(self._failures, 10), self._backoff_max_ms)
             self._failures += 1
             self._not_before = self.loop.time() + backoff / 1000
@@ -327,6 +329,14 @@ class Peer:
         if self._connecting is not None:
             self._connecting.cancel()
         self.disconnect()
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether nobody listens at any address of a host; asyncio puts the failures of several into one text."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    numbers = re.findall(r"\[Errno (\d+)\]", str(error)) if isinstance(error, OSError) else []
+    return bool(numbers) and all(int(number) == errno.ECONNREFUSED for number in numbers)
 
 
 class Peers:

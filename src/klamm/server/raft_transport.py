@@ -22,7 +22,7 @@ from klamm.raft.messages import (
     Response,
     VoteRequest,
 )
-from klamm.raft.quorum import ReplicaKey
+from klamm.raft.quorum import ReplicaKey, Voter
 from klamm.raft.wire import (
     Incoming,
     Refused,
@@ -43,6 +43,8 @@ RECONNECT_BACKOFF_MAX_MS = 200
 ASK_AGAIN_SECONDS = 0.05
 LOOK_AGAIN_SECONDS = 0.25
 FORWARD_MS = 30_000
+ADDRESSES_MAX = 10_000
+"""Members whose addresses are remembered beside those of the voters."""
 PENDING_MAX = 10_000
 """Requests of others that wait for the driver's answer."""
 
@@ -76,6 +78,8 @@ class RaftTransport:
         """Where our own controller listener is reached; a node without one leads nothing."""
         self._bootstrap = dict(zip(bootstrap_ids(len(bootstrap)), bootstrap, strict=True))
         self._learned: dict[int, tuple[str, int]] = {}
+        self._told: dict[int, tuple[tuple[str, int], Voter | None]] = {}
+        """Where a leader said itself that it is, and how it stood among the voters then: it may have moved."""
         self._timeout_ms = request_timeout_ms
         self._peers = Peers(
             loop,
@@ -97,8 +101,9 @@ class RaftTransport:
         """Where members of the quorum are reached, as far as known."""
         found = dict(self._learned)
         for voter in self.driver.core.voters:
-            if voter.port:
-                found[voter.id] = (voter.host, voter.port)
+            known = self.address(voter.id)
+            if known is not None:
+                found[voter.id] = known
         if self._endpoint is not None:
             found[self.driver.config.node_id] = self._endpoint
         return found
@@ -106,6 +111,9 @@ class RaftTransport:
     def address(self, node_id: int) -> tuple[str, int] | None:
         """Where a member is reached."""
         voter = self.driver.core.voters.get(node_id)
+        told = self._told.get(node_id)
+        if told is not None and told[1] == voter and self.driver.core.configurations.latest.dynamic:
+            return told[0]
         if voter is not None and voter.port:
             return voter.host, voter.port
         return self._learned.get(node_id) or self._bootstrap.get(node_id)
@@ -165,7 +173,8 @@ class RaftTransport:
             log.debug("a request of the quorum failed", peer=node_id, reason=error)
             self.driver.lost(message)
             return
-        self._learned.update({each: found for each, found in endpoints.items() if each >= 0})
+        if len(self._learned) < ADDRESSES_MAX:
+            self._learned.update({each: found for each, found in endpoints.items() if each >= 0})
         self.driver.receive(Message(node_id, message.source, message.correlation_id, body))
 
     def _complain(self, node_id: int, code: ErrorCode) -> None:
@@ -230,8 +239,8 @@ class RaftTransport:
         if incoming.voter is not None and not incoming.voter.same_replica(self.driver.config.local):
             leader = self.driver.core.leadership
             return encode_response(wrong_voter(incoming.body, leader.epoch, leader.leader_id), self.endpoints())
-        if incoming.endpoint is not None:
-            self._learned[incoming.source] = incoming.endpoint
+        if incoming.endpoint is not None and len(self._told) < ADDRESSES_MAX:
+            self._told[incoming.source] = (incoming.endpoint, self.driver.core.voters.get(incoming.source))
         number = next(self._numbers)
         waiting: asyncio.Future[Response] = self._loop.create_future()
         self._pending[number] = waiting
