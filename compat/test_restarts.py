@@ -7,7 +7,7 @@ import pytest
 
 from compat.brokers import Broker, free_port
 from compat.clients import Client, JavaClient, Record
-from compat.cutting_proxy import CuttingProxy
+from harness.proxy import CuttingProxy
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_lost_replies_make_no_duplicate_and_no_gap(
     all_clients: dict[str, Client], java: JavaClient, cut_broker: Broker, topic: str
 ) -> None:
     """The reply of every 20th Produce request is lost; an idempotent producer sends again and nothing shows it."""
-    proxy = CuttingProxy(cut_broker.advertised_port or 0)
+    proxy = CuttingProxy(port=cut_broker.advertised_port or 0)
     proxy.target_port = cut_broker.port
     try:
         for client in all_clients.values():

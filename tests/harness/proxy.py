@@ -1,7 +1,8 @@
 """A proxy that loses replies: the request arrives, its answer does not, and the connection ends.
 
 It is the case idempotent producers exist for: the record is in the log and the client cannot know. Which Produce is cut
-is decided by a seeded random source, so a failure replays from the seed.
+is counted, or decided by a seeded random source, so that a failure replays from the seed. The broker must advertise the
+proxy's port, so that every connection passes here.
 """
 
 import contextlib
@@ -15,15 +16,20 @@ PRODUCE = 0
 
 
 class CuttingProxy:
-    """Forwards frames to a node; while `chance` is above 0, some Produce replies end the connection instead."""
+    """Forwards frames to `target_port`, except that some Produce replies end the connection instead.
 
-    def __init__(self, seed: int) -> None:
+    With `chance` above 0 each of them may, with `cut_every` above 0 every n-th one does.
+    """
+
+    def __init__(self, seed: int = 0, *, port: int = 0) -> None:
         self.target_port = 0
         self.chance = 0.0
+        self.cut_every = 0
         self.cuts = 0
+        self._produces = 0
         self._random = random.Random(seed)
         self._lock = threading.Lock()
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server(("127.0.0.1", port))
         self.port: int = self._server.getsockname()[1]
         self._threads: list[threading.Thread] = []
         self._links: set[socket.socket] = set()
@@ -62,7 +68,7 @@ class CuttingProxy:
             self._run(self._serve, client)
 
     def _serve(self, client: socket.socket) -> None:
-        """Requests up in this thread, replies down in another."""
+        """Requests up in this thread, replies down in another; a condemned reply is known by its correlation id."""
         try:
             node = socket.create_connection(("127.0.0.1", self.target_port), timeout=10)
         except OSError:
@@ -89,7 +95,9 @@ class CuttingProxy:
 
     def _decide(self) -> bool:
         with self._lock:
-            return self._random.random() < self.chance
+            self._produces += 1
+            counted = self.cut_every > 0 and self._produces % self.cut_every == 0
+            return counted or (self.chance > 0 and self._random.random() < self.chance)
 
     def _replies(self, node: socket.socket, client: socket.socket, condemned: set[int]) -> None:
         with contextlib.suppress(OSError):
