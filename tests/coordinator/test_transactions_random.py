@@ -1,10 +1,11 @@
-"""Random lives of transactions keep every promise, and each of ten planted bugs is caught."""
+"""Random lives of transactions keep every promise, and each planted bug is caught."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
+from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.shard import Decision
 from klamm.coordinator.transactions import decisions, markers, shard, state
 from klamm.coordinator.transactions.markers import Fate, MarkerLedger, OwedMarkers
@@ -103,6 +104,22 @@ def commit_what_was_aborted(monkeypatch):
     monkeypatch.setattr(decisions, "_check_same_end", lambda metadata, committed: None)
 
 
+def commit_offsets_of_aborted_transactions(monkeypatch):
+    honest = Offsets.replay_marker
+    monkeypatch.setattr(Offsets, "replay_marker", lambda self, producer_id, committed: honest(self, producer_id, True))
+
+
+def let_offsets_count_at_once(monkeypatch):
+    honest = Offsets.replay
+    monkeypatch.setattr(Offsets, "replay", lambda self, record, offset, producer_id: honest(self, record, offset, -1))
+
+
+def lose_the_marker_of_offsets(monkeypatch):
+    """The coordinator of the groups does not hear of the markers in its partition."""
+    write = transactions_world.Partition.write_marker
+    monkeypatch.setattr(transactions_world.OffsetsPartition, "write_marker", write)
+
+
 BUGS = [
     (never_fence, 2),
     (never_bump, 2),
@@ -114,6 +131,9 @@ BUGS = [
     (ask_nobody, 0),
     (begin_without_ending, 0),
     (commit_what_was_aborted, 2),
+    (commit_offsets_of_aborted_transactions, 2),
+    (let_offsets_count_at_once, 0),
+    (lose_the_marker_of_offsets, 2),
 ]
 
 

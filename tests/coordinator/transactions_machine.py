@@ -2,7 +2,8 @@
 
 Every value a client writes belongs to one transaction of that client. After every step readers of committed data see
 only values of transactions whose client asked for a commit; when the world has come to rest, each of those is seen
-whole, once, in order, or not at all, and nothing hangs.
+whole, once, in order, or not at all, and nothing hangs. The offsets a client commits along are such values too: the
+coordinator of its group must say at every step what the log says.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from klamm.coordinator.transactions.state import SETTLED
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
-from .transactions_world import Answer, World
+from .transactions_world import OFFSETS, Answer, World
 
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
 IDS = ["x", "y"]
@@ -90,8 +91,10 @@ class Machine:
             request()
             if self.random.random() < 0.7:
                 self.late.remove(request)
-        elif chance < 0.89:
+        elif chance < 0.885:
             self.world.crash()
+        elif chance < 0.90:
+            self.world.offsets.reload()
         elif chance < 0.93:
             self.world.tick(self.random.choice([1_000, 20_000, 70_000]))
         elif chance < 0.96 and self.old_markers and self.strict:
@@ -153,12 +156,16 @@ class Machine:
         if client.txn is None:
             client.txn = Txn(next(self.numbers))
             self.txns[client.txn.number] = client.txn
-        txn, name = client.txn, self.random.choice(PARTITIONS)
+        txn, name = client.txn, self.random.choice([*PARTITIONS, OFFSETS])
         value = next(self.numbers)
         self.values[value] = txn
         sequence = client.sequences.get(name, 0)
         if self.world.version < 2 and self.world.add(client.name, producer, name).code != ErrorCode.NONE:
             self.give_up(client)
+            return
+
+        if name == OFFSETS:
+            self.send_offset(client, txn, producer, value)
             return
 
         def send() -> ErrorCode:
@@ -174,6 +181,24 @@ class Machine:
         if error == ErrorCode.NONE:
             client.sequences[name] = sequence + 1
             txn.acked.setdefault(name, []).append(value)
+        else:
+            self.give_up(client)
+
+    def send_offset(self, client: Client, txn: Txn, producer: Producer, offset: int) -> None:
+        """Commit an offset along with the transaction; the request may be late, but a connection gives it once."""
+        sent: list[ErrorCode] = []
+
+        def send() -> None:
+            if not sent:
+                sent.append(self.world.commit_offset(client.name, producer, f"group of {client.name}", offset))
+
+        if self.strict and self.random.random() < 0.2:
+            self.late.append(send)
+            self.give_up(client)
+            return
+        send()
+        if sent[0] == ErrorCode.NONE:
+            txn.acked.setdefault(OFFSETS, []).append(offset)
         else:
             self.give_up(client)
 
@@ -227,6 +252,12 @@ class Machine:
                 txn = self.values[value]
                 assert txn.wanted == "commit", f"{name}: value {value} of transaction {txn} is seen"
                 assert txn.told != "abort", f"{name}: value {value} of aborted {txn} is seen"
+
+        offsets = self.world.offsets
+        offsets.shard.check()
+        assert offsets.committed() == offsets.written("commit"), "a group goes on elsewhere than its log says"
+        unsettled = set(offsets.written("open"))
+        assert set(offsets.shard.offsets.open_transactions) == unsettled, "an offset waits for no transaction"
 
     def come_to_rest(self) -> None:
         self.world.commit_at_once = True

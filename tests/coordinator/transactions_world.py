@@ -1,4 +1,5 @@
-"""A whole transaction system without an event loop: a coordinator, its log, partitions with real producer rules.
+"""A whole transaction system without an event loop: a coordinator, its log, partitions with real producer rules, one of
+them a partition of offsets with the coordinator of its groups.
 
 The coordinator's log has a committed end; replies wait for it, and a crash throws away what lies behind. Markers are
 written when the test says so, one by one.
@@ -8,6 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from klamm.coordinator.groups import GroupConfig, GroupShard
+from klamm.coordinator.groups.offsets import decode_offset_key
 from klamm.coordinator.shard import Decision, Now, Record, ReplyTo
 from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionConfig, TransactionShard
 from klamm.coordinator.transactions.decisions import Producer
@@ -15,11 +18,17 @@ from klamm.coordinator.transactions.records import metadata_record
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
+from klamm.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from klamm.records.batch import BatchView, build_batch
 from klamm.records.control import build_end_txn_marker
 from klamm.storage.producers import Origin, ProducerStates
 
 START_MS = 1_700_000_000_000
+OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 
 class Partition:
@@ -99,6 +108,83 @@ class Partition:
             for offset, entry in enumerate(self.entries[:stable])
             if entry[0] == "data" and fates[offset] == "commit"
         ]
+
+
+class OffsetsPartition(Partition):
+    """A partition of `__consumer_offsets`: the groups' coordinator writes into it and follows its markers."""
+
+    def __init__(self, name: TopicPartition) -> None:
+        super().__init__(name)
+        self.records: dict[int, Record] = {}
+        """By offset, what a transaction would commit."""
+        self.markers: dict[int, tuple[int, int, bool]] = {}
+        self.shard = GroupShard(GroupConfig(), lambda: "nobody")
+
+    def commit(self, producer: Producer, group: str, offset: int, now: Now) -> ErrorCode:
+        """TxnOffsetCommit, once the transaction is known to be open."""
+        row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        request = TxnOffsetCommitRequest(
+            transactional_id="",
+            group_id=group,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            generation_id=-1,
+            topics=[TxnOffsetCommitRequestTopic(name="source", partitions=[row])],
+        )
+        decision = self.shard.commit_transactional_offsets(request, 5, now, lambda _: None)
+        rows = [(START_MS, record.key, record.value, ()) for record in decision.records]
+        data = build_batch(
+            rows, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True,
+            base_offset=len(self.entries),
+        )  # fmt: skip
+        try:
+            self.producers.append(BatchView(data), Origin.COORDINATOR)
+        except KlammError as error:
+            return error.code
+        self.guards.pop(producer.id, None)
+        (record,) = decision.records
+        self.records[len(self.entries)] = record
+        self.shard.replay(record, len(self.entries), producer.id, producer.epoch)
+        self.entries.append(("data", producer.id, offset))
+        return ErrorCode.NONE
+
+    def write_marker(self, markers: OwedMarkers) -> ErrorCode:
+        error = super().write_marker(markers)
+        if error == ErrorCode.NONE:
+            end = (markers.producer_id, markers.producer_epoch, markers.committed)
+            self.markers[len(self.entries) - 1] = end
+            self.shard.replay_marker(*end)
+        return error
+
+    def reload(self) -> None:
+        """The coordinator of the groups moves: what it knows comes from the log."""
+        self.shard = GroupShard(GroupConfig(), lambda: "nobody")
+        for at, (kind, producer_id, _) in enumerate(self.entries):
+            if kind == "data":
+                self.shard.replay(self.records[at], at, producer_id, 0)
+            else:
+                self.shard.replay_marker(*self.markers[at])
+
+    def committed(self) -> dict[str, int]:
+        """Where every group goes on, as its coordinator says."""
+        return {
+            group: found.offset
+            for group in self.shard.offsets.committed
+            if (found := self.shard.offsets.find(group, "source", 0)) is not None
+        }
+
+    def written(self, kind: str) -> dict[str, int]:
+        """The last offset of every group whose transaction has come to this end ("commit", or "open"), by the log."""
+        found: dict[str, int] = {}
+        ends: dict[int, str] = {}
+        for at in range(len(self.entries) - 1, -1, -1):
+            what, producer_id, value = self.entries[at]
+            if what != "data":
+                ends[producer_id] = what
+            elif ends.get(producer_id, "open") == kind:
+                group = decode_offset_key(self.records[at].key)[0]
+                found.setdefault(group, value)
+        return found
 
 
 @dataclass
@@ -238,25 +324,42 @@ class World:
         return answer
 
     def partition(self, name: TopicPartition) -> Partition:
-        return self.partitions.setdefault(name, Partition(name))
+        known = self.partitions.get(name)
+        if known is None:
+            known = self.partitions[name] = OffsetsPartition(name) if name == OFFSETS else Partition(name)
+        return known
+
+    @property
+    def offsets(self) -> OffsetsPartition:
+        found = self.partition(OFFSETS)
+        assert isinstance(found, OffsetsPartition)
+        return found
 
     def produce(
         self, transactional_id: str, producer: Producer, name: TopicPartition, sequence: int, value: Any
     ) -> ErrorCode:
         """A transactional Produce: asks the coordinator unless the transaction is open here already."""
         partition = self.partition(name)
+        return self._admit(transactional_id, producer, partition) or partition.write(producer, sequence, value)
+
+    def commit_offset(self, transactional_id: str, producer: Producer, group: str, offset: int) -> ErrorCode:
+        """TxnOffsetCommit, which passes the same gate."""
+        partition = self.offsets
+        return self._admit(transactional_id, producer, partition) or partition.commit(producer, group, offset, self.now)
+
+    def _admit(self, transactional_id: str, producer: Producer, partition: Partition) -> ErrorCode:
         if not partition.has_open(producer):
             guard = partition.guards[producer.id] = object()
             ask = self.add if self.version >= 2 else self.verify
-            answer = ask(transactional_id, producer, name)
+            answer = ask(transactional_id, producer, partition.name)
             if answer.code is None:
                 return ErrorCode.REQUEST_TIMED_OUT
-            error = answer.code or (answer.value or {}).get(name, ErrorCode.NONE)
+            error = answer.code or (answer.value or {}).get(partition.name, ErrorCode.NONE)
             if error != ErrorCode.NONE:
                 return error
             if partition.guards.get(producer.id) is not guard:
                 return ErrorCode.INVALID_TXN_STATE
-        return partition.write(producer, sequence, value)
+        return ErrorCode.NONE
 
     # Time and markers
 
