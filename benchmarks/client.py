@@ -82,7 +82,8 @@ def measure(bootstrap: str, sizes: list[int], works: list[str], *, scale: float,
                     filled = f"client-read-{size}"
                     admin.create_topic(filled, PARTITIONS, 1)
                     most = max(records(client, each, size, scale) for client, each in WORKS if each in works)
-                    run("klamm columns", "columns-in", bootstrap, filled, size, int(most * 1.2) // 100_000 * 100_000 + 200_000)
+                    enough = int(most * 1.2) // 100_000 * 100_000 + 200_000
+                    run("klamm columns", "columns-in", bootstrap, filled, size, enough)
                 rates: dict[str, list[float]] = {client: [] for client in clients}
                 for turn in range(repeats):
                     for client in clients:

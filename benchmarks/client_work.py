@@ -1,4 +1,4 @@
-"""One Python client doing one piece of work, in a process of its own: `python -m benchmarks.client_work CLIENT WORK ...`.
+"""One Python client doing one piece of work in a process of its own: `python -m benchmarks.client_work CLIENT WORK ...`
 
 Every client is connected and has moved a few records before the clock runs. Prints seconds and records as JSON.
 """
@@ -164,10 +164,8 @@ def produce_columns(bootstrap: str, topic: str, size: int, count: int) -> float:
 
 def _timed(records: Any, count: int) -> float:
     """From the record after the first to the last, so that joining and connecting do not count."""
-    seen = 0
     began = 0.0
-    for record in records:
-        seen += 1
+    for seen, record in enumerate(records, 1):
         if seen == 1:
             began = time.perf_counter()
         if seen == count:
@@ -250,7 +248,7 @@ def consume_confluent(bootstrap: str, topic: str, _size: int, count: int) -> flo
 
 
 def consume_columns(bootstrap: str, topic: str, _size: int, count: int) -> float:
-    import pyarrow  # noqa: F401 - imported before the clock runs
+    import pyarrow as pa  # noqa: F401 - imported before the clock runs
 
     from klamm.client import Consumer
 

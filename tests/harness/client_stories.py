@@ -117,9 +117,7 @@ def transactions_are_seen_whole_or_not_at_all(bootstrap: str) -> None:
                 producer.send(name, b"committed", partition=number % 2)
             producer.send_offsets_to_transaction({TopicPartition(name, 0): 5}, group)
         with pytest.raises(ZeroDivisionError), producer.transaction():
-            producer.send(name, b"aborted", partition=0).result(PATIENCE_S)
-            producer.send_offsets_to_transaction({TopicPartition(name, 0): 99}, group)
-            raise ZeroDivisionError
+            _send_and_fail(producer, name, group)
         with producer.transaction():
             pass
         with producer.transaction():
@@ -128,6 +126,12 @@ def transactions_are_seen_whole_or_not_at_all(bootstrap: str) -> None:
     assert {each.value for each in read_all(bootstrap, name, 12)} == {b"committed", b"aborted"}
     with Admin(bootstrap_servers=bootstrap) as admin:
         assert admin.list_group_offsets(group, require_stable=True)[TopicPartition(name, 0)].offset == 5
+
+
+def _send_and_fail(producer: Producer, name: str, group: str) -> None:
+    producer.send(name, b"aborted", partition=0).result(PATIENCE_S)
+    producer.send_offsets_to_transaction({TopicPartition(name, 0): 99}, group)
+    raise ZeroDivisionError
 
 
 def an_older_producer_is_fenced(bootstrap: str) -> None:

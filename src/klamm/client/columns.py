@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from klamm.client.consumer.subscription import Assigned
     from klamm.client.producer.producer import AsyncProducer
 
-_POLL_BYTES = 64 << 20
-"""What one poll_arrow decodes at most, over all partitions."""
+_POLL_BYTES = 512 << 10
+"""When a poll has so much of some partitions, it leaves the others to the next one: joining them would cost a copy."""
+_TAKE_BYTES = 16 << 20
+"""What one poll takes at most of a partition."""
 
 
 def schema() -> pa.Schema:
@@ -73,7 +75,7 @@ def collect_arrow(consumer: AsyncConsumer, max_records: int | None) -> pa.Record
             continue
         if state.batches or state.pending:
             room = None if max_records is None else max_records - rows
-            part, taken = _take(consumer, state, room, _POLL_BYTES - size)
+            part, taken = _take(consumer, state, room)
             if part is not None and part.num_rows:
                 parts.append(part)
                 rows += part.num_rows
@@ -97,9 +99,7 @@ def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
-def _take(
-    consumer: AsyncConsumer, state: Assigned, max_records: int | None, max_bytes: int
-) -> tuple[pa.RecordBatch | None, int]:
+def _take(consumer: AsyncConsumer, state: Assigned, max_records: int | None) -> tuple[pa.RecordBatch | None, int]:
     """Whole batches of one partition; its position moves behind them."""
     if state.pending:  # records that were decoded for a poll come back as batches with the next fetch
         position = state.position
@@ -108,12 +108,14 @@ def _take(
         return None, 0
     batches = []
     rows = size = 0
-    while state.batches and size < max_bytes and (max_records is None or rows < max_records):
+    while state.batches and size < _TAKE_BYTES and (max_records is None or rows < max_records):
         batch = state.batches.popleft()
         batches.append(batch)
         rows += batch.record_count
         size += batch.size
     state.buffered -= size
+    assert consumer._fetcher is not None
+    consumer._fetcher.ask()
     try:
         columns = decode_columns(batches, check_crc=consumer._check_crcs)
     except KlammError as error:

@@ -21,6 +21,8 @@ from klamm.model.ids import ZERO_UUID, TopicPartition
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 _TOPIC_IDS_SINCE = 13
+_AHEAD = 2
+"""Fetches of one partition that may lie ready: one is being read while the next arrives."""
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -75,6 +77,11 @@ class Fetcher:
         self._age_s = settings.seconds("metadata.max.age.ms")
         cluster.listeners.append(self.wake)
 
+    def ask(self) -> None:
+        """Look now: before something is decoded, so that brokers and this client work at the same time."""
+        if not self._stopped:
+            self._pump()
+
     def wake(self) -> None:
         """Look soon whether something should be fetched."""
         if not self._scheduled and not self._stopped:
@@ -113,7 +120,7 @@ class Fetcher:
         missing = False
         table = self._cluster.table
         for where, state in self._subscription.assigned.items():
-            if not state.fetchable or state.buffered >= self._partition_bytes:
+            if not state.fetchable or state.buffered >= _AHEAD * self._partition_bytes:
                 continue
             waits = self._backoff_until.get(where, 0.0)
             if waits > now:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
@@ -23,6 +24,9 @@ RECORD_OVERHEAD = 21
 """The most a record takes besides key, value and headers: five varints, one varlong, an attribute byte."""
 
 _log = logging.getLogger(__name__)
+
+_MARKS = struct.Struct(">qhi")
+"""Producer id, epoch and base sequence, as they follow one another in a batch's header."""
 
 Row = tuple[int, bytes | None, bytes | None, Any]
 
@@ -116,10 +120,11 @@ class Batch:
         data = self.data
         assert data is not None
         attributes = int.from_bytes(data[21:23], "big") & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
+        marks = _MARKS.pack(self.producer_id, self.producer_epoch, self.base_sequence)
+        if data[43:57] == marks and data[21:23] == attributes.to_bytes(2, "big"):
+            return  # the checksum of a megabyte is worth a look
         data[21:23] = attributes.to_bytes(2, "big")
-        data[43:51] = self.producer_id.to_bytes(8, "big", signed=True)
-        data[51:53] = self.producer_epoch.to_bytes(2, "big", signed=True)
-        data[53:57] = self.base_sequence.to_bytes(4, "big", signed=True)
+        data[43:57] = marks
         data[17:21] = crc32c(memoryview(data)[CRC_START:]).to_bytes(4, "big")
 
     def split(self) -> list[Batch]:

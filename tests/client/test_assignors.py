@@ -1,0 +1,111 @@
+"""Who reads what: examples in words, and what must hold of any group."""
+
+import random
+
+import pytest
+
+from klamm.client.consumer.assignors import ASSIGNORS, Member, assignors
+from klamm.client.consumer.classic import decode_assignment, decode_subscription, encode_assignment
+from klamm.model.errors import ConfigError
+from klamm.model.ids import TopicPartition as T
+
+
+def members(*names, topics=("t",), **owned):
+    return {name: Member(frozenset(topics), tuple(owned.get(name, ())), 1) for name in names}
+
+
+def test_range_gives_neighbours_topic_by_topic():
+    found = ASSIGNORS["range"].assign(members("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
+    assert found == {"a": [T("t", 0), T("t", 1), T("u", 0), T("u", 1)], "b": [T("t", 2), T("u", 2)]}
+
+
+def test_round_robin_deals_out():
+    found = ASSIGNORS["roundrobin"].assign(members("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
+    assert found == {"a": [T("t", 0), T("t", 2), T("u", 1)], "b": [T("t", 1), T("u", 0), T("u", 2)]}
+
+
+def test_static_members_keep_their_order_over_restarts():
+    group = {
+        "x": Member(frozenset({"t"}), instance_id="b"),
+        "y": Member(frozenset({"t"}), instance_id="a"),
+    }
+    assert ASSIGNORS["range"].assign(group, {"t": 2}) == {"y": [T("t", 0)], "x": [T("t", 1)]}
+
+
+def test_sticky_moves_as_little_as_possible():
+    held = {"a": [T("t", each) for each in range(4)], "b": [T("t", each) for each in range(4, 6)]}
+    found = ASSIGNORS["sticky"].assign(members("a", "b", "c", **held), {"t": 6})
+    assert {name: len(places) for name, places in found.items()} == {"a": 2, "b": 2, "c": 2}
+    assert set(found["a"]) <= set(held["a"])
+    assert found["b"] == held["b"]
+
+
+def test_of_two_claims_the_newer_generation_counts():
+    group = {
+        "old": Member(frozenset({"t"}), (T("t", 0),), 1),
+        "new": Member(frozenset({"t"}), (T("t", 0),), 2),
+    }
+    assert ASSIGNORS["sticky"].assign(group, {"t": 2}) == {"new": [T("t", 0)], "old": [T("t", 1)]}
+
+
+def test_cooperative_gives_nothing_that_another_still_holds():
+    held = [T("t", each) for each in range(4)]
+    assign = ASSIGNORS["cooperative-sticky"].assign
+    first = assign(members("a", "b", a=held), {"t": 4})
+    assert len(first["a"]) == 2
+    assert first["b"] == []
+    second = assign(members("a", "b", a=first["a"]), {"t": 4})
+    assert second["a"] == first["a"]
+    assert sorted(second["a"] + second["b"]) == held
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_any_group_shares_everything_exactly_once(name):
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(150):
+        topics = [f"t{each}" for each in range(chance.randrange(1, 5))]
+        counts = {topic: chance.randrange(0, 8) for topic in topics}
+        counts = {topic: count for topic, count in counts.items() if count}
+        same = chance.random() < 0.5
+        group = {}
+        for number in range(chance.randrange(1, 7)):
+            wanted = topics if same else chance.sample(topics, chance.randrange(1, len(topics) + 1))
+            owned = [T(topic, chance.randrange(0, 9)) for topic in wanted if chance.random() < 0.5]
+            group[f"m{number}"] = Member(frozenset(wanted), tuple(owned), chance.randrange(3))
+        assignor = ASSIGNORS[name]
+        found = assignor.assign(group, counts)
+        for _ in range(3 if assignor.cooperative else 0):  # what was let go is handed out in a later round
+            group = {each: Member(group[each].topics, tuple(found[each]), 9) for each in group}
+            found = assignor.assign(group, counts)
+        wanted = {T(t, p) for t in counts if any(t in each.topics for each in group.values()) for p in range(counts[t])}
+        given = [place for places in found.values() for place in places]
+        assert set(found) == set(group)
+        assert sorted(given) == sorted(wanted)
+        assert all(place.topic in group[each].topics for each, places in found.items() for place in places)
+        if same and name != "range":
+            sizes = [len(places) for places in found.values()]
+            assert max(sizes) - min(sizes) <= 1
+        if assignor.sticky:
+            again = {each: Member(group[each].topics, tuple(found[each]), 9) for each in group}
+            repeated = assignor.assign(again, counts)
+            assert {each: sorted(places) for each, places in repeated.items()} == {
+                each: sorted(places) for each, places in found.items()
+            }
+
+
+def test_names_are_kafkas_and_javas():
+    assert [each.name for each in assignors(("range", "org.apache.kafka.clients.consumer.StickyAssignor"))] == [
+        "range",
+        "sticky",
+    ]
+    with pytest.raises(ConfigError, match="cooperative-sticky"):
+        assignors(("best",))
+
+
+def test_assignments_travel():
+    places = [T("a", 0), T("a", 3), T("b", 1)]
+    assert decode_assignment(encode_assignment(places)) == places
+    assert decode_assignment(b"") == []
+    assert decode_subscription(b"", "x").topics == frozenset()

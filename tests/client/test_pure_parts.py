@@ -1,0 +1,246 @@
+"""The small pure parts: frames, sessions, readable batches, metadata, transactions' states."""
+
+import struct
+from types import SimpleNamespace as N
+
+import pytest
+
+from klamm.client.backoff import Backoff
+from klamm.client.consumer.batches import readable
+from klamm.client.consumer.sessions import FetchSession, Want
+from klamm.client.consumer.subscription import Mode, Subscription
+from klamm.client.errors import (
+    IllegalStateError,
+    InvalidTransactionStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    RetriableError,
+    SomeFailed,
+    TransactionAbortableError,
+    error_for,
+    settle,
+)
+from klamm.client.frames import AnswerReader
+from klamm.client.metadata import ClusterTable
+from klamm.client.producer.transactions import Transactions, TransactionStatus
+from klamm.model.errors import CorruptBatch, ErrorCode, RemoteProtocolError
+from klamm.model.ids import TopicPartition
+from klamm.records import build_batch
+from klamm.records.control import build_end_txn_marker
+
+S = TransactionStatus
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def feed(reader, data, step):
+    answers = []
+    while data:
+        room = reader.room()
+        count = min(len(room), step, len(data))
+        room[:count] = data[:count]
+        answers += reader.received(count)
+        data = data[count:]
+    return answers
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096, 1 << 20])
+def test_answers_are_cut_from_any_stream(step):
+    bodies = [b"four", b"x" * 70_000, b"y" * 10, b"z" * 300_000, b"q" * 65_532, b"end!"]
+    if step == 1:
+        bodies = [b"four", b"x" * 70_000, b"end!"]
+    stream = b"".join(struct.pack(">i", len(each)) + each for each in bodies)
+    reader = AnswerReader(1 << 20)
+    assert [bytes(each) for each in feed(reader, stream, step)] == bodies
+
+
+def test_a_large_answer_is_not_overwritten_while_it_is_looked_at():
+    reader = AnswerReader(1 << 20)
+    frame = struct.pack(">i", 100_000)
+    (first,) = feed(reader, frame + b"a" * 100_000, 1 << 20)
+    (second,) = feed(reader, frame + b"b" * 100_000, 1 << 20)
+    assert bytes(first) == b"a" * 100_000
+    del first
+    (third,) = feed(reader, frame + b"c" * 100_000, 1 << 20)
+    assert (bytes(second), bytes(third)) == (b"b" * 100_000, b"c" * 100_000)
+
+
+def test_no_memory_is_given_for_a_size_that_was_only_announced():
+    reader = AnswerReader(512 << 20)
+    feed(reader, struct.pack(">i", 400 << 20) + b"x" * 1000, 1004)
+    assert len(reader.room()) <= 1 << 20
+    with pytest.raises(RemoteProtocolError):
+        feed(AnswerReader(1000), struct.pack(">i", 1001), 4)
+
+
+def test_a_session_says_what_changed():
+    session = FetchSession()
+    first = {A: Want(0, 1, b"id", 10), B: Want(5, 1, b"id", 10)}
+    assert session.build(first) == (first, {})
+    session.answered(77)
+    assert (session.session_id, session.epoch) == (77, 1)
+    moved = {A: Want(3, 1, b"id", 10), B: Want(5, 1, b"id", 10)}
+    assert session.build(moved) == ({A: moved[A]}, {})
+    session.answered(77)
+    assert session.build({A: moved[A]}) == ({}, {B: moved[B]})
+    session.answered(77)
+    assert session.epoch == 3
+    session.reset()
+    assert session.build(moved) == (moved, {})
+    session.epoch = 0x7FFFFFFF
+    session.answered(77)
+    assert session.epoch == 1
+
+
+def data(values, base, **options):
+    return bytes(build_batch([(1, None, each, ()) for each in values], base_offset=base, **options))
+
+
+def marker(base, *, committed, producer_id):
+    return bytes(
+        build_end_txn_marker(
+            committed=committed,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp=1,
+            base_offset=base,
+        )
+    )
+
+
+def test_readers_of_committed_records_see_no_aborted_ones():
+    txn = {"transactional": True, "producer_epoch": 0, "base_sequence": 0}
+    log = (
+        data([b"a0"], 0, producer_id=7, **txn)
+        + data([b"b1"], 1, producer_id=8, **txn)
+        + marker(2, committed=False, producer_id=7)
+        + data([b"a3"], 3, producer_id=7, **txn)
+        + marker(4, committed=True, producer_id=7)
+        + marker(5, committed=True, producer_id=8)
+        + data([b"plain"], 6)
+    )
+
+    def seen(start, aborted):
+        batches, following = readable(log, start, aborted)
+        return [each.value for batch in batches for each in batch.decode()], following
+
+    assert seen(0, [(7, 0)]) == ([b"b1", b"a3", b"plain"], 7)
+    assert seen(0, None) == ([b"a0", b"b1", b"a3", b"plain"], 7)
+    assert seen(3, []) == ([b"a3", b"plain"], 7)
+    assert readable(log[:-5], 0, None)[1] == 6
+    with pytest.raises(CorruptBatch):
+        readable(b"\0" * 100, 0, None)
+
+
+def metadata(leader, epoch, topic_id=b"i" * 16):
+    partition = N(
+        partition_index=0,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=[1, 2],
+        isr_nodes=[1, 2],
+        offline_replicas=[],
+        error_code=0,
+    )
+    topic = N(name="t", topic_id=topic_id, is_internal=False, partitions=[partition], error_code=0)
+    brokers = [N(node_id=each, host="h", port=each, rack=None) for each in (1, 2)]
+    return N(cluster_id="c", controller_id=1, brokers=brokers, topics=[topic])
+
+
+def test_metadata_never_goes_back():
+    table = ClusterTable()
+    table.update(metadata(1, 5), ["t"])
+    table.update(metadata(2, 4), ["t"])
+    assert table.leader(A) == 1
+    table.update(metadata(2, 6), ["t"])
+    assert table.leader(A) == 2
+    table.update(metadata(1, 0, b"j" * 16), ["t"])
+    assert table.leader(A) == 1  # another topic of that name begins anew
+    assert table.leader(B) == -1
+
+
+def test_a_hint_is_believed_when_it_is_newer():
+    table = ClusterTable()
+    table.update(metadata(1, 5), ["t"])
+    assert not table.hint(A, 2, 5, [])
+    assert not table.hint(A, 9, 6, [])
+    assert table.hint(A, 9, 6, [N(node_id=9, host="new", port=1, rack=None)])
+    assert table.leader(A) == 9
+    assert table.brokers[9].host == "new"
+
+
+def test_one_way_of_subscribing_at_a_time():
+    wants = Subscription()
+    wants.subscribe("orders")
+    assert wants.topics == {"orders"}
+    with pytest.raises(IllegalStateError, match="unsubscribe"):
+        wants.assign_manually([A])
+    wants.unsubscribe()
+    wants.assign_manually([A, B])
+    wants.state(A).seek(5)
+    wants.take([A])
+    assert wants.state(A).position == 5
+    with pytest.raises(IllegalStateError, match="t-1"):
+        wants.state(B)
+    assert wants.mode is Mode.PARTITIONS
+
+
+def test_a_transaction_takes_its_course():
+    state = Transactions("tx")
+    with pytest.raises(InvalidTransactionStateError):
+        state.move(S.READY)
+    for step in (S.INITIALIZING, S.READY, S.IN_TRANSACTION):
+        state.move(step)
+    assert state.may_write(A)
+    assert state.touched
+    state.fail(KafkaTimeoutError("late"))
+    assert state.status is S.ABORTABLE_ERROR
+    assert not state.may_write(A)
+    with pytest.raises(TransactionAbortableError, match="late"):
+        state.require(S.IN_TRANSACTION)
+    state.require(S.IN_TRANSACTION, S.ABORTABLE_ERROR)
+    state.move(S.ABORTING)
+    state.move(S.READY)
+    assert not state.touched
+    state.move(S.IN_TRANSACTION)
+    state.fail(ProducerFencedError(ErrorCode.PRODUCER_FENCED, "gone"))
+    with pytest.raises(ProducerFencedError):
+        state.require(S.IN_TRANSACTION)
+
+
+def test_partitions_are_announced_before_version_two():
+    state = Transactions("tx")
+    state.implicit = False
+    for step in (S.INITIALIZING, S.READY, S.IN_TRANSACTION):
+        state.move(step)
+    assert not state.may_write(A)
+    assert not state.touched
+    state.announced(frozenset({A}))
+    assert state.may_write(A)
+    assert state.touched
+
+
+def test_errors_are_of_their_kind():
+    assert isinstance(error_for(90), ProducerFencedError)
+    assert isinstance(error_for(6), RetriableError)
+    assert error_for(7).retriable
+    assert isinstance(error_for(7), TimeoutError)
+    assert error_for(12345).code is ErrorCode.UNKNOWN_SERVER_ERROR
+    one = error_for(36, "t")
+    with pytest.raises(type(one)):
+        settle({"t": one}, {})
+    with pytest.raises(SomeFailed) as failed:
+        settle({"t": one}, {"u": 1})
+    assert (failed.value.failures, failed.value.results) == ({"t": one}, {"u": 1})
+    assert isinstance(failed.value, KafkaError)
+
+
+def test_backoff_doubles_to_a_limit():
+    waits = Backoff(0.1, 0.5)
+    found = [waits.next() for _ in range(5)]
+    assert 0.08 <= found[0] <= 0.12
+    assert found[1] > found[0]
+    assert max(found) <= 0.6
+    waits.reset()
+    assert waits.next() <= 0.12
