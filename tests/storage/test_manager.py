@@ -10,6 +10,7 @@ from klamm.model.clock import ManualClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig
+from klamm.storage import manager as manager_module
 
 from .conftest import NOW, FaultyDisk, Said, batch, from_producer, no_space, read_all
 
@@ -268,4 +269,30 @@ def test_a_folder_that_got_no_segment_before_the_crash_is_opened_empty(tmp_path:
     (tmp_path / "orders-0").mkdir()
     manager = started(tmp_path)
     assert manager.get("orders", 0).log_end_offset == 0
+    manager.close()
+
+
+def test_retention_gets_to_every_log_however_little_time_a_tick_has(tmp_path: Path, monkeypatch):
+    """Logs that must become durable first wait for a later tick and do not keep the others waiting."""
+    monkeypatch.setattr(manager_module, "_RETENTION_SLICE_MS", 2)
+
+    class Slow(ManualClock):
+        def monotonic_ms(self) -> int:
+            self.advance(1)
+            return super().monotonic_ms()
+
+    clock = Slow(NOW)
+    manager = LogManager(StorageConfig(log_dirs=(str(tmp_path),), retention_check_interval_ms=1), clock=clock)
+    manager.start(CLUSTER, 1, format_empty=True)
+    config = LogConfig(segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0)
+    logs = [manager.create("t", index, ID, config) for index in range(5)]
+    for log in logs:
+        for _ in range(10):
+            log.append_as_leader(batch(), 0, NOW)
+        log.advance_high_watermark(10)
+    ticks = 0
+    while any(log.log_start_offset < 10 for log in logs):
+        manager.tick(clock.monotonic_ms())
+        ticks += 1
+        assert ticks < 10_000, [log.log_start_offset for log in logs]
     manager.close()

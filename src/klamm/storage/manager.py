@@ -6,6 +6,7 @@ blocks the loop on a disk longer than renaming a few files takes.
 
 import os
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -101,8 +102,10 @@ class LogManager:
         self._next_checkpoint_ms = 0
         self._next_expiry_ms = 0
         self._next_retention_ms = 0
-        self._to_retain: list[Log] = []
+        self._to_retain: deque[Log] = deque()
         """Logs that retention has yet to look at in this round."""
+        self._undurable: list[Log] = []
+        """Logs that have something to forget and must become durable first."""
         self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
         """Told when a disk has failed and nothing is left to go on with; the node then stops."""
         self.on_dir_offline: Callable[[LogDir], None] | None = None
@@ -398,7 +401,10 @@ class LogManager:
         self._background.tick(now)
         if now >= self._next_retention_ms and not self._to_retain:
             self._next_retention_ms = now + self.config.retention_check_interval_ms
-            self._to_retain = list(self._logs.values())
+            self._to_retain = deque(self._logs.values())
+        elif self._undurable:
+            self._to_retain.extendleft(self._undurable)
+        self._undurable = []
         if self._to_retain:
             self._retain()
         self.cleaner.tick(now, self._logs.values())
@@ -420,9 +426,8 @@ class LogManager:
     def _retain(self) -> None:
         """Let logs forget what retention says; those that must become durable first are looked at again."""
         started, wall = self._clock.monotonic_ms(), self._clock.now_ms()
-        again = []
         while self._to_retain and self._clock.monotonic_ms() - started < _RETENTION_SLICE_MS:
-            log = self._to_retain.pop()
+            log = self._to_retain.popleft()
             if log.retired or log.failed:
                 continue
             try:
@@ -438,10 +443,14 @@ class LogManager:
                     )
                 if log.due_for_deletion(wall):
                     self._background.sync(log, log.segments.active.base_offset)
-                    again.append(log)
+                    self._undurable.append(log)
             except (OSError, StorageFailure) as error:
                 logger.warning("retention failed", partition=log.name, reason=error)
-        self._to_retain += again
+
+    @property
+    def behind(self) -> bool:
+        """Whether a tick has left something for the next, which had better come soon."""
+        return bool(self._to_retain)
 
     def _flush_by_time(self, now_ms: int) -> None:
         """Sync logs whose oldest unsynced record has waited for flush.ms."""

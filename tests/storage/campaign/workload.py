@@ -2,6 +2,7 @@
 
 import random
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -261,7 +262,7 @@ class Workload:
         log = self.log(self.chance.choice(list(self.state)))
         if log.topic_partition == OLD:
             log.advance_high_watermark(log.log_end_offset)
-        self.manager._to_retain = [log]
+        self.manager._to_retain = deque([log])
         self.manager.tick()
 
     def produce_keyed(self) -> None:
