@@ -62,7 +62,8 @@ def register_broker(
         affected = in_sync_partitions(context, request.broker_id, eligible=unclean)
         records += without_broker(context, request.broker_id, affected, unclean=unclean)
     records.append(record)
-    return Decision(tuple(records), br.BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+    response = br.BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
+    return Decision(tuple(records), response, divisible=True)
 
 
 def _check_registration(
@@ -143,7 +144,7 @@ def broker_heartbeat(
         records += without_broker(context, broker.id, in_sync_partitions(context, broker.id))
         heartbeats.begin_shutdown(broker.id, next_offset + len(records) - 1)
     records += _directory_changes(context, broker, request)
-    return Decision(tuple(records), response)
+    return Decision(tuple(records), response, divisible=True)
 
 
 def _can_stop(context: Context, heartbeats: Heartbeats, broker: BrokerImage) -> bool:
@@ -208,7 +209,7 @@ def unregister_broker(context: Context, request: ub.UnregisterBrokerRequest) -> 
     affected = in_sync_partitions(context, broker.id, eligible=True)
     changes = without_broker(context, broker.id, affected, unclean=True)
     record = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-    return Decision((*changes, record), ub.UnregisterBrokerResponse(error_message=None))
+    return Decision((*changes, record), ub.UnregisterBrokerResponse(error_message=None), divisible=True)
 
 
 def register_controller(

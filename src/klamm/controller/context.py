@@ -24,6 +24,8 @@ class Decision(Generic[R]):
 
     records: tuple[MetadataRecord, ...]
     response: R
+    divisible: bool = False
+    """Whether a first part of the records may count without the rest: then any number of them can be decided on."""
 
 
 def refuse(code: ErrorCode, message: str = "") -> NoReturn:

@@ -156,7 +156,7 @@ class Controller:
         if not stale:
             return Decision((), response=False)
         broker = self.image.cluster.brokers[stale[0]]
-        return Decision(tuple(brokers.fence_records(self._context(), broker)), response=len(stale) > 1)
+        return Decision(tuple(brokers.fence_records(self._context(), broker)), len(stale) > 1, divisible=True)
 
     def next_tick_ms(self) -> int | None:
         """When `tick` may next have something to do."""
@@ -174,7 +174,7 @@ class Controller:
         self._heartbeats.forget(broker_id)
         if broker.fenced:
             return Decision((), response=False)
-        return Decision(tuple(brokers.fence_records(self._context(), broker)), response=True)
+        return Decision(tuple(brokers.fence_records(self._context(), broker)), response=True, divisible=True)
 
     # Partitions
 

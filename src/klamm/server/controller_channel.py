@@ -81,7 +81,7 @@ class ControllerChannel:
         while (left := deadline - self._loop.time()) > 0:
             self._changed.clear()
             try:
-                outcome = await self._attempt(request, version, client, min(int(left * 1000) + 1, ATTEMPT_MS))
+                outcome = await self._attempt(request, version, client, int(left * 1000) + 1)
                 if outcome is not None:
                     await self._take_effect(outcome.offset, deadline)
                     return outcome.response
@@ -99,14 +99,22 @@ class ControllerChannel:
     ) -> Outcome | None:
         """One question to whom we take for the active controller; None when nobody is known or it is not it."""
         if self._runtime is not None and self._runtime.active is not None:
-            return await self._runtime.ask(request, version)
+            return await self._ask_own(self._runtime, request, version, timeout_ms)
         peer = self._find()
         if peer is None:
             return None
+        timeout_ms = min(timeout_ms, ATTEMPT_MS)
         if _name(request) in _DIRECT:
             response = await peer.ask(request, version, timeout_ms=timeout_ms)
             return None if response.error_code == ErrorCode.NOT_CONTROLLER else Outcome(response)
         return await self._forward(peer, request, version, client or ForwardedClient(), timeout_ms)
+
+    async def _ask_own(self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int) -> Outcome:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await runtime.ask(request, version)
+        except TimeoutError:
+            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "the quorum did not take the change in time") from None
 
     async def _forward(
         self, peer: Peer, request: Any, version: int, client: "ForwardedClient", timeout_ms: int

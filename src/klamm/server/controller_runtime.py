@@ -6,7 +6,7 @@ starts again from the committed image; one that wins it gives every broker a ses
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -113,7 +113,7 @@ class ControllerRuntime:
         self._next_unclean_ms = now_ms
         log.info("active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
         if first.records:
-            self.spawn(self._committed(controller, self._append(controller, first.records)), "first records")
+            self.spawn(self._committed(controller, self._append(controller, first)), "first records")
         for listener in self.on_active:
             listener(controller)
 
@@ -148,12 +148,16 @@ class ControllerRuntime:
             return Outcome(decision.response)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION for record in decision.records):
             self._next_unclean_ms = 0
-        appended = self._append(controller, decision.records)
+        appended = self._append(controller, decision)
         return Outcome(decision.response, await self._committed(controller, appended))
 
-    def _append(self, controller: Controller, records: tuple[Any, ...]) -> "asyncio.Future[int]":
-        future = self._raft.append([encode_record(record) for record in records])
-        controller.replay(records)
+    def _append(self, controller: Controller, decision: Decision[Any]) -> "asyncio.Future[int]":
+        """Propose a decision's records; the future is that of the last batch, which counts after all others."""
+        values = [encode_record(record) for record in decision.records]
+        limit = self._raft.config.batch_bytes_max if decision.divisible else 0
+        for batch in _batches(values, limit):
+            future = self._raft.append(batch)
+        controller.replay(decision.records)
         return future
 
     async def _committed(self, controller: Controller, future: "asyncio.Future[int]") -> int:
@@ -191,3 +195,16 @@ class ControllerRuntime:
             self._next_balance_ms = now_ms + self._duties.balance_interval_ms
             while (await self.submit(lambda c: c.balance_leaders())).response:
                 pass
+
+
+def _batches(values: list[bytes], bytes_max: int) -> Iterator[list[bytes]]:
+    """The values as batches of at most so many bytes; all in one without a limit."""
+    batch: list[bytes] = []
+    size = 0
+    for value in values:
+        if bytes_max and batch and size + len(value) > bytes_max:
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(value)
+    yield batch
