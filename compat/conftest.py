@@ -42,6 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         *("test_transactional_clients", "test_restarts", "test_files", "test_compacted_files"),
         "test_cluster_tools",
         "test_quorum_tools",
+        "test_mixed_cluster",
     ]
     items.sort(key=lambda item: order.index(item.path.stem))
 

@@ -17,13 +17,18 @@ async def handle(
     services: Services, context: RequestContext, request: m.DescribeQuorumRequest
 ) -> m.DescribeQuorumResponse:
     """Report what the quorum's leader knows; a broker asks it, a controller that does not lead says so."""
+    if context.listener.kind == "broker" and not services.raft.is_leader:
+        answer: m.DescribeQuorumResponse = await services.quorum.forward(request, m.DescribeQuorumResponse)
+        return answer
+    return describe(services, request)
+
+
+def describe(services: Services, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
+    """What this member can say of the quorum."""
     asked = [(t.topic_name, p.partition_index) for t in request.topics for p in t.partitions]
     if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
         return _refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not services.raft.is_leader:
-        if context.listener.kind == "broker":
-            answer: m.DescribeQuorumResponse = await services.quorum.forward(request, m.DescribeQuorumResponse)
-            return answer
         return _refuse(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     report = services.raft.describe_quorum()
     partition = m.PartitionDataResponse(

@@ -1,0 +1,98 @@
+"""Apache Kafka and Klamm in one cluster: a controller of either kind, and a broker of each that copy one another."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from compat.brokers import KINDS, Broker, answers
+from compat.clients import JavaClient, Record
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+PATIENCE_S = 120.0
+CONTROLLER, KAFKA, KLAMM = 1, 2, 3
+Cluster = dict[int, Broker]
+
+
+@pytest.fixture(scope="module", params=sorted(KINDS))
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Node 1 decides, node 2 is Kafka's broker, node 3 is Klamm's."""
+    folder = tmp_path_factory.mktemp(f"mixed-{request.param}")
+    kinds = {CONTROLLER: request.param, KAFKA: "kafka", KLAMM: "klamm"}
+    nodes: Cluster = {node_id: KINDS[kind](folder / str(node_id)) for node_id, kind in kinds.items()}
+    voters = f"{CONTROLLER}@127.0.0.1:{nodes[CONTROLLER].controller_port}"
+    for node_id, node in nodes.items():
+        decides = node_id == CONTROLLER
+        port, name = (node.controller_port, "CONTROLLER") if decides else (node.port, "PLAINTEXT")
+        node.format_flags = ("--ignore-formatted",)
+        node.overrides = {
+            "process.roles": "controller" if decides else "broker",
+            "node.id": str(node_id),
+            "controller.quorum.voters": voters,
+            "listeners": f"{name}://127.0.0.1:{port}",
+            "advertised.listeners": "" if decides else f"PLAINTEXT://127.0.0.1:{port}",
+            "broker.session.timeout.ms": "6000",
+            "replica.lag.time.max.ms": "6000",
+        }
+    try:
+        for node in nodes.values():
+            node.spawn()
+        wait_for(lambda: answers(nodes[CONTROLLER].controller_port), "the controller answers")
+        for node_id in (KAFKA, KLAMM):
+            nodes[node_id].wait_ready()
+        yield nodes
+    finally:
+        for node in nodes.values():
+            node.close()
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def described(java: JavaClient, broker: Broker, topic: str) -> list[tuple[int, set[int]]]:
+    """Leader and ISR of every partition."""
+    told = java.tool(TOPICS, "--bootstrap-server", broker.bootstrap, "--describe", "--topic", topic)
+    rows = re.findall(r"Partition: \d+\tLeader: (\d+).*Isr: ([\d,]*)", told.out)
+    return [(int(leader), {int(each) for each in isr.split(",") if each}) for leader, isr in rows]
+
+
+def test_both_brokers_watch_the_quorum(java: JavaClient, cluster: Cluster) -> None:
+    for node_id in (KAFKA, KLAMM):
+        told = java.tool(QUORUM, "--bootstrap-server", cluster[node_id].bootstrap, "describe", "--replication")
+        assert told.exit == 0, told.text
+        assert len(re.findall(r"\bObserver\b", told.out)) == 2, told.out
+
+
+def test_each_copies_from_the_other_and_takes_over(java: JavaClient, cluster: Cluster, topic: str) -> None:
+    kafka, klamm = cluster[KAFKA], cluster[KLAMM]
+    where = ("--bootstrap-server", klamm.bootstrap)
+    assignment = f"{KAFKA}:{KLAMM},{KLAMM}:{KAFKA}"
+    made = java.tool(TOPICS, *where, "--create", "--topic", topic, "--replica-assignment", assignment)
+    assert made.exit == 0, made.text
+    both = {KAFKA, KLAMM}
+    wait_for(
+        lambda: described(java, kafka, topic) == [(KAFKA, both), (KLAMM, both)], "each leads one and follows the other"
+    )
+    records = [Record(b"%d" % i, partition=i % 2) for i in range(200)]
+    java.produce(kafka.bootstrap, topic, records, acks="all", idempotent=True)
+
+    for gone, left in ((KAFKA, KLAMM), (KLAMM, KAFKA)):
+        cluster[gone].kill9()
+        bootstrap = cluster[left].bootstrap
+        wait_for(
+            lambda left=left: [leader for leader, _ in described(java, cluster[left], topic)] == [left, left],
+            f"{left} leads both",
+        )
+        for partition in (0, 1):
+            seen = java.consume(bootstrap, topic, partition, count=100)
+            assert [record.value for record in seen] == [b"%d" % i for i in range(partition, 200, 2)]
+        cluster[gone].start()
+        wait_for(
+            lambda left=left: all(isr == both for _, isr in described(java, cluster[left], topic)), f"{gone} is back"
+        )
