@@ -1,11 +1,83 @@
 """Klamm's own client: the stories of `tests/client` told to the broker under test, and beside Java's client."""
 
+import random
+import subprocess
+import time
+
 import pytest
 
+from compat import toolchain
 from compat.brokers import Broker
-from harness.client_stories import STORIES
+from compat.clients import JavaClient
+from compat.crowds import Crowd
+from harness.client_stories import PATIENCE_S, STORIES, reader
+from klamm.client.producer.partitioners import by_murmur2
+
+KEYS = 100_000
+PARTITIONS = 13
+SEED = 20_261_116
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
 def test_story(broker: Broker, story):
     story(broker.bootstrap)
+
+
+def test_a_key_goes_where_java_sends_it():
+    chance = random.Random(SEED)
+    keys = [chance.randbytes(chance.randrange(0, 40)) for _ in range(KEYS)]
+    command = [*toolchain.java_command(heap_mb=128, classes=True), "Partitions", str(PARTITIONS)]
+    lines = "".join(f"{key.hex()}\n" for key in keys)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=True)
+    assert [by_murmur2(key, PARTITIONS) for key in keys] == [int(line) for line in done.stdout.split()]
+
+
+@pytest.mark.parametrize("way", ["range", "roundrobin", "sticky", "cooperative-sticky", "consumer-uniform"])
+@pytest.mark.parametrize("first", ["ours", "java"])
+def test_a_group_of_ours_and_javas(broker: Broker, java: JavaClient, topic: str, way: str, first: str):
+    crowd = Crowd(broker, java, topic, way, 6)
+    modern = way.startswith("consumer")
+    settings = (
+        {"group_protocol": "consumer"}
+        if modern
+        else {
+            "partition_assignment_strategy": way,
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 300,
+        }
+    )
+    ours = reader(broker.bootstrap, group_id=crowd.group, **settings)
+    seen: set[tuple[int, int]] = set()
+
+    def shares(mine: int, javas: int) -> None:
+        """Poll until both hold as many partitions as they should, for a while."""
+        deadline, since = time.monotonic() + PATIENCE_S, None
+        while since is None or time.monotonic() - since < 1.0:
+            assert time.monotonic() < deadline, (way, ours.assignment(), crowd.holdings())
+            seen.update((each.partition, each.offset) for each in ours.poll(0.1))
+            crowd.refresh()
+            held = [each.owned for each in crowd.present]
+            right = len(ours.assignment()) == mine and sum(map(len, held)) == javas
+            right = right and not {each.partition for each in ours.assignment()} & set().union(*held)
+            since = (since or time.monotonic()) if right else None
+
+    try:
+        if first == "ours":
+            ours.subscribe([topic])
+            shares(6, 0)
+            crowd.join(java)
+        else:
+            crowd.join(java)
+            shares(0, 6)
+            ours.subscribe([topic])
+        shares(3, 3)
+        crowd.write()
+        deadline = time.monotonic() + PATIENCE_S
+        while not crowd.written <= seen | set().union(*(each.seen for each in crowd.members.values())):
+            assert time.monotonic() < deadline, "every record is read by one of them"
+            shares(3, 3)
+        crowd.leave(*crowd.present)
+        shares(6, 0)
+    finally:
+        ours.close()
+        crowd.close()

@@ -1,0 +1,91 @@
+"""Three nodes: leaders and coordinators move while records flow; nothing is lost, nothing comes twice."""
+
+import threading
+
+import pytest
+
+from harness import KlammCluster, unique
+from harness.client_stories import PATIENCE_S, read_all, reader, until
+from klamm.client import Admin, Producer, TopicPartition
+
+COUNT = 900
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with KlammCluster(tmp_path_factory.mktemp("cluster"), overrides={"group.initial.rebalance.delay.ms": "0"}) as nodes:
+        yield nodes
+
+
+def replicated(bootstrap, partitions=3):
+    name = unique("client")
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topic(name, partitions, 3)
+    return name
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_leaders_and_coordinators_move(cluster, protocol):
+    name, group = replicated(cluster.bootstrap), unique("group")
+    seen: list[int] = []
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def consume():
+        try:
+            with reader(cluster.bootstrap, group_id=group, group_protocol=protocol) as consumer:
+                consumer.subscribe([name])
+                while not stop.is_set():
+                    seen.extend(int(each.value) for each in consumer.poll(0.2))
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    try:
+        with (
+            Producer(bootstrap_servers=cluster.bootstrap) as producer,
+            Admin(bootstrap_servers=cluster.bootstrap) as admin,
+        ):
+            promised = []
+            for number in range(COUNT):
+                promised.append(producer.send(name, b"%d" % number, partition=number % 3))
+                if number in (300, 600):
+                    leader = admin.describe_topics([name])[name].partitions[0].leader
+                    cluster.node(leader).kill9()
+                    promised[-1].result(PATIENCE_S)
+                    cluster.node(leader).start()
+            producer.flush(PATIENCE_S)
+            assert all(each.metadata.offset >= 0 for each in promised)
+        until(lambda: failures or len(set(seen)) == COUNT, "everything is read")
+        assert not failures
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    found = read_all(cluster.bootstrap, name, COUNT)
+    for partition in range(3):
+        assert [int(each.value) for each in found if each.partition == partition] == list(range(partition, COUNT, 3))
+
+
+@pytest.mark.timeout(240)
+def test_a_transaction_survives_the_loss_of_a_leader(cluster):
+    name = replicated(cluster.bootstrap)
+    with (
+        Admin(bootstrap_servers=cluster.bootstrap) as admin,
+        Producer(bootstrap_servers=cluster.bootstrap, transactional_id=unique("tx")) as producer,
+    ):
+        producer.init_transactions()
+        with producer.transaction():
+            for number in range(30):
+                producer.send(name, b"%d" % number, partition=number % 3)
+            leader = admin.describe_topics([name])[name].partitions[0].leader
+            cluster.node(leader).kill9()
+            for number in range(30, 60):
+                producer.send(name, b"%d" % number, partition=number % 3)
+        cluster.node(leader).start()
+    found = read_all(cluster.bootstrap, name, 60, isolation_level="read_committed")
+    assert sorted(int(each.value) for each in found) == list(range(60))
+    assert {each.topic_partition for each in found} == {TopicPartition(name, each) for each in range(3)}
