@@ -233,6 +233,23 @@ def _kill_client(run: "Run", fault: Fault) -> Callable[[], None] | None:
     return back
 
 
+def _pause_client(run: "Run", fault: Fault) -> Callable[[], None] | None:
+    clients = [client for client in run.clients if client.process.alive]
+    if not clients:
+        return None
+    client = clients[int(fault.size * len(clients)) % len(clients)]
+    process = client.process
+    run.cluster.loop.pause(process)
+    run.note(f"{client.name} stands still")
+
+    def resume() -> None:
+        if process.alive:
+            run.cluster.loop.resume(process)
+            run.note(f"{client.name} goes on")
+
+    return resume
+
+
 KINDS: dict[str, Begin] = {
     "cut one way": _cut_one_way,
     "isolate": _isolate,
@@ -250,10 +267,11 @@ KINDS: dict[str, Begin] = {
     "failing sync": _failing_sync,
     "clock jump": _clock_jump,
     "kill client": _kill_client,
+    "pause client": _pause_client,
 }
 
 
-def draw(chance: Random, kinds: list[str], nodes: int, seconds: float, count: int) -> list[Fault]:
+def draw(chance: Random, kinds: list[str], nodes: int, seconds: float, count: int, *, flush: bool) -> list[Fault]:
     """Faults at random times, of the given kinds."""
     faults = []
     for _ in range(count):
@@ -268,6 +286,8 @@ def draw(chance: Random, kinds: list[str], nodes: int, seconds: float, count: in
             chosen = tuple(order) if chance.random() < 0.15 else tuple(order[:1])
         elif kind == "power":
             lasts = chance.uniform(0.2, 3.0)
+            if flush and chance.random() < 0.5:
+                chosen = tuple(order)
         elif kind == "delay":
             size = chance.choice((0.02, 0.2, 1.0))
         elif kind == "resets":
@@ -276,7 +296,7 @@ def draw(chance: Random, kinds: list[str], nodes: int, seconds: float, count: in
             size = chance.uniform(0.05, 2.0)
         elif kind == "clock jump":
             size = chance.choice((-3_600_000, -5_000, 5_000, 3_600_000))
-        elif kind == "kill client":
+        elif kind in ("kill client", "pause client"):
             size = chance.random()
         if chosen:
             faults.append(Fault(round(at, 3), kind, chosen, round(lasts, 3), round(size, 3)))

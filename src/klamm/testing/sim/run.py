@@ -21,6 +21,8 @@ from klamm.testing.sim.producers import Producer
 from klamm.testing.sim.transactions import TransactionalProducer
 from klamm.testing.sim.watch import Watch
 
+UNCLEAN = frozenset({"kill", "power", "full disk", "failing sync"})
+"""After these a process has not said goodbye to its disk."""
 START_S = 30.0
 """A cluster without faults serves within this time."""
 QUIET_S = 60.0
@@ -54,7 +56,7 @@ def draw_plan(seed: int, nodes: int = 3) -> Plan:
     kinds = sorted(kind for kind in KINDS if nodes > 1 or flush or kind != "power")
     chosen = chance.sample(kinds, chance.randint(0, min(6, len(kinds))))
     seconds = 20.0
-    faults = draw(chance, chosen, nodes, seconds, chance.randint(1, 10)) if chosen else []
+    faults = draw(chance, chosen, nodes, seconds, chance.randint(1, 10), flush=flush) if chosen else []
     return Plan(
         seed,
         nodes=nodes,
@@ -269,7 +271,7 @@ class Run:
         loop.run(self._over, events=max(self.plan.events - loop.events, 1000), until=begun + self.plan.seconds)
 
     def _strike(self, fault: Fault) -> None:
-        if not self.hurting:
+        if not self.hurting or self._too_much(fault):
             return
         ending = KINDS[fault.kind](self, fault)
         if ending is None:
@@ -282,6 +284,39 @@ class Run:
 
         self._endings.append(ending)
         self.cluster.loop.call_in(self.cluster.loop.outside, fault.lasts, end)
+
+    def _too_much(self, fault: Fault) -> bool:
+        """Whether a fault would break what replication promises without syncing.
+
+        A machine that loses what it had not synced is made good by the others; that takes until it is in sync again,
+        and so long nobody else may stop uncleanly. (The controller cannot tell a killed process from a lost disk.)
+        """
+        if self.plan.flush or fault.kind not in UNCLEAN:
+            return False
+        if fault.kind != "power" and not self.watch.excused:
+            return False
+        if self._out_of_sync():
+            return True
+        self.watch.excused.clear()
+        return False
+
+    def _out_of_sync(self) -> bool:
+        machines = self.cluster.machines.values()
+        if not all(machine.serving and machine.node is not None for machine in machines):
+            return True
+        led = set()
+        for machine in machines:
+            for replica in machine.node.services.replicas:  # type: ignore[union-attr]
+                if replica.leads:
+                    led.add((replica.topic_id, replica.index))
+                    if len(replica.state.isr) < len(replica.state.replicas):
+                        return True
+        known = {
+            (topic.id, index)
+            for machine in machines
+            for topic, index, _ in machine.node.services.metadata.image.topics.partitions()  # type: ignore[union-attr]
+        }
+        return led != known
 
     def _heal(self) -> None:
         self.note("everything heals")

@@ -25,6 +25,10 @@ class Watch:
         self.metadata: dict[int, int] = {}
         """Offset of the metadata log -> epoch of the record, as applied by whoever came first."""
         self.committed: dict[tuple[bytes, int], int] = {}
+        self._committed_epochs: dict[tuple[bytes, int], tuple[int, list[tuple[int, int]]]] = {}
+        """(latest epoch, all epochs) of the leader's log when the high watermark last moved."""
+        self._cut: dict[Any, list[tuple[int, int]]] = {}
+        """Epochs of a log as they were before it was cut."""
         self.excused: set[int] = set()
         """Nodes whose disk has lost something that was promised to be lost at worst: unsynced writes, a wiped disk."""
         self._quorum: dict[int, tuple[Any, ...]] = {}
@@ -57,6 +61,8 @@ class Watch:
             before = known.get(replica)
             if before != now:
                 known[replica] = now
+                if before is None:
+                    self._hear_of_cuts(log)
                 self._look_at_replica(machine, replica, before, now)
 
     # --- the quorum --------------------------------------------------------------------------------------------------
@@ -108,7 +114,7 @@ class Watch:
         if before is not None:
             if epoch < before[0]:
                 self._violate(f"2: {name} on node {machine.id} went back from epoch {before[0]} to {epoch}")
-            if end < before[2] and end < committed and start <= end and machine.id not in self.excused:
+            if end < before[2] and start <= end < committed and self._was_committed(key, replica.log, end):
                 self._violate(
                     f"5: {name} on node {machine.id} was cut from {before[2]} to {end}, but was committed up to"
                     f" {committed}"
@@ -125,10 +131,34 @@ class Watch:
                 f"4: node {machine.id} leads {name} in epoch {epoch} and ends at {end}, but {committed} were committed"
             )
         if high_watermark > committed:
+            state = replica.state
+            needed = min(replica.min_insync_replicas, len(state.replicas))
+            if len(state.isr) < needed and before is not None and before[4]:
+                self._violate(
+                    f"6: {name} commits up to {high_watermark} with only {list(state.isr)} in sync, where {needed} are"
+                    " needed"
+                )
             self.committed[key] = high_watermark
+            latest = replica.log.leader_epochs.latest
+            if self._committed_epochs.get(key, (-1, []))[0] != latest:
+                self._committed_epochs[key] = (latest, replica.log.leader_epochs.entries())
             place: Place = (replica.topic, replica.index)
             self.ledger.committed[place] = max(self.ledger.committed.get(place, 0), high_watermark)
             self._look_at_isr(replica, name, high_watermark)
+
+    def _hear_of_cuts(self, log: Any) -> None:
+        told = log.before_truncate
+
+        def before_truncate(writer: Any) -> None:
+            self._cut[log] = log.leader_epochs.entries()
+            if told is not None:
+                told(writer)
+
+        log.before_truncate = before_truncate
+
+    def _was_committed(self, key: tuple[bytes, int], log: Any, offset: int) -> bool:
+        """Whether the record that was cut away is the one that was committed, not one of a leader that lost."""
+        return epoch_at(self._cut.get(log, []), offset) == epoch_at(self._committed_epochs[key][1], offset)
 
     def _look_at_isr(self, replica: Any, name: str, high_watermark: int) -> None:
         """What is committed lies in the logs of all who are in sync."""
@@ -143,3 +173,8 @@ class Watch:
                     f"3: {name} is committed up to {high_watermark}, but node {node_id}, which is in sync, ends at"
                     f" {found.log.log_end_offset}"
                 )
+
+
+def epoch_at(entries: list[tuple[int, int]], offset: int) -> int:
+    """The leader epoch of the record at an offset."""
+    return next((epoch for epoch, start in reversed(entries) if start <= offset), -1)
