@@ -9,7 +9,9 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,8 @@ MAINS = {
 # Times go on and the metadata log grows (an idle Kafka writes to it twice a second) between two calls.
 PASSING = re.compile(r"\b1[789]\d{11}\b|\d+ ms ago|(?<=HighWatermark:          )\d+")
 Beside = Callable[..., ToolOutput]
+NOW_MS = int(time.time()) * 1000 - 3_600_000
+"""An hour ago: old enough to have happened, young enough to be kept."""
 
 
 @pytest.fixture
@@ -81,7 +85,7 @@ def beside(java: JavaClient, broker: Broker, klamm: Callable[..., ToolOutput]) -
 def filled(java: JavaClient, broker: Broker, topic: str) -> str:
     """A topic of two partitions with a few records of all sorts."""
     java.create(broker.bootstrap, topic, 2)
-    now = 1_790_000_000_000
+    now = NOW_MS
     records = [
         Record(b"one", key=b"k1", timestamp=now, partition=0),
         Record(b"two", timestamp=now + 1000, partition=0, headers=(("a", b"x"), ("b", None))),
@@ -154,7 +158,7 @@ def test_offsets(beside: Beside, filled: str, tmp_path: Path) -> None:
         ("--time", "earliest"),
         ("--time", "-1"),
         ("--time", "max-timestamp"),
-        ("--time", "1790000001000"),
+        ("--time", str(NOW_MS + 1000)),
         ("--partitions", "1"),
     ):
         beside("kafka-get-offsets", "--topic", filled, *more)
@@ -176,8 +180,8 @@ def test_consumer_groups(beside: Beside, filled: str) -> None:
         ("--to-latest",),
         ("--to-offset", "2"),
         ("--to-current",),
-        ("--to-datetime", "2026-09-21T13:33:21.000"),
-        ("--to-datetime", "2026-09-21T14:33:21.000"),
+        ("--to-datetime", _iso(NOW_MS + 1000)),
+        ("--to-datetime", _iso(NOW_MS + 60_000)),
         ("--by-duration", "P10000D"),
     ):
         beside("kafka-consumer-groups", *reset, *how, "--dry-run", ordered=False)
@@ -281,6 +285,10 @@ def test_perf_tools_print_the_same_shape(java: JavaClient, klamm, broker: Broker
     assert _shape(ours.out) == _shape(theirs.out)
     columns = [out.splitlines()[-1].split(", ") for out in (ours.out, theirs.out)]
     assert columns[0][4] == columns[1][4] == "4000"
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
 
 
 def _shape(text: str) -> list[str]:

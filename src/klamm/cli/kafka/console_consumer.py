@@ -120,10 +120,8 @@ def _records(parsed: Parsed) -> Iterator[Record]:
             **own,
             "bootstrap.servers": parsed.text("bootstrap-server"),
         }
-        if group is None:
-            config["enable.auto.commit"] = "false"
         topics = re.compile(parsed.text("include")) if parsed.has("include") else [parsed.text("topic")]
-        yield from read_as_member(config, topics, idle_s=idle_s)
+        yield from read_as_member(config, topics, idle_s=idle_s, commit=group is not None)
         return
     with connect(parsed.text("bootstrap-server")) as cluster:
         yield from _by_place(cluster, parsed, reset, idle_s, committed=isolation == "read_committed")

@@ -1,0 +1,101 @@
+"""The filter of `klamm consume --where`: it finds what it should and can do nothing else."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.cli.filter import NODES_MAX, TEXT_MAX, FilterError, compile_filter
+
+RECORD = SimpleNamespace(
+    topic="orders",
+    partition=2,
+    offset=41,
+    timestamp=1_790_000_000_000,
+    key=b"table-7",
+    value=b'{"price": 12.5, "who": {"name": "Ada", "tags": ["vip", "early"]}, "n": "3"}',
+    headers=(("trace", b"abc"), ("empty", None)),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'key == "table-7"', "value.price > 10 and value.price <= 12.5", 'value.who.name in ("Ada", "Grace")',
+        'value["who"]["tags"][0] == "vip"', 'value.who.tags[-1] == "early"', '"vip" in value.who.tags',
+        'headers["trace"] == "abc"', 'exists(headers["trace"]) and not exists(headers["none"])', "offset % 2 == 1",
+        'like(key, "table-*")', 'startswith(key, "table") or false', "number(value.n) * 2 == 6", "partition == 2",
+        "value.missing == None", "value.missing is None", "not (value.missing > 0)", 'contains(value, "Ada")',
+        "len(value.who.tags) == 2", "size > 10", "10 < value.price < 13", "-value.price < 0", 'upper(key) == "TABLE-7"',
+        'topic == "orders" and timestamp > 1e12', "value.price / 0 == None",
+    ],
+)  # fmt: skip
+def test_what_passes(text):
+    assert compile_filter(text)(RECORD) is True
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["value.missing > 1", "value.missing < 1", "key > 5", 'value.price == "12.5"', '"a" * 999999999', "key.x.y.z == 1",
+     'value.price < "z"', "key.__class__", 'headers["empty"] == "x"', '"x" in value.missing', "value[0] == 1"],
+)  # fmt: skip
+def test_what_does_not(text):
+    assert compile_filter(text)(RECORD) is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '__import__("os").system("true")', "key.encode()", "open('x')", "exec('1')", "[x for x in value]", "lambda: 1",
+        'f"{key}"', "value ** 9", "1 << 99", "key if value else 1", "(x := 1)", "len(1, 2)", "len(key, key=1)", "os",
+        "value[key]", "value[1:2]", "await key", "print", "*value", "{1: 2}", "b'x' == key", "1j", "...", "",
+        "a b", "key ==", "(" * 500 + "1" + ")" * 500, "not " * 500 + "key", "1" + "+1" * NODES_MAX,
+        "x" * (TEXT_MAX + 1),
+        "value" + ".a" * 60,
+    ],
+)  # fmt: skip
+def test_what_is_no_filter_is_refused_with_a_sentence(text):
+    with pytest.raises(FilterError):
+        compile_filter(text)
+
+
+def test_a_value_that_is_no_json_has_no_fields():
+    odd = SimpleNamespace(**{**vars(RECORD), "value": b"\xff\xfe", "key": None, "headers": ()})
+    assert not compile_filter("value.price > 1")(odd)
+    assert compile_filter("key == None and not exists(value.a)")(odd)
+    deep = SimpleNamespace(**{**vars(RECORD), "value": b"[" * 100_000})
+    assert not compile_filter("value.price > 1")(deep)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_filter_or_refused(text):
+    try:
+        passes = compile_filter(text)
+    except FilterError:
+        return
+    assert passes(RECORD) in (True, False)
+
+
+def test_random_expressions_never_fail_on_a_record():
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    leaves = ["key", "value", "value.price", 'headers["trace"]', "3", '"x"', "offset", "None", "value.who.tags", "size"]
+
+    def expression(depth: int) -> str:
+        if depth == 0 or chance.random() < 0.2:
+            return chance.choice(leaves)
+        one, other = expression(depth - 1), expression(depth - 1)
+        return chance.choice(
+            [f"({one} {op} {other})" for op in ("and", "or", "==", "<", "in", "not in", "+", "*", "%", "/", "-")]
+            + [f"len({one})", f"not ({one})", f"contains({one}, {other})", f"number({one})", f"like({one}, {other})"]
+        )
+
+    for _ in range(2000):
+        text = expression(4)
+        try:
+            compile_filter(text)(RECORD)
+        except FilterError:
+            continue

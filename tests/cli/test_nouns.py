@@ -1,0 +1,252 @@
+"""The nouns against a node, as typed in a script: answers in JSON, changes shown first, codes a script can rely on."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+
+from harness import unique
+from klamm.cli import exits
+from klamm.cli.main import cli
+
+
+@pytest.fixture(autouse=True)
+def no_contexts(monkeypatch, tmp_path):
+    monkeypatch.setenv("KLAMM_CONTEXTS", str(tmp_path / "contexts.json"))
+    for name in ("KLAMM_BOOTSTRAP", "KLAMM_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(klamm):
+    def call(*args, exits=0, stdin=None, where=True):
+        words = [*args, *(["-b", klamm.bootstrap] if where else [])]
+        result = CliRunner().invoke(cli, words, input=stdin, prog_name="klamm")
+        assert result.exit_code == exits, result.output
+        return result
+
+    return call
+
+
+def rows(result) -> list[dict]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_topic_from_creation_to_deletion(run):
+    name = unique("orders")
+    dry = run("topic", "create", name, "-p", "3", "-c", "retention=7d", "--dry-run")
+    assert dry.stdout == f"+ topic {name} partitions=3 replicas=1 retention.ms=604800000\n"
+    assert name not in run("topic", "ls").stdout
+    assert run("topic", "create", name, "-p", "3", "-c", "retention=7d").stdout.startswith(f"Created {name}")
+    again = run("topic", "create", name, exits=exits.REFUSED)
+    assert "TOPIC_ALREADY_EXISTS" in again.stderr
+    assert "klamm topic show" in again.stderr
+    run("topic", "create", name, "--if-not-exists")
+    listed = {row["topic"]: row for row in rows(run("topic", "ls", "orders-*", "--sizes"))}
+    assert listed[name] == {
+        "topic": name, "partitions": 3, "replicas": 1, "problem": None, "offsets": 0, "size_bytes": 0,
+    }  # fmt: skip
+    assert "__" not in "".join(listed)
+    shown = rows(run("topic", "show", name))[0]
+    assert shown["settings"]["retention.ms"] == "604800000"
+    assert [each["leader"] for each in shown["partitions"]] == [1, 1, 1]
+    plan = run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact", "--unset", "retention", "--dry-run")
+    assert plan.stdout.splitlines() == [
+        "~ cleanup.policy: delete -> compact", "~ retention.ms: 604800000 -> unset", "~ partitions: 3 -> 4",
+    ]  # fmt: skip
+    run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact", "--unset", "retention")
+    after = rows(run("topic", "show", name))[0]
+    assert len(after["partitions"]) == 4
+    assert after["settings"]["cleanup.policy"] == "compact"
+    assert "retention.ms" not in after["settings"]
+    assert "Nothing to change" in run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact").stderr
+    assert "nobody can be asked" in run("topic", "delete", name, exits=exits.NOT_AGREED).stderr
+    assert run("topic", "delete", name, "--dry-run").stdout.startswith(f"- topic {name} ")
+    assert run("topic", "delete", name, "-y").stdout == f"Deleted {name}.\n"
+    gone = run("topic", "show", name, exits=exits.NOT_FOUND)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr
+    assert "klamm topic ls" in gone.stderr
+    run("topic", "delete", name, "--if-exists", "-y")
+
+
+def test_what_the_broker_refuses_is_said_in_its_words(run):
+    assert "INVALID_TOPIC_EXCEPTION" in run("topic", "create", "no/slash", exits=1).stderr
+    assert "INVALID_REPLICATION_FACTOR" in run("topic", "create", unique(), "-r", "9", exits=1).stderr
+    assert "INVALID_CONFIG" in run("topic", "create", unique(), "-c", "segment.bytes=1", exits=1).stderr
+    run("topic", "create", unique(), "-c", "retention=soon", exits=exits.USAGE)
+    nobody = run("topic", "ls", "-b", "127.0.0.1:1", exits=exits.NO_ANSWER, where=False)
+    assert "nobody answers at 127.0.0.1:1" in nobody.stderr
+    assert "klamm doctor" in nobody.stderr
+
+
+def test_settings(run):
+    name = unique("t")
+    run("topic", "create", name)
+    run("config", "set", "topic", name, "segment.bytes=64MiB", "retention=2d")
+    found = {row["setting"]: row for row in rows(run("config", "ls", "topic", name))}
+    assert found["segment.bytes"]["value"] == str(64 << 20)
+    assert "2d" in run("config", "ls", "topic", name, "-o", "table").stdout
+    assert "min.compaction.lag.ms" in run("config", "ls", "topic", name, "--all", "--docs").stdout
+    assert (
+        run("config", "unset", "topic", name, "retention", "--dry-run").stdout == "~ retention.ms: 172800000 -> unset\n"
+    )
+    run("config", "unset", "topic", name, "retention")
+    assert "retention.ms" not in run("config", "ls", "topic", name).stdout
+    assert rows(run("config", "ls", "broker", "1", "--all"))
+    run("config", "ls", "topic", "not-there", exits=exits.NOT_FOUND)
+
+
+@pytest.fixture
+def filled(run, klamm):
+    name = unique("filled")
+    run("topic", "create", name, "-p", "2")
+    producer = Producer({"bootstrap.servers": klamm.bootstrap, "log_level": 0})
+    for i in range(20):
+        producer.produce(
+            name, json.dumps({"n": i}), key=f"k{i % 4}", partition=i % 2, timestamp=1_790_000_000_000 + i * 60_000
+        )
+    producer.flush(20)
+    return name
+
+
+def values(result) -> list[int]:
+    return sorted(json.loads(row["value"])["n"] for row in rows(result))
+
+
+def test_reading_by_every_means(run, filled):
+    assert values(run("consume", filled)) == list(range(20))
+    assert values(run("consume", filled, "-p", "1")) == list(range(1, 20, 2))
+    assert values(run("consume", filled, "-p", "0", "--from", "7")) == [14, 16, 18]
+    assert values(run("consume", filled, "-p", "0", "--from", "2", "--to", "4")) == [4, 6]
+    assert values(run("consume", filled, "-p", "0", "--from", "-2")) == [16, 18]
+    assert values(run("consume", filled, "--since", "2026-09-21T14:28:20Z")) == list(range(15, 20))
+    assert values(run("consume", filled, "--until", "2026-09-21T14:18:20Z")) == list(range(5))
+    assert values(run("consume", filled, "--key", "k1")) == [1, 5, 9, 13, 17]
+    assert values(run("consume", filled, "--key", "k1", "--last", "2")) == [13, 17]
+    assert values(run("consume", filled, "--last", "3")) == [17, 18, 19]
+    assert values(run("consume", filled, "--where", "value.n >= 18")) == [18, 19]
+    assert len(rows(run("consume", filled, "-n", "4"))) == 4
+    assert values(run("tail", filled, "-n", "2", "--no-follow")) == [18, 19]
+    text = run("consume", filled, "-p", "1", "--from", "9", "-f", r"%t/%p@%o %k=%v\n").stdout
+    assert text == f'{filled}/1@9 k3={{"n": 19}}\n'
+    decoded = rows(run("consume", filled, "-p", "1", "--from", "9", "--decode", "json"))
+    assert decoded[0]["value"] == {"n": 19}
+    assert run("consume", filled, "-n", "1", "-o", "csv").stdout.startswith(
+        "topic,partition,offset,timestamp,key,value"
+    )
+    assert f"{filled}/" in run("consume", filled, "-n", "1", "-o", "table").stdout
+    run("consume", filled, "--where", "import os", exits=exits.USAGE)
+    run("consume", filled, "-f", "%x", exits=exits.USAGE)
+    run("consume", filled, "--since", "2h", "--last", "1", exits=exits.USAGE)
+    run("consume", "not-there", exits=exits.NOT_FOUND)
+
+
+def test_reading_as_a_group_goes_on_where_it_stopped(run, filled):
+    group = unique("g")
+    first = values(run("consume", filled, "-g", group, "-n", "5"))
+    rest = values(run("consume", filled, "-g", group))
+    assert len(first) == 5
+    assert sorted(first + rest) == list(range(20))
+
+
+def test_writing_lines_keys_json_and_files(run, tmp_path):
+    name = unique("w")
+    run("topic", "create", name)
+    said = run("produce", name, stdin="one\ntwo\n")
+    assert said.stderr.startswith("2 records (6 B) acknowledged")
+    run("produce", name, "-K", ":", "-H", "source=test", "-q", stdin="a:1\nb:\n")
+    run("produce", name, "-K", r"\t", "-T", "-q", stdin="gone\t\n")
+    run("produce", name, "-i", "jsonl", "-q", stdin='{"key": "j", "value": {"x": 1}, "timestamp": 1000}\n\n[1, 2]\n')
+    file = tmp_path / "blob"
+    file.write_bytes(b"\x00\xff")
+    run("produce", name, str(file), "-i", "file", "-k", "blob", "-z", "zstd", "-q")
+    found = rows(run("consume", name))
+    assert [(row["key"], row["value"]) for row in found] == [
+        (None, "one"), (None, "two"), ("a", "1"), ("b", ""), ("gone", None), ("j", '{"x":1}'), (None, "[1, 2]"),
+        ("blob", {"base64": "AP8="}),
+    ]  # fmt: skip
+    assert found[2]["headers"] == {"source": "test"}
+    assert found[5]["timestamp"] == 1000
+    copy = unique("copy")
+    run("topic", "create", copy)
+    run("produce", copy, "-i", "jsonl", "-q", stdin=run("consume", name).stdout)
+    same = [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in rows(run("consume", copy))]
+    assert same == [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in found]
+    run("produce", name, "-K", ":", stdin="no separator\n", exits=exits.USAGE)
+    run("produce", name, "-i", "jsonl", stdin="{", exits=exits.USAGE)
+
+
+def test_trimming(run, filled):
+    assert (
+        run("topic", "trim", filled, "--before", "4", "-p", "0", "--dry-run").stdout == f"- {filled}-0 offsets 0 to 3\n"
+    )
+    run("topic", "trim", filled, "--before", "4", "-p", "0", "-y")
+    assert values(run("consume", filled, "-p", "0")) == list(range(8, 20, 2))
+
+
+def test_a_protected_context_wants_its_name(run, klamm):
+    assert rows(run("ctx", "ls", where=False)) == []
+    run("ctx", "add", "prod", "-b", klamm.bootstrap, "-X", "sasl.password=secret", "--protected", where=False)
+    run("ctx", "add", "dev", "-b", "127.0.0.1:1", where=False)
+    assert [(r["context"], r["in_use"], r["protected"]) for r in rows(run("ctx", "ls", where=False))] == [
+        ("dev", False, False), ("prod", True, True),
+    ]  # fmt: skip
+    assert "secret" not in run("ctx", "show", "prod", where=False).stdout
+    name = unique("guarded")
+    refused = run("topic", "create", name, where=False, exits=exits.NOT_AGREED)
+    assert "--confirm prod" in refused.stderr
+    run("topic", "create", name, "--yes", exits=exits.NOT_AGREED)  # the address does not get around the mark
+    run("topic", "create", name, "--confirm", "prod", where=False)
+    assert name in run("topic", "ls", where=False).stdout
+    run("topic", "ls", "--ctx", "dev", where=False, exits=exits.NO_ANSWER)
+    run("ctx", "protect", "prod", "--off", where=False)
+    run("topic", "delete", name, "-y", where=False)
+    run("ctx", "use", "dev", where=False)
+    run("topic", "ls", where=False, exits=exits.NO_ANSWER)
+    run("ctx", "rm", "dev", where=False)
+    run("ctx", "use", "dev", where=False, exits=exits.NOT_FOUND)
+
+
+def test_the_cluster_and_the_doctor(run):
+    about = rows(run("cluster", "show"))[0]
+    assert about["quorum_leader"] == 1
+    assert [broker["state"] for broker in about["brokers"]] == ["alive"]
+    found = {row["check"]: row["state"] for row in rows(run("doctor"))}
+    assert found == dict.fromkeys(
+        ("DNS", "TCP", "versions", "advertised addresses", "partitions", "disk", "round trip", "clock"), "ok"
+    )
+    assert "klamm-doctor" not in run("topic", "ls").stdout
+    sick = run("doctor", "-b", "127.0.0.1:1", where=False, exits=exits.NO_ANSWER)
+    assert "is a node running there" in sick.stdout
+    assert rows(run("bench", "-n", "2000", "--topic", unique("bench")))[0]["records"] == 2000
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell, run, filled, monkeypatch):
+    assert "_KLAMM_COMPLETE" in run("completion", shell, where=False).stdout
+
+
+def test_the_tab_key_finds_topics(filled, klamm):
+    from click.shell_completion import ShellComplete
+
+    words = ["topic", "show", "-b", klamm.bootstrap]
+    found = ShellComplete(cli, {}, "klamm", "_KLAMM_COMPLETE").get_completions(words, filled[:8])
+    assert filled in [item.value for item in found]
+
+
+def test_the_scripts_are_written_and_run(run, tmp_path, klamm):
+    import subprocess
+
+    folder = tmp_path / "bin"
+    run("shims", str(folder), where=False)
+    listed = subprocess.run(
+        [str(folder / "kafka-topics.sh"), "--list", "--bootstrap-server", klamm.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert "is there already" in run("shims", str(folder), where=False, exits=1).stderr
+    run("shims", str(folder), "--force", where=False)
