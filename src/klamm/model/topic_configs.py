@@ -102,6 +102,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             (),
             "Replicas whose copying is slowed on the side that receives.",
             rule=throttled_replicas(),
+            served=True,
         ),
         ConfigKey(
             "index.interval.bytes",
@@ -125,6 +126,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             (),
             "Replicas whose copying is slowed on the side that sends.",
             rule=throttled_replicas(),
+            served=True,
         ),
         ConfigKey(
             "local.retention.bytes",

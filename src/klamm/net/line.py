@@ -45,8 +45,13 @@ class Line(asyncio.BufferedProtocol):
         """asyncio's: the connection stands."""
         self._transport = transport  # type: ignore[assignment]
         sock = transport.get_extra_info("socket")
-        if isinstance(getattr(sock, "setsockopt", None), Callable):  # type: ignore[arg-type]
+        if hasattr(sock, "setsockopt"):
             self._sock = sock
+
+    def set_receive_buffer(self, size: int) -> None:
+        """Choose the kernel's receive buffer instead of letting it choose."""
+        if self._sock is not None:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
     def send(self, data: bytes) -> None:
         """Send a whole request."""

@@ -177,6 +177,8 @@ class Fetcher:
             line.close()
             return
         self._failures = 0
+        if self._replicas.config.socket_receive_buffer_bytes > 0:
+            line.set_receive_buffer(self._replicas.config.socket_receive_buffer_bytes)
         self._line = line
         self._watch()
 

@@ -33,6 +33,8 @@ class Fetchers:
         self._lanes: dict[Lane, Fetcher] = {}
         self._where: dict[Key, tuple[Lane, Replica]] = {}
         self._closed = False
+        self.per_leader = replicas.config.fetchers
+        """Fetchers per leader; `spread` after a change."""
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -65,7 +67,14 @@ class Fetchers:
         leader = replica.state.leader
         if replica.retired or leader < 0 or leader == self._replicas.node_id:
             return None
-        return leader, replica.index % self._replicas.config.fetchers
+        return leader, replica.index % self.per_leader
+
+    def spread(self, per_leader: int) -> None:
+        """Use so many fetchers per leader from now on."""
+        if per_leader != self.per_leader:
+            self.per_leader = per_leader
+            for _, replica in list(self._where.values()):
+                self.on_role(replica)
 
     def _leave(self, key: Key, lane: Lane, replica: Replica) -> None:
         del self._where[key]

@@ -3,8 +3,8 @@
 from klamm.metadata.image import ClusterImage
 from klamm.replication.replica import Replica
 
-RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackAwareReplicaSelector")
-"""The values of replica.selector.class that send consumers to the nearest replica."""
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The value of replica.selector.class that sends consumers to the nearest replica."""
 
 
 def nearest_replica(cluster: ClusterImage, replica: Replica, rack: str, offset: int) -> int:

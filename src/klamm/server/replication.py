@@ -11,6 +11,7 @@ from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage, ResourceType
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from klamm.replication.fetchers import Fetchers
+from klamm.replication.selector import RACK_AWARE
 from klamm.replication.settings import ReplicationConfig
 from klamm.server.config import NodeConfig
 from klamm.storage.config import MAX_LONG
@@ -25,6 +26,8 @@ TICK_S = 0.5
 ALTER_PARTITION_VERSION = 3
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
+FETCHERS = "num.replica.fetchers"
+SELECTOR = "replica.selector.class"
 
 
 class Replication:
@@ -44,6 +47,9 @@ class Replication:
 
     def start(self) -> None:
         """Begin to look after replicas."""
+        selector = self._services.config.text(SELECTOR)
+        if selector not in (None, "", RACK_AWARE):
+            log.warning("an unknown replica.selector.class: consumers read from leaders", name=selector)
         self._set_rates(self._services.image)
         self._task = self._services.loop.create_task(self._run(), name="replication")
 
@@ -78,6 +84,7 @@ class Replication:
             self._on_brokers()
         if any(resource.type == ResourceType.BROKER for resource in delta.configs_changed):
             self._set_rates(image)
+            self.fetchers.spread(self._dynamic(image, FETCHERS))
 
     def _on_brokers(self) -> None:
         """A broker came, went, or was fenced: some may join, others are no longer waited for."""
@@ -94,10 +101,11 @@ class Replication:
 
     def _set_rates(self, image: MetadataImage) -> None:
         replicas = self._services.replicas
-        replicas.leader_throttle.rate = self._rate(image, LEADER_RATE)
-        replicas.follower_throttle.rate = self._rate(image, FOLLOWER_RATE)
+        replicas.leader_throttle.rate = self._dynamic(image, LEADER_RATE)
+        replicas.follower_throttle.rate = self._dynamic(image, FOLLOWER_RATE)
 
-    def _rate(self, image: MetadataImage, name: str) -> int:
+    def _dynamic(self, image: MetadataImage, name: str) -> int:
+        """A setting that can change while the broker runs: its own, else everybody's, else the file's."""
         own, everybody = image.broker_configs(self._services.node_id), image.broker_configs(None)
         written = own.get(name) or everybody.get(name)
         return int(written) if written is not None else self._services.config.integer(name)
@@ -146,7 +154,7 @@ def replication_config(config: NodeConfig) -> ReplicationConfig:
         fetch_backoff_ms=config.integer("replica.fetch.backoff.ms"),
         socket_timeout_ms=config.integer("replica.socket.timeout.ms"),
         socket_receive_buffer_bytes=config.integer(buffer) if buffer in written else -1,
-        fetchers=config.integer("num.replica.fetchers"),
+        fetchers=config.integer(FETCHERS),
         checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
         leader_throttled_rate=min(config.integer(LEADER_RATE), MAX_LONG),
         follower_throttled_rate=min(config.integer(FOLLOWER_RATE), MAX_LONG),

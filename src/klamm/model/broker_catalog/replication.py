@@ -43,6 +43,7 @@ REPLICATION: Final = (
         65_536,
         "Receive buffer of a follower's socket.",
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "replica.fetch.max.bytes",
@@ -163,7 +164,11 @@ REPLICATION: Final = (
         served=True,
     ),
     ConfigKey(
-        "replica.selector.class", ConfigType.STRING, None, "Class that picks which replica a consumer should read from."
+        "replica.selector.class",
+        ConfigType.STRING,
+        None,
+        "Class that picks which replica a consumer should read from; without one it is the leader.",
+        served=True,
     ),
     ConfigKey(
         "follower.fetch.last.tiered.offset.enable",
@@ -182,6 +187,7 @@ REPLICATION: Final = (
         "Bytes per second leaders send to throttled replicas.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "follower.replication.throttled.rate",
@@ -190,6 +196,7 @@ REPLICATION: Final = (
         "Bytes per second followers take for throttled replicas.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     ConfigKey(
         "replica.alter.log.dirs.io.max.bytes.per.second",

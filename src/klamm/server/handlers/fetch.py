@@ -125,7 +125,7 @@ class _Reader:
         self._request = request
         self._fetch = fetch
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._selects = bool(request.rack_id) and services.config.text(SELECTOR) in RACK_AWARE
+        self._selects = bool(request.rack_id) and services.config.text(SELECTOR) == RACK_AWARE
 
     def replica(self, asked: FetchedPartition) -> Replica | None:
         """The local replica of a partition, if there is one."""
