@@ -1,8 +1,13 @@
 """Copies one topic to another in transactions, as a process that kills itself now and then, at every kind of step.
 
 The flow is the one its client's documentation shows: consume, transform, produce, send the offsets along, commit.
-Ends with 0 when everything is copied, with 3 when its producer is beyond help and a new process must take over: after
-a restart of its broker librdkafka may go on asking a handle it has given up itself, until the call's time is over.
+Ends with 0 when everything is copied, with 3 when its producer is fenced or beyond help and a new process takes over.
+
+`metadata.recovery.strategy=none`, because librdkafka 2.16 stands still otherwise. When its only broker is away, it
+begins anew from the bootstrap servers and gives up all its handles of brokers (REBOOTSTRAP and DECOMMISSION in its
+debug log), but the cache in which TxnOffsetCommit looks for the group's coordinator keeps one of them: "Handle is
+terminating in state TRY_CONNECT: 3 refcnts", for as long as the process lives. Everything sent is answered;
+TxnOffsetCommit is never sent, and send_offsets_to_transaction does not return, its timeout passed or not.
 """
 
 import os
@@ -13,10 +18,16 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
+QUIET = {
+    "log_level": 0,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    "metadata.recovery.strategy": "none",
+}
 BEYOND_HELP = 3
 CALL_S = 4.0
-PATIENCE_S = 9.0
+PATIENCE_S = 30.0
 
 
 class Copier:
@@ -63,24 +74,14 @@ class Copier:
             self.place[message.partition()] = message.offset() + 1
         maybe_die(chance)
         offsets = [TopicPartition(self.source, index, offset) for index, offset in self.place.items()]
-        self.producer.send_offsets_to_transaction(offsets, self.consumer.consumer_group_metadata(), CALL_S)
+        group = self.consumer.consumer_group_metadata()
+        again(lambda: self.producer.send_offsets_to_transaction(offsets, group, CALL_S))
         maybe_die(chance)
         if chance.random() < 0.15:
             self.abort()
         else:
-            self.commit()
+            again(lambda: self.producer.commit_transaction(CALL_S))
         maybe_die(chance)
-
-    def commit(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                self.producer.commit_transaction(CALL_S)
-            except KafkaException as failure:
-                if not failure.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-            else:
-                return
 
     def abort(self) -> None:
         patiently(lambda: self.producer.abort_transaction(CALL_S))
@@ -106,6 +107,19 @@ def maybe_die(chance: random.Random) -> None:
     """Vanish without a word."""
     if chance.random() < 0.05:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def again(call) -> None:
+    """Call until it is done, as long as the client says that calling again helps."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            call()
+        except KafkaException as failure:
+            if not failure.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 def patiently(call):

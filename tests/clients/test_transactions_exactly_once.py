@@ -23,10 +23,6 @@ PATIENCE_S = 90.0
 COPIER = Path(__file__).with_name("copier.py")
 
 
-STALLED_S = 15.0
-"""librdkafka may wait for a broker handle that a restart took away; its process is then killed and started again."""
-
-
 def copy(klamm: KlammProcess, source: str, target: str, chance: random.Random) -> int:
     """Run the copier, and run it again whenever it died; returns how often it did."""
     name = unique("copier")
@@ -36,11 +32,7 @@ def copy(klamm: KlammProcess, source: str, target: str, chance: random.Random) -
         left = deadline - time.monotonic()
         assert left > 0, f"the copy did not end; the copier died {deaths} times"
         command = [sys.executable, str(COPIER), klamm.bootstrap, source, target, name, str(RECORDS), str(PARTITIONS)]
-        try:
-            patience = min(left, STALLED_S)
-            ended = subprocess.run([*command, str(chance.randrange(2**32))], timeout=patience, check=False).returncode
-        except subprocess.TimeoutExpired:
-            ended = -signal.SIGKILL  # a client that stands still is killed like any other
+        ended = subprocess.run([*command, str(chance.randrange(2**32))], timeout=left, check=False).returncode
         if ended == 0:
             return deaths
         assert ended in (-signal.SIGKILL, BEYOND_HELP), ended
