@@ -11,7 +11,7 @@ from compat.brokers import KINDS, Broker
 from compat.clients import JavaClient
 
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
-PATIENCE_S = 120.0
+PATIENCE_S = 200.0
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,10 @@ Replicas = Callable[[], dict[int, tuple[str, str]]]
 
 @pytest.fixture
 def replicas(java: JavaClient, nodes: list[Broker]) -> Replicas:
-    """Directory id and status of every replica, as the tool tells them at the last node."""
+    """Directory id and status of every replica, as the tool tells them at the last node; none while no leader answers."""
 
     def look() -> dict[int, tuple[str, str]]:
         told = java.tool(QUORUM, "--bootstrap-server", nodes[2].bootstrap, "describe", "--replication")
-        assert told.exit == 0, told.text
         rows = re.findall(r"^(\d+)\s+(\S{22})\s.*\b(Leader|Follower|Observer)\b", told.out, re.MULTILINE)
         return {int(node_id): (directory, status) for node_id, directory, status in rows}
 
