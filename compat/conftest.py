@@ -29,6 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files are a story: clients write, tools look, and at last the files are judged."""
     order = [
         *(
+            "test_crowd_rules",
             "test_clients",
             "test_python_client",
             "test_tools",
