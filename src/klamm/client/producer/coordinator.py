@@ -180,6 +180,8 @@ class Coordinator:
             async def add(connection: Connection) -> None:
                 _check((await connection.request(adding)).error_code)
 
+            # Looking for the group's coordinator first makes a new cluster create the topic that offsets live in.
+            await self._cluster.retrying(lambda: self._connection(GROUP_COORDINATOR, group.group_id), timeout_s)
             await self._asking(TRANSACTION_COORDINATOR, transactions.transactional_id, add, timeout_s)
         transactions.touched = True
         by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}

@@ -1,0 +1,53 @@
+"""Brokers of other days: transactions before version 2, and APIs that are not there."""
+
+import pytest
+
+from client.lying_broker import LyingBroker, api_versions
+from harness import KlammProcess
+from harness.client_stories import (
+    an_older_producer_is_fenced,
+    topic,
+    transactions_are_seen_whole_or_not_at_all,
+)
+from klamm.client import Admin, Producer
+from klamm.client.admin.types import UpgradeType
+from klamm.client.errors import UnsupportedVersionError
+
+
+@pytest.fixture(scope="module")
+def old_transactions(tmp_path_factory):
+    with KlammProcess(tmp_path_factory.mktemp("klamm")) as node:
+        with Admin(bootstrap_servers=node.bootstrap) as admin:
+            admin.update_features({"transaction.version": 1}, upgrade=UpgradeType.SAFE_DOWNGRADE)
+            assert admin.describe_features().finalized["transaction.version"] == 1
+        yield node
+
+
+@pytest.mark.parametrize("story", [transactions_are_seen_whole_or_not_at_all, an_older_producer_is_fenced])
+def test_transactions_of_version_one(old_transactions, story):
+    story(old_transactions.bootstrap)
+
+
+def test_partitions_are_announced(old_transactions):
+    name = topic(old_transactions.bootstrap, 3)
+    with Producer(bootstrap_servers=old_transactions.bootstrap, transactional_id="announced") as producer:
+        producer.init_transactions()
+        epochs = []
+        for _ in range(2):
+            with producer.transaction():
+                for partition in range(3):
+                    producer.send(name, b"x", partition=partition)
+            epochs.append(producer._inner._identity.epoch)
+        assert not producer._inner._transactions.implicit
+        assert epochs[0] == epochs[1]
+
+
+def test_what_a_broker_does_not_speak_is_said():
+    def few(_request, version):
+        found = api_versions(version)
+        found.api_keys = [each for each in found.api_keys if each.api_key in (3, 18)]
+        return found
+
+    with LyingBroker({"ApiVersions": few}) as broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
+        with pytest.raises(UnsupportedVersionError, match="DescribeAcls"):
+            admin.describe_acls()
