@@ -5,7 +5,7 @@ others are let go; `change_partition` sees to that whenever an ISR changes. Taki
 """
 
 from klamm.controller.context import Context, Decision
-from klamm.controller.partitions import Placement, change_partition, leader_rule
+from klamm.controller.partitions import RECOVERING, Placement, change_partition, leader_rule
 from klamm.controller.topics import check_assignments
 from klamm.metadata.image import PartitionImage, TopicImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -91,13 +91,14 @@ def _cancel(context: Context, topic: TopicImage, index: int, partition: Partitio
     isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
     if not replicas:
         raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is new: there is nothing to go back to.")
+    recovery = None
     if not isr:
         if not context.unclean_election_allowed(topic.name):
             raise KlammError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{topic.name}-{index} cannot go back: only new replicas are in sync, and records would be lost.",
             )
-        isr = replicas[:1]
+        isr, recovery = replicas[:1], RECOVERING
     return change_partition(
         context,
         topic,
@@ -105,6 +106,7 @@ def _cancel(context: Context, topic: TopicImage, index: int, partition: Partitio
         partition,
         acceptable=leader_rule(context, partition),
         isr=isr,
+        leader_recovery_state=recovery,
         placement=Placement(replicas),
     )
 
