@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,12 +20,32 @@ Cluster = dict[int, Broker]
 @pytest.fixture(scope="module", params=sorted(KINDS))
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Node 1 decides, node 2 is Kafka's broker, node 3 is Klamm's."""
-    folder = tmp_path_factory.mktemp(f"mixed-{request.param}")
-    kinds = {CONTROLLER: request.param, KAFKA: "kafka", KLAMM: "klamm"}
+    nodes = make(tmp_path_factory.mktemp(f"mixed-{request.param}"), [request.param], ["kafka", "klamm"])
+    try:
+        yield start(nodes)
+    finally:
+        for node in nodes.values():
+            node.close()
+
+
+@pytest.fixture
+def voters(tmp_path: Path) -> Iterator[Cluster]:
+    """Nodes 1 to 3 vote, the last of them Kafka's; node 4 is a broker of Klamm."""
+    nodes = make(tmp_path, ["klamm", "klamm", "kafka"], ["klamm"])
+    try:
+        yield start(nodes)
+    finally:
+        for node in nodes.values():
+            node.close()
+
+
+def make(folder: Path, controllers: list[str], brokers: list[str]) -> Cluster:
+    """Nodes from 1 on, first those that decide; none runs yet."""
+    kinds = dict(enumerate([*controllers, *brokers], 1))
     nodes: Cluster = {node_id: KINDS[kind](folder / str(node_id)) for node_id, kind in kinds.items()}
-    voters = f"{CONTROLLER}@127.0.0.1:{nodes[CONTROLLER].controller_port}"
+    voters = ",".join(f"{i}@127.0.0.1:{nodes[i].controller_port}" for i in range(1, len(controllers) + 1))
     for node_id, node in nodes.items():
-        decides = node_id == CONTROLLER
+        decides = node_id <= len(controllers)
         port, name = (node.controller_port, "CONTROLLER") if decides else (node.port, "PLAINTEXT")
         node.format_flags = ("--ignore-formatted",)
         node.overrides = {
@@ -36,16 +57,18 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             "broker.session.timeout.ms": "6000",
             "replica.lag.time.max.ms": "6000",
         }
-    try:
-        for node in nodes.values():
-            node.spawn()
-        wait_for(lambda: answers(nodes[CONTROLLER].controller_port), "the controller answers")
-        for node_id in (KAFKA, KLAMM):
-            nodes[node_id].wait_ready()
-        yield nodes
-    finally:
-        for node in nodes.values():
-            node.close()
+    return nodes
+
+
+def start(nodes: Cluster) -> Cluster:
+    for node in nodes.values():
+        node.spawn()
+    for node in nodes.values():
+        if "PLAINTEXT" in node.overrides["listeners"]:
+            node.wait_ready()
+        else:
+            wait_for(lambda node=node: answers(node.controller_port), "a controller answers")
+    return nodes
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -96,3 +119,35 @@ def test_each_copies_from_the_other_and_takes_over(java: JavaClient, cluster: Cl
         wait_for(
             lambda left=left: all(isr == both for _, isr in described(java, cluster[left], topic)), f"{gone} is back"
         )
+
+
+def quorum(java: JavaClient, broker: Broker) -> tuple[int, list[int]]:
+    """The leader's id and the log ends of all voters; -1 while nobody leads."""
+    told = java.tool(QUORUM, "--bootstrap-server", broker.bootstrap, "describe", "--replication")
+    rows = re.findall(r"^(\d+)\s+\S{22}\s+(\d+)\s.*\b(Leader|Follower)\b", told.out, re.MULTILINE)
+    leaders = [int(node_id) for node_id, _, status in rows if status == "Leader"]
+    return leaders[0] if leaders else -1, [int(end) for _, end, _ in rows]
+
+
+def test_voters_of_both_kinds_elect_one_another(java: JavaClient, voters: Cluster, topic: str) -> None:
+    """Klamm's voters start faster and lead first. Each leader is killed in turn, until Kafka's has led or four have."""
+    broker = voters[4]
+    made: list[str] = []
+
+    def settled() -> bool:
+        leader, ends = quorum(java, broker)
+        return leader > 0 and len(ends) == 3 and max(ends) - min(ends) <= 2
+
+    for turn in range(4):
+        wait_for(settled, "all three voters have the log")
+        leader, _ = quorum(java, broker)
+        made.append(f"{topic}-{turn}")
+        created = java.tool(TOPICS, "--bootstrap-server", broker.bootstrap, "--create", "--topic", made[-1])
+        assert created.exit == 0, created.text
+        voters[leader].kill9()
+        wait_for(lambda dead=leader: quorum(java, broker)[0] not in (-1, dead), "another leads")
+        listed = java.tool(TOPICS, "--bootstrap-server", broker.bootstrap, "--list").out.split()
+        assert set(made) <= set(listed)
+        voters[leader].spawn()
+        if leader == 3:
+            break

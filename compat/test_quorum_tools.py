@@ -42,7 +42,7 @@ Replicas = Callable[[], dict[int, tuple[str, str]]]
 
 @pytest.fixture
 def replicas(java: JavaClient, nodes: list[Broker]) -> Replicas:
-    """Directory id and status of every replica, as the tool tells them at the last node; none while no leader answers."""
+    """Directory id and status of every replica, as the last node tells the tool; none while no leader answers."""
 
     def look() -> dict[int, tuple[str, str]]:
         told = java.tool(QUORUM, "--bootstrap-server", nodes[2].bootstrap, "describe", "--replication")
