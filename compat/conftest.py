@@ -40,12 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "test_transactions_beside",
             "test_scripts_beside",
         ),
-        *("test_transactional_clients", "test_restarts", "test_files", "test_compacted_files"),
+        *("test_transactional_clients", "test_restarts", "test_files", "test_compacted_files", "test_log_dirs"),
         "test_cluster_tools",
         "test_quorum_tools",
         "test_mixed_cluster",
     ]
-    items.sort(key=lambda item: order.index(item.path.stem))
+    items.sort(key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order))
 
 
 @pytest.fixture(scope="session")
