@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from klamm.cli.exits import MEANINGS
 from klamm.cli.main import cli
 from klamm.model.broker_configs import BROKER_CONFIGS, FAMILIES
 from klamm.model.config import REQUIRED, ConfigKey
@@ -78,7 +79,7 @@ def commands() -> str:
     lines = [
         "# Commands\n",
         NOTE,
-        "Exit codes: 0 done, 1 refused with one sentence on standard error, 2 the command line itself was wrong.",
+        "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + ".",
     ]
     for path, help_text in _helps(cli, None, "klamm"):
         lines.append(f"\n## {path}\n\n```text\n{help_text}\n```")
