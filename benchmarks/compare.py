@@ -13,6 +13,7 @@ from compat.clusters import BrokerCluster
 from compat.toolchain import cache_dir
 from confluent_kafka import KafkaException
 
+from benchmarks.care import CARE
 from benchmarks.cluster import CLUSTER, NODES, ClusterBench
 from benchmarks.coordinators import COORDINATORS
 from benchmarks.loaders import LoadFailed
@@ -42,7 +43,7 @@ class Row:
 
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
-    loads = [*LOADS, *COORDINATORS, *CLUSTER]
+    loads = [*LOADS, *CARE, *COORDINATORS, *CLUSTER]
     if not pattern:
         return loads
     parts = pattern.split(",")

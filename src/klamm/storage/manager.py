@@ -403,7 +403,7 @@ class LogManager:
             self._next_retention_ms = now + self.config.retention_check_interval_ms
             self._to_retain = deque(self._logs.values())
         elif self._undurable:
-            self._to_retain.extendleft(self._undurable)
+            self._to_retain.extend(self._undurable)
         self._undurable = []
         if self._to_retain:
             self._retain()
