@@ -6,6 +6,7 @@ that a machine that slows down slows all of them.
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -129,9 +130,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, once")
     parser.add_argument("--only", help="works, separated by commas: produce, consume, columns-in, columns-out")
     parser.add_argument("--sizes", default="100,1000")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker goes too
     works = options.only.split(",") if options.only else ["produce", "consume", "columns-in", "columns-out"]
-    scale, repeats = (0.1, 1) if options.quick else (1.0, options.repeats)
+    scale, repeats = (0.1, 1) if options.quick else (options.scale, options.repeats)
     sizes = [int(each) for each in options.sizes.split(",")]
     with work_folder() as folder:
         broker = KINDS[options.broker](Path(folder) / "broker", heap_mb=HEAP_MB, overrides=OVERRIDES)
@@ -147,7 +150,14 @@ def main() -> int:
             f"{'pass' if each['pass'] else 'FAIL'}"
         )
     if not options.only and not options.quick:
-        result = {"machine": facts(), "broker": options.broker, "repeats": repeats, "rows": rows, "ratios": verdicts}
+        result = {
+            "machine": facts(),
+            "broker": options.broker,
+            "repeats": repeats,
+            "scale": scale,
+            "rows": rows,
+            "ratios": verdicts,
+        }
         (RESULTS / "client.json").write_text(json.dumps(result, indent=1) + "\n")
     return 0 if all(each["pass"] for each in verdicts) else 1
 

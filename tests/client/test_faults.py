@@ -210,12 +210,14 @@ def test_a_full_buffer_opens_again():
     def slow(request, version):
         return produced(0)(request, version) if release.is_set() else produced(6)(request, version)
 
-    with LyingBroker({"InitProducerId": some_id, "Produce": slow}) as broker:
-        with Producer(bootstrap_servers=broker.bootstrap, buffer_memory=50_000, retry_backoff_ms=20) as producer:
-            threading.Timer(0.5, release.set).start()
-            for _ in range(200):
-                producer.send("t", b"x" * 1000)
-            producer.flush(PATIENCE_S)
+    with (
+        LyingBroker({"InitProducerId": some_id, "Produce": slow}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap, buffer_memory=50_000, retry_backoff_ms=20) as producer,
+    ):
+        threading.Timer(0.5, release.set).start()
+        for _ in range(200):
+            producer.send("t", b"x" * 1000)
+        producer.flush(PATIENCE_S)
 
 
 def test_what_cannot_be_delivered_fails_in_time():
@@ -232,10 +234,12 @@ def test_what_cannot_be_delivered_fails_in_time():
 
 
 def test_a_refusal_for_good_is_told_at_once():
-    with LyingBroker({"InitProducerId": some_id, "Produce": produced(29)}) as broker:
-        with Producer(bootstrap_servers=broker.bootstrap) as producer:
-            with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
-                producer.send("t", b"x").result(PATIENCE_S)
+    with (
+        LyingBroker({"InitProducerId": some_id, "Produce": produced(29)}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap) as producer,
+        pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"),
+    ):
+        producer.send("t", b"x").result(PATIENCE_S)
 
 
 def test_sequences_begin_again_when_the_broker_lost_them():
@@ -247,10 +251,12 @@ def test_sequences_begin_again_when_the_broker_lost_them():
         epochs.append((epoch, sequence))
         return produced(0 if epoch else 59)(request, version)
 
-    with LyingBroker({"InitProducerId": some_id, "Produce": forgetful}) as broker:
-        with Producer(bootstrap_servers=broker.bootstrap, linger_ms=0) as producer:
-            producer.send("t", b"x").result(PATIENCE_S)
-            producer.send("t", b"y").result(PATIENCE_S)
+    with (
+        LyingBroker({"InitProducerId": some_id, "Produce": forgetful}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap, linger_ms=0) as producer,
+    ):
+        producer.send("t", b"x").result(PATIENCE_S)
+        producer.send("t", b"y").result(PATIENCE_S)
     assert epochs[0] == (0, 0)
     assert epochs[-2:] == [(1, 0), (1, 1)]
 

@@ -48,6 +48,9 @@ def test_what_a_broker_does_not_speak_is_said():
         found.api_keys = [each for each in found.api_keys if each.api_key in (3, 18)]
         return found
 
-    with LyingBroker({"ApiVersions": few}) as broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
-        with pytest.raises(UnsupportedVersionError, match="DescribeAcls"):
-            admin.describe_acls()
+    with (
+        LyingBroker({"ApiVersions": few}) as broker,
+        Admin(bootstrap_servers=broker.bootstrap) as admin,
+        pytest.raises(UnsupportedVersionError, match="DescribeAcls"),
+    ):
+        admin.describe_acls()

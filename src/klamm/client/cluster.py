@@ -181,8 +181,12 @@ class Cluster:
             else:
                 self._unreachable_since = None
                 return connection
+        now = self._loop.time()
         if self._unreachable_since is None:
-            self._unreachable_since = self._loop.time()
+            self._unreachable_since = now
+        too_long_s = self.settings.seconds("metadata.recovery.rebootstrap.trigger.ms")
+        if self._may_rebootstrap() and now - self._unreachable_since > too_long_s:
+            self.rebootstrap()
         raise BrokersUnreachableError("; ".join(tried) or "there is no address to try")
 
     def _may_rebootstrap(self) -> bool:

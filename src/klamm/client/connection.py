@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-import ssl
 from collections import deque
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.config import Settings
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, error_for
@@ -22,6 +21,9 @@ from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode_into
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    import ssl
 
 _IOV_MAX = 64
 _READS_PER_TURN = 8
@@ -369,6 +371,8 @@ class _TlsProtocol(asyncio.BufferedProtocol):
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
     """What the ssl.* settings say, or the context given."""
+    import ssl  # noqa: PLC0415 - most connections are plain, and it takes a while
+
     given = settings["ssl.context"]
     if isinstance(given, ssl.SSLContext):
         return given

@@ -42,6 +42,10 @@ class PartitionQueue:
         if self.open is not None:
             yield self.open
 
+    def stuck_since(self, before: float) -> bool:
+        """Whether something closed so long ago has not been sent."""
+        return bool(self.closed) and self.closed[0].created < before
+
     def retry(self, batch: Batch) -> None:
         """It is to be sent again, before all with a higher sequence."""
         self.retries.append(batch)

@@ -265,7 +265,13 @@ class AsyncProducer:
     def _loads(self, found: _Topic) -> list[int]:
         assert self._cluster is not None
         leader = self._cluster.table.leader
-        return [-1 if leader(queue.where) < 0 else len(queue) for queue in found.queues]
+        assert self._loop is not None
+        slow_s = self.settings.seconds("partitioner.availability.timeout.ms")
+        before = self._loop.time() - slow_s if slow_s else None
+        return [
+            -1 if leader(queue.where) < 0 or (before is not None and queue.stuck_since(before)) else len(queue)
+            for queue in found.queues
+        ]
 
     def _roll(self, queue: PartitionQueue) -> Batch:
         assert self._loop is not None
