@@ -44,6 +44,10 @@ class CatalogValidator:
     def __init__(self, static_configs: Mapping[str, str] | None = None) -> None:
         self._static = dict(static_configs or {})
         self._known: tuple[Mapping[str, str], Mapping[str, str], dict[str, str]] | None = None
+        self._described: (
+            tuple[Mapping[str, str], Mapping[str, str], tuple[tuple[str, str], ...], list[DescribedConfig]] | None
+        ) = None
+        """The last answer of describe_topic: topics made together mostly have the same settings."""
 
     def validate_topic(self, configs: Mapping[str, str], layers: Layers) -> None:
         """Check all configs of one topic together."""
@@ -75,7 +79,12 @@ class CatalogValidator:
 
     def describe_topic(self, configs: Mapping[str, str], layers: Layers) -> list[DescribedConfig]:
         """Every topic config in force for a topic with these configs of its own, by name."""
-        return describe_topic(configs, *layers, self._static)
+        known = self._described
+        own = tuple(configs.items())
+        if known is None or known[0] is not layers[0] or known[1] is not layers[1] or known[2] != own:
+            known = (*layers, own, describe_topic(configs, *layers, self._static))
+            self._described = known
+        return known[3]
 
     def _topic_defaults(self, layers: Layers) -> dict[str, str]:
         """What topics inherit; asked once per partition when a broker goes, so the last answer is kept.
