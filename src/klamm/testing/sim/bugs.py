@@ -18,6 +18,7 @@ from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.positions import LogPositions
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.state import Leader
+from klamm.records.control import build_end_txn_marker
 from klamm.replication import fetcher
 from klamm.replication.isr import IsrChanges
 from klamm.replication.manager import ReplicaManager
@@ -223,17 +224,15 @@ def _drop_control_batch() -> Patches:
 
 @_bug("commit what was aborted")
 def _commit_aborted() -> Patches:
-    build = transaction_markers.build_end_txn_marker
-
     def committing(**fields: Any) -> Any:
-        return build(**{**fields, "committed": True})
+        return build_end_txn_marker(**{**fields, "committed": True})
 
     return [(transaction_markers, "build_end_txn_marker", committing)]
 
 
 @_bug("do not fence the producer before")
 def _no_fence() -> Patches:
-    def same_epoch(self: Any, timeout_ms: int, now_ms: int, *, expected_epoch: int | None) -> Any:
+    def same_epoch(self: Any, timeout_ms: int, now_ms: int, **_: Any) -> Any:
         return self._begin(self.producer_id, max(self.producer_epoch, 0), -1, timeout_ms, now_ms)
 
     return [(TransactionMetadata, "incremented", same_epoch)]

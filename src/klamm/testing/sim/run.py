@@ -128,6 +128,8 @@ class Run:
             "transaction.state.log.min.isr": "2" if factor == 3 else "1",
             "min.insync.replicas": "2" if factor == 3 else "1",
         }
+        if plan.flush:
+            internal["log.flush.interval.messages"] = "1"
         self.cluster = SimCluster(plan.seed, plan.nodes, internal)
         self.violation: str | None = None
         self.ledger = Ledger(self.violate)
@@ -135,8 +137,6 @@ class Run:
         self.cluster.on_unexpected = self._ended
         self.clients: list[Any] = []
         configs = {"min.insync.replicas": "2" if factor == 3 else "1"}
-        if plan.flush:
-            configs["flush.messages"] = "1"
         self.topics = [("t", plan.partitions, factor, configs)]
         self.hurting = False
         self._endings: list[Callable[[], None]] = []

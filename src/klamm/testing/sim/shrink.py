@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from klamm.testing.sim.run import Outcome, Plan, run_seed
 
@@ -44,14 +45,19 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, faults=faults[:i] + faults[i + 1 :])
     for name, least in (("transactional", 0), ("members", 0), ("consumers", 0), ("producers", 1), ("partitions", 1)):
         if getattr(plan, name) > least:
-            yield replace(plan, **{name: least})
+            yield _with(plan, name, least)
             if getattr(plan, name) - 1 > least:
-                yield replace(plan, **{name: getattr(plan, name) - 1})
+                yield _with(plan, name, getattr(plan, name) - 1)
     if plan.seconds > 2:
         last = max((fault.at + fault.lasts for fault in faults), default=0.0)
         for seconds in (plan.seconds / 2, last + 1):
             if seconds < plan.seconds - 0.5:
                 yield replace(plan, seconds=seconds)
+
+
+def _with(plan: Plan, name: str, count: int) -> Plan:
+    changed: dict[str, Any] = {name: count}
+    return replace(plan, **changed)
 
 
 def tell(outcome: Outcome, *, lines: int = 400) -> str:
@@ -60,8 +66,8 @@ def tell(outcome: Outcome, *, lines: int = 400) -> str:
     load = [
         f"{plan.nodes} nodes, a topic of {plan.partitions} partitions"
         + (", synced before it is acknowledged" if plan.flush else ""),
-        f"{plan.producers} producers, {plan.consumers} consumers, {plan.transactional} transactional producers,"
-        f" {plan.members} members of a group",
+        f"producers {plan.producers}, consumers {plan.consumers}, transactional producers {plan.transactional}",
+        f"members of a group {plan.members}",
     ]
     faults = [f"    {fault}" for fault in plan.faults] or ["    nothing"]
     story = outcome.story
