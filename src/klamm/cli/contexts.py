@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from klamm.cli import exits
-from klamm.cli.refusal import Refusal
+from klamm.cli.refusal import Refusal, explain
 
 SECRETS: Final = ("password", "jaas", "secret", "token", "private")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -68,7 +68,8 @@ def load() -> Contexts:
     """What is kept; nothing when there is no file yet."""
     try:
         with open(path(), encoding="utf-8") as file:
-            kept: dict[str, Any] = json.load(file)
+            text = file.read()
+        kept: dict[str, Any] = json.loads(text) if text.strip() else {}
         made = {
             name: Context(
                 bootstrap=str(each["bootstrap"]),
@@ -80,6 +81,8 @@ def load() -> Contexts:
         return Contexts(kept.get("current"), made)
     except FileNotFoundError:
         return Contexts()
+    except OSError as error:
+        raise Refusal(f"the contexts cannot be read: {explain(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Refusal(f"{path()} cannot be read as contexts; correct it, or remove it and add them again") from None
 

@@ -135,3 +135,13 @@ def klamm_admin(klamm_broker: Broker) -> Iterator[Admin]:
 def pytest_configure(config: pytest.Config) -> None:
     """Say what the mark means."""
     config.addinivalue_line("markers", "klamm_topic(partitions, config): the shape of the klamm_topic of a test")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Import what a broker needs while tests are collected, if one will be wanted: the fixture itself is then quick."""
+    wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if session.config.getoption("--klamm-bootstrap") or session.config.option.collectonly:
+        return
+    if wanted & {"klamm_broker", "klamm_own_broker"} and session.config.getoption("--klamm-broker") == "inprocess":
+        import klamm.client.blocking_producer
+        import klamm.testing.node_thread  # noqa: F401 - it is the import that is wanted

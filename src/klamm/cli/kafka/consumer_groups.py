@@ -133,7 +133,7 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
         for row in rows:
             print(row["group"])
         return
-    width = max([15, *(len(row["group"]) for row in rows)])
+    width = max([15, *(len(row["group"]) for row in rows)]) + 10
     heads = ["GROUP"] + (["TYPE"] if parsed.has("type") else []) + (["STATE"] if parsed.has("state") else [])
     cells = [
         [row["group"]]
@@ -141,9 +141,8 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
         + ([row["state"]] if parsed.has("state") else [])
         for row in rows
     ]
-    del width
     for line in (heads, *cells):
-        print(" ".join([f"{line[0]:<25}", *(f"{cell:<20}" for cell in line[1:])]))
+        print(" ".join([f"{line[0]:<{width}}", *(f"{cell:<20}" for cell in line[1:])]))
 
 
 def _words(parsed: Parsed, name: str) -> list[str]:
