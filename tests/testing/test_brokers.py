@@ -1,4 +1,4 @@
-"""A broker of a test, judged by clients nobody here wrote: it serves, stands still, is slow, refuses, dies and returns."""
+"""A broker of a test, judged by clients nobody here wrote: it serves, stands still, is slow, refuses, dies, returns."""
 
 import asyncio
 import time
@@ -132,8 +132,8 @@ class OrdersTest(unittest.TestCase):
 
     def test_an_order_arrives(self):
         topic = self.broker.topic("orders")
-        self.assertIsNone(send(self.broker, topic, "soup"))
-        self.assertEqual(read(self.broker, topic, 1), ["soup"])
+        assert send(self.broker, topic, "soup") is None
+        assert read(self.broker, topic, 1) == ["soup"]
 
 
 def test_names_are_never_the_same():

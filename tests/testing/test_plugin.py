@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,7 @@ def run(tmp_path: Path, *options: str) -> str:
     (tmp_path / "pytest.ini").write_text("[pytest]\nklamm_config =\n    num.partitions=2\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *options]
     # The entry point does the same where Klamm was installed after it had one.
-    loaded = subprocess.run(
-        [sys.executable, "-c", "from importlib.metadata import entry_points as e; print('klamm' in e(group='pytest11').names)"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip() == "True"  # fmt: skip
-    command += [] if loaded else ["-p", "klamm.testing.plugin"]
+    command += [] if "klamm" in entry_points(group="pytest11").names else ["-p", "klamm.testing.plugin"]
     done = subprocess.run(
         [*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
     )
