@@ -358,3 +358,54 @@ def test_a_stalled_broker_costs_time_and_no_records(tmp_path):
         with reader(node.bootstrap) as consumer:
             consumer.assign([(name, 0)])
             assert [int(each.value) for each in read(consumer, 50)] == list(range(50))
+
+
+def test_a_delivery_callback_may_send(klamm):
+    name = topic(klamm.bootstrap)
+    done = threading.Event()
+    with Producer(bootstrap_servers=klamm.bootstrap) as producer:
+        producer.partitions_for(name)
+
+        def again(delivery):
+            if delivery.metadata.offset < 5:
+                producer.send(name, b"more", on_delivery=again)
+            else:
+                done.set()
+
+        producer.send(name, b"first", on_delivery=again)
+        assert done.wait(PATIENCE_S)
+
+
+def test_many_threads_share_a_producer(klamm):
+    name = topic(klamm.bootstrap, 3)
+    with Producer(bootstrap_servers=klamm.bootstrap, batch_size=500, linger_ms=1) as producer:
+        promised: list = []
+
+        def work(number):
+            promised.extend(producer.send(name, b"%d-%d" % (number, each)) for each in range(1000))
+
+        threads = [threading.Thread(target=work, args=(each,)) for each in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        producer.flush(PATIENCE_S)
+        places = {(each.metadata.partition, each.metadata.offset) for each in promised}
+    assert len(places) == 4000
+
+
+def test_an_abort_does_not_wait_for_what_will_never_be_sent(klamm):
+    """Batches that were refused for a while when the abort came are dropped, not kept until delivery.timeout.ms."""
+    from klamm.client.errors import TransactionAbortableError
+
+    name = topic(klamm.bootstrap)
+    with Producer(bootstrap_servers=klamm.bootstrap, transactional_id=unique("tx"), linger_ms=60_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        promise = producer.send(name, b"waits")
+        producer.abort_transaction()
+        with pytest.raises(TransactionAbortableError):
+            promise.result(PATIENCE_S)
+        with producer.transaction():
+            producer.send(name, b"kept")
+    assert [each.value for each in read_all(klamm.bootstrap, name, 1, isolation_level="read_committed")] == [b"kept"]

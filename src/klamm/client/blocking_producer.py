@@ -32,7 +32,7 @@ class Producer:
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         inner = AsyncProducer(config, **keywords)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a delivery callback may send
         inner._guard = self._lock
         self._inner = inner
         self._append = inner.append

@@ -21,6 +21,7 @@ from klamm.client.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
     RecordTooLargeError,
+    TransactionAbortableError,
     error_for,
 )
 from klamm.client.producer.accumulator import Accumulator, PartitionQueue
@@ -126,33 +127,45 @@ class Sender:
         with self._guard:
             accumulator.tick(now)
             ready = list(accumulator.ready)
-        self._expire(now)
+            late = accumulator.expired(now - self._delivery_s)
+        if late:
+            self._expire(late)
         if ready and self._may_send():
             self._send_ready(ready, now)
-        due = accumulator.next_due()
+        with self._guard:
+            due = accumulator.next_due()
+            oldest = next(iter(accumulator.incomplete), None)
         if due is not None:
             self.wake_at(max(due, now))
-        if accumulator.incomplete:
-            oldest = next(iter(accumulator.incomplete))
+        if oldest is not None:
             self.wake_at(max(oldest.created + self._delivery_s, now + 0.01))
 
     def _may_send(self) -> bool:
         identity, transactions = self._identity, self._transactions
-        if transactions is not None and transactions.failed is not None:
-            with self._guard:
-                self._accumulator.fail_waiting(transactions.failed)
-            self._released()
+        if transactions is not None and (transactions.failed is not None or transactions.ending):
+            self._drop(transactions)
             return False
         if identity is None:
             return True
         if identity.bump_needed and transactions is None and identity.known:
             if self.in_flight:
                 return False
-            identity.bump(self._accumulator.queues.values())
+            identity.bump(list(self._accumulator.queues.values()))
         if not identity.known:
             self._prepare()
             return False
         return True
+
+    def _drop(self, transactions: Transactions) -> None:
+        """The transaction will not be committed: nothing of it need be sent any more."""
+        reason = transactions.failed or TransactionAbortableError(
+            ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted"
+        )
+        with self._guard:
+            if self._identity is not None and any(each.retries for each in self._accumulator.queues.values()):
+                self._identity.bump_needed = True  # nobody knows whether a broker has these
+            self._accumulator.fail_waiting(reason)
+        self._released()
 
     def _send_ready(self, ready: list[PartitionQueue], now: float) -> None:
         by_leader: dict[int, list[PartitionQueue]] = {}
@@ -377,11 +390,8 @@ class Sender:
             self._transactions.fail(error)
         batch.fail(error)
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, late: list[Batch]) -> None:
         """Fail what is too old, wherever it is."""
-        late = self._accumulator.expired(now - self._delivery_s)
-        if not late:
-            return
         with self._guard:
             for batch in late:
                 queue = self._accumulator.incomplete.get(batch)

@@ -133,6 +133,11 @@ class Transactions:
         self.touched = True
 
     @property
+    def ending(self) -> bool:
+        """Whether it is being aborted: what is not sent yet never will be."""
+        return self.status is S.ABORTING
+
+    @property
     def failed(self) -> TransactionError | KafkaError | None:
         """Why nothing may be sent."""
         return self.error if self.status in (S.ABORTABLE_ERROR, S.FATAL_ERROR) else None
