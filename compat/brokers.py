@@ -198,8 +198,8 @@ class ApacheKafka(Broker):
     kind = "kafka"
 
     def prepare(self, config: Path) -> None:
-        if (self.data / "meta.properties").exists():
-            return
+        if any(self.data.glob("meta.properties")) or any(self.data.glob("*/meta.properties")):
+            return  # the one log dir, or one of several in it
         command = toolchain.java_command(heap_mb=128)
         command += ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *self.format_flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=READY_TIMEOUT_S, check=False)

@@ -226,6 +226,9 @@ class SimDisk(Disk):
 
     fdatasync = fsync  # type: ignore[assignment]
 
+    def sync_file_system(self, path: str) -> bool:
+        return False
+
     def fstat(self, fd: int) -> Any:
         file, _ = self._open[fd]
         return Stat(len(file.data), file.modified_ns) if isinstance(file, File) else Stat(0, 0)
