@@ -103,10 +103,6 @@ class IsrChanges:
                 for followed in list(replica.followed):
                     if followed.session.follower not in state.isr:
                         self.consider(replica, followed.session.follower)
-            for followed in replica.followed:
-                session = followed.session
-                if session.parked is not None and session.follower not in state.isr:
-                    self.consider(replica, session.follower)  # a quiet follower names nothing: look at it here
 
     def _propose(self, replica: "Replica", isr: Iterable[int], why: str) -> None:
         state = replica.state
