@@ -7,11 +7,9 @@ tried again: what the disk then holds is unknown, so the driver stops and tells 
 
 import asyncio
 import functools
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
-from typing import Protocol
 
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
@@ -33,10 +31,12 @@ from klamm.raft.events import (
     Unreachable,
 )
 from klamm.raft.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
+from klamm.raft.proposals import Proposals
 from klamm.raft.quorum import ReplicaKey, Voter
 from klamm.raft.recovery import Storage, open_storage
 from klamm.raft.report import QuorumReport, report_quorum
 from klamm.raft.state import Leader, Resigned
+from klamm.raft.surroundings import Listener, Transport
 from klamm.storage.disk import Disk
 from klamm.storage.threads import Threads, real_threads
 
@@ -44,36 +44,6 @@ HAND_OVER_SECONDS = 0.5
 """How long a stopping leader tries to tell the others; without its word they wait for a timeout."""
 READ_BYTES = 1024 * 1024
 """How much of the log is read at a time for replay."""
-
-
-class Listener(Protocol):
-    """The state machine on top of the log. Calls come in log order, from the loop, exactly once per start."""
-
-    def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
-        """A batch is committed; it is applied whole."""
-
-    def on_snapshot(self, offset: int, epoch: int, values: list[bytes]) -> None:
-        """Forget everything: this is the state after every record below `offset`."""
-
-    def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
-        """Who leads now. A new leader itself hears it after `on_commit` of everything committed before its epoch."""
-
-
-class Transport(Protocol):
-    """Carries messages to other members, who pass them to their driver's `receive`; it may lose any."""
-
-    def send(self, message: Message) -> None:
-        """Send without waiting."""
-
-
-@dataclass(slots=True)
-class _Proposal:
-    """A batch of ours on its way to being committed."""
-
-    entry: Entry
-    values: list[bytes] | None
-    """None: a control batch, of which the listener hears nothing."""
-    future: "asyncio.Future[int]"
 
 
 class RaftDriver:
@@ -114,7 +84,7 @@ class RaftDriver:
         self._syncing: asyncio.Future[None] | None = None
         self._cuts = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._proposals: deque[_Proposal] = deque()
+        self._proposals = Proposals()
         self._applied_offset = 0
         self._applied_time_ms = 0
         self._leadership = Leadership(None, 0)
@@ -219,7 +189,7 @@ class RaftDriver:
         while self._syncing is not None or self._electing is not None:
             await asyncio.wait([future for future in (self._syncing, self._electing) if future is not None])
         self._running = False
-        self._fail_proposals(KlammError(ErrorCode.NOT_CONTROLLER, "this controller is stopping"))
+        self._proposals.fail(KlammError(ErrorCode.NOT_CONTROLLER, "this controller is stopping"))
         if hasattr(self, "_storage") and self._failure is None:
             await self._loop.run_in_executor(self._sync_thread, self._storage.log.close)
         self._sync_thread.shutdown(wait=False)
@@ -247,7 +217,7 @@ class RaftDriver:
 
     def _follow(self, entry: Entry, values: list[bytes] | None) -> "asyncio.Future[int]":
         future: asyncio.Future[int] = self._loop.create_future()
-        self._proposals.append(_Proposal(entry, values, future))
+        self._proposals.add(entry, values, future)
         self._pump()
         return future
 
@@ -356,10 +326,11 @@ class RaftDriver:
         if ready.leadership is not None:
             self._unannounced = ready.leadership
             if ready.leadership.leader_id != self.config.node_id:
-                if self._proposals and self._proposals[0].entry.epoch == ready.leadership.epoch:
+                first = self._proposals.first
+                if first is not None and first.entry.epoch == ready.leadership.epoch:
                     self._apply(ready.high_watermark)  # what a leader committed and then resigned is committed
                 leader = ready.leadership.leader_id
-                self._fail_proposals(KlammError(ErrorCode.NOT_CONTROLLER, f"the leader is now {leader}"))
+                self._proposals.fail(KlammError(ErrorCode.NOT_CONTROLLER, f"the leader is now {leader}"))
         self._sync_log()
         for message in ready.messages:
             self._send(message)
@@ -429,18 +400,15 @@ class RaftDriver:
 
     def _apply(self, high_watermark: int) -> None:
         while self._applied_offset < high_watermark:
-            proposals = self._proposals
-            if proposals and proposals[0].entry.base_offset == self._applied_offset:
-                proposal = proposals[0]
-                entry = proposal.entry
+            first = self._proposals.first
+            if first is not None and first.entry.base_offset == self._applied_offset:
+                entry = first.entry
                 self._applied_offset, self._applied_time_ms = entry.end_offset, entry.append_time_ms
-                if proposal.values is not None:
-                    self._listener.on_commit(entry.base_offset, entry.epoch, proposal.values, entry.append_time_ms)
-                proposals.popleft()
-                if not proposal.future.done():
-                    proposal.future.set_result(entry.last_offset)
+                if first.values is not None:
+                    self._listener.on_commit(entry.base_offset, entry.epoch, first.values, entry.append_time_ms)
+                self._proposals.applied(first)
             else:
-                limit = proposals[0].entry.base_offset if proposals else high_watermark
+                limit = first.entry.base_offset if first is not None else high_watermark
                 self._replay(min(limit, high_watermark))
 
     def _replay(self, end_offset: int) -> None:
@@ -535,12 +503,6 @@ class RaftDriver:
             limit = self.config.batch_bytes_max
             raise KlammError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into one batch of {limit}")
 
-    def _fail_proposals(self, error: KlammError) -> None:
-        proposals, self._proposals = self._proposals, deque()
-        for proposal in proposals:
-            if not proposal.future.done():
-                proposal.future.set_exception(error)
-
     def _fail(self, error: BaseException) -> None:
         """Stop for good: what the disk holds is no longer known."""
         if self._failure is not None:
@@ -548,7 +510,7 @@ class RaftDriver:
         self._failure = error
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_proposals(StorageFailure(f"the metadata log failed: {error}"))
+        self._proposals.fail(StorageFailure(f"the metadata log failed: {error}"))
         if self._led is not None and not self._led.done():
             self._led.set_exception(error)
         if self._on_fatal is not None:
