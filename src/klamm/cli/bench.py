@@ -16,8 +16,22 @@ from klamm.cli.target import Target, cluster_options
 @click.option("-n", "--records", type=click.IntRange(1), default=100_000, show_default=True, help="How many.")
 @click.option("--size", default="100", show_default=True, metavar="SIZE", help="Bytes of each, e.g. 1KiB.")
 @click.option("-p", "--partitions", type=click.IntRange(1), default=1, show_default=True, help="Of a new topic.")
-@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
-@click.option("-a", "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec.",
+)
+@click.option(
+    "-a",
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record.",
+)
 @cluster_options
 @output_option
 @refuses
