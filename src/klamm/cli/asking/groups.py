@@ -109,7 +109,7 @@ def _classic(coordinator: Connection, name: str, where: tuple[int, str, int]) ->
 
     answer = coordinator.ask(DescribeGroupsRequest(groups=[name])).groups[0]
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND or answer.group_state == "Dead":
-        raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, answer.error_message or f"Group {name} not found.")
+        raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, answer.error_message or f"Group {name} is not found.")
     check(answer.error_code, answer.error_message)
     members = [
         Member(
