@@ -1,8 +1,8 @@
 """DescribeLogDirs, v1-5: what lies in each log dir and how much room is left.
 
 Null topics mean all. Partitions this broker does not hold are left out. A replica that moves to another log dir is
-there twice: where it is, and where it will be (is_future_key), with offset_lag for what the copy lacks. A log dir that has
-failed answers KAFKA_STORAGE_ERROR for all it holds.
+there twice: where it is, and where it will be (is_future_key), with offset_lag for what the copy lacks. A log dir that
+has failed answers KAFKA_STORAGE_ERROR for all it holds.
 v2 flexible · v3 top-level error · v4 total and usable bytes · v5 cordoned dirs
 """
 
