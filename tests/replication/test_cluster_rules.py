@@ -156,6 +156,27 @@ def test_a_consumer_is_sent_to_its_rack_and_reads_there(cluster, admin, make):
         assert old.error_code == 6, "an old consumer is told to ask the leader"
 
 
+def test_deleted_records_do_not_come_back_with_another_leader(cluster, admin, make):
+    topic = make(min_insync_replicas="1")
+    wait_in_sync(admin, topic)
+    assert send(cluster, topic, *[b"%d" % number for number in range(10)]) == [None] * 10
+    first = partition(admin, topic).leader
+    with Wire(cluster.node(first).port) as wire:
+        asked = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 5}]}]
+        answer = wire.call("delete_records", 2, topics=asked, timeout=60_000).topics[0].partitions[0]
+        assert (answer.error_code, answer.low_watermark) == (0, 5)
+    cluster.node(first).kill9()
+    try:
+        alive = next(node for node in cluster.nodes if node.node_id != first)
+        others = AdminClient({"bootstrap.servers": alive.bootstrap, **QUIET})
+        wait("another leader", lambda: partition(others, topic).leader not in (first, -1))
+        with Wire(cluster.node(partition(others, topic).leader).port) as wire:
+            assert wire.list_offset(topic, -2).offset == 5
+    finally:
+        cluster.start([first])
+    wait_in_sync(admin, topic)
+
+
 def test_a_throttled_copy_is_slow_and_arrives(cluster, admin, make):
     """A follower that has to copy much does so at the rate it was given; those in sync are never slowed."""
     topic = make()

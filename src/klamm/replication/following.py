@@ -19,8 +19,8 @@ log = get_logger("replication")
 class Taken(Enum):
     """What became of a partition's part of an answer."""
 
-    NOTHING = "no news, or none that moved the end of the log"
-    MOVED = "the end of the log is elsewhere"
+    NOTHING = "no news, or none that moved an end of the log"
+    MOVED = "an end of the log is elsewhere"
     OUT_OF_RANGE = "the leader does not have what was asked for"
     FAILED = "not now"
     LOST = "the log here takes no more"
@@ -51,6 +51,8 @@ def take(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Tak
     replicas.advance_follower(replica, data.high_watermark)
     if data.log_start_offset > kept.log_start_offset:
         kept.advance_log_start(min(data.log_start_offset, kept.log_end_offset))
+        replica.state.high_watermark = kept.high_watermark
+        moved = True  # the leader must hear that it was heard
     return Taken.MOVED if moved else Taken.NOTHING
 
 

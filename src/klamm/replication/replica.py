@@ -3,6 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING
 
+from klamm.metadata.image import ClusterImage
 from klamm.model.errors import ErrorCode
 from klamm.replication.partition import PartitionState
 from klamm.replication.settings import TopicSettings
@@ -118,6 +119,22 @@ class Replica:
             if latest < self.leader_epoch and latest <= epoch < self.leader_epoch:
                 return (latest if latest >= 0 else epoch), self.state.epoch_start_offset
         return log.end_offset_for_epoch(epoch)
+
+    def low_watermark(self, cluster: ClusterImage) -> int:
+        """The smallest log start among this leader and its live followers: nothing before it can come back."""
+        starts = [self.log.log_start_offset]
+        for follower, progress in self.state.followers.items():
+            broker = cluster.get(follower)
+            if broker is not None and not broker.fenced:
+                starts.append(progress.log_start_offset)
+        return min(starts)
+
+    def tell_followers(self) -> None:
+        """Something followers must know has changed, and it is no append: answer their fetches now."""
+        for followed in list(self.followed):
+            followed.touch()
+            if followed.session.parked is not None:
+                followed.session.parked(True)
 
     def retire(self) -> None:
         """This node holds the partition no longer: everybody who waits is told."""

@@ -5,6 +5,8 @@ and already done for the other. A compacted topic that does not also delete refu
 v2 flexible
 """
 
+import asyncio
+
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -12,46 +14,82 @@ from klamm.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from klamm.replication import Replica
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
 from klamm.server.topics import is_internal, leading_replica
-from klamm.storage import Log
 
 HIGH_WATERMARK = -1
+PAUSE_S = 0.005
 
 
-def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Move the start of each log, and note it on disk before the answer, so that a crash brings nothing back."""
+def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> object:
+    """Move the start of each log, and note it on disk before the answer, so that a crash brings nothing back.
+
+    Nor may another leader: the answer waits until every live follower has moved its start too.
+    """
     moved = False
     topics = []
+    waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             try:
-                log, target = _check(services, topic.name, asked.partition_index, asked.offset)
+                replica, target = _check(services, topic.name, asked.partition_index, asked.offset)
+                log = replica.log
                 if target > log.log_start_offset:
                     log.delete_records(target)
                     moved = True
+                    replica.tell_followers()
                 answer.low_watermark = log.log_start_offset
+                if replica.state.followers:
+                    waiting.append((replica, target, answer))
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     if moved:
         services.logs.checkpoint()
-    return DeleteRecordsResponse(topics=topics)
+    response = DeleteRecordsResponse(topics=topics)
+    return _wait(services, request.timeout_ms, waiting, response) if waiting else response
 
 
-def _check(services: Services, topic: str, index: int, offset: int) -> tuple[Log, int]:
-    """The log and the offset before which its records go."""
+async def _wait(
+    services: Services,
+    timeout_ms: int,
+    waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]],
+    response: DeleteRecordsResponse,
+) -> DeleteRecordsResponse:
+    """Answer once the followers have followed; whoever has not by then is said to be late."""
+    deadline = services.loop.time() + timeout_ms / 1000
+    while waiting:
+        for entry in list(waiting):
+            replica, target, answer = entry
+            answer.low_watermark = replica.low_watermark(services.image.cluster)
+            if not replica.leads:
+                answer.error_code, answer.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+            if answer.error_code or answer.low_watermark >= target:
+                waiting.remove(entry)
+        if waiting and services.loop.time() >= deadline:
+            for _, _, answer in waiting:
+                answer.error_code, answer.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
+            break
+        if waiting:
+            await asyncio.sleep(PAUSE_S)
+    return response
+
+
+def _check(services: Services, topic: str, index: int, offset: int) -> tuple[Replica, int]:
+    """The replica and the offset before which its records go."""
     if is_internal(topic):
         raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    log = leading_replica(services, topic, index, -1).log
+    replica = leading_replica(services, topic, index, -1)
+    log = replica.log
     policy = log.config.cleanup_policy
     if policy and "delete" not in policy:
         raise KlammError(ErrorCode.POLICY_VIOLATION)
     target = log.high_watermark if offset == HIGH_WATERMARK else offset
     if target < 0 or target > log.high_watermark:
         raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    return log, target
+    return replica, target
