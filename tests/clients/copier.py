@@ -5,8 +5,8 @@ Ends with 0 when everything is copied, with 3 when its producer is fenced or bey
 
 `metadata.recovery.strategy=none`, because librdkafka 2.16 stands still otherwise. When its only broker is away, it
 begins anew from the bootstrap servers and gives up all its handles of brokers (REBOOTSTRAP and DECOMMISSION in its
-debug log), but the cache in which TxnOffsetCommit looks for the group's coordinator keeps one of them: "Handle is
-terminating in state TRY_CONNECT: 3 refcnts", for as long as the process lives. Everything sent is answered;
+debug log), but something keeps one of them, perhaps what remembers the group's coordinator: "Handle is terminating in
+state TRY_CONNECT: 3 refcnts", for as long as the process lives. Everything sent is answered;
 TxnOffsetCommit is never sent, and send_offsets_to_transaction does not return, its timeout passed or not.
 """
 
