@@ -5,7 +5,6 @@ import pytest
 from klamm.model.errors import ConfigError
 from klamm.server.config import embedded_properties, load_config, parse_config
 from klamm.server.listeners import Listener, Voter
-from klamm.server.node import run_node
 
 COMBINED = """
 # A node that is broker and controller, as operators write it for Kafka 4.
@@ -321,30 +320,3 @@ def test_the_embedded_node_needs_nothing_written():
 
 def test_the_embedded_node_may_listen_elsewhere():
     assert parse_config(embedded_properties("/d", host="::1")).broker_listeners[0].host == "::1"
-
-
-@pytest.mark.parametrize(
-    ("roles", "voters"),
-    [
-        ("broker,controller", "1@127.0.0.1:0,2@127.0.0.1:1"),
-        ("controller", "1@127.0.0.1:0"),
-        ("broker", "2@127.0.0.1:1"),
-    ],
-)
-def test_a_node_that_needs_others_says_that_it_cannot_have_them(tmp_path, roles, voters):
-    listeners = {"broker": "PLAINTEXT://127.0.0.1:0", "controller": "CONTROLLER://127.0.0.1:0"}
-    config = parse_config(
-        "\n".join(
-            [
-                f"process.roles={roles}",
-                "node.id=1",
-                f"controller.quorum.voters={voters}",
-                "controller.listener.names=CONTROLLER",
-                f"listeners={','.join(listeners[role] for role in roles.split(','))}",
-                f"log.dirs={tmp_path / 'data'}",
-            ]
-        )
-    )
-    with pytest.raises(ConfigError, match="clusters of one node"):
-        run_node(config, on_ready=print)
-    assert not (tmp_path / "data").exists()
