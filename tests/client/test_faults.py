@@ -409,3 +409,13 @@ def test_an_abort_does_not_wait_for_what_will_never_be_sent(klamm):
         with producer.transaction():
             producer.send(name, b"kept")
     assert [each.value for each in read_all(klamm.bootstrap, name, 1, isolation_level="read_committed")] == [b"kept"]
+
+
+def test_a_topic_created_after_it_was_subscribed_to_is_found(klamm):
+    name = unique("later")
+    settings = {"group_id": unique("group"), "allow_auto_create_topics": False, "heartbeat_interval_ms": 200}
+    with reader(klamm.bootstrap, **settings) as consumer, Admin(bootstrap_servers=klamm.bootstrap) as admin:
+        consumer.subscribe([name])
+        until(lambda: consumer.poll(0.2) == [] and consumer.group_metadata().generation_id > 0, "the member has joined")
+        admin.create_topic(name, 2)
+        until(lambda: consumer.poll(0.2) or len(consumer.assignment()) == 2, "the new topic is assigned")

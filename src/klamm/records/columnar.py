@@ -25,7 +25,7 @@ class BinaryColumn:
             raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"{data_bytes} bytes do not fit one column of 2 GB")
         self.validity = bytearray((rows + 7) // 8)
         self.offsets = bytearray(4 * (rows + 1))
-        self.data = bytearray(data_bytes)
+        self.data = kernels.blank(data_bytes)  # measured to the byte, and filled to the last one
 
     def buffers(self) -> tuple[bytearray, bytearray, bytearray]:
         """The three buffers as the kernels take them."""

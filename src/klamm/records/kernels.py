@@ -1788,6 +1788,16 @@ def check_batches(
 # Clients: one row per record with where it came from, and where a record goes by its key.
 
 
+def blank(size: int) -> bytearray:
+    """Room for `size` bytes about to be written; compiled, they have no defined value, so nothing is spent on it."""
+    if size < 0:
+        raise ValueError("there is no room of less than no bytes")
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size)
+    else:  # noqa: RET505
+        return bytearray(size)
+
+
 def decode_client_records(
     data: bytes | bytearray | memoryview,
     count: int,

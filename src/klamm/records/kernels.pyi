@@ -87,6 +87,7 @@ def check_batches(
     producers: bytearray,
     w: bytearray,
 ) -> int: ...
+def blank(size: int) -> bytearray: ...
 def decode_client_records(
     data: bytes | bytearray | memoryview,
     count: int,

@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _SUBSCRIPTION_VERSION = 3
 _ASSIGNMENT_VERSION = 1
 _NEWEST = 3
+_NEW_TOPIC_S = 0.3
 _LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
@@ -74,9 +75,14 @@ class ClassicGroup:
         """Join again when what this leader has assigned is no longer what there is."""
         if not self._counts:
             return
-        now = {name: self._cluster.table.partition_count(name) for name in self._counts}
-        if now != self._counts and all(now.values()):
+        count = self._cluster.table.partition_count
+        if any(count(name) not in (0, known) for name, known in self._counts.items()):
             self.rejoin()
+
+    def _look_again(self) -> None:
+        """A topic that was unknown when it was assigned may only be new: ask until somebody knows it."""
+        if self._counts and not all(self._counts.values()):
+            self._cluster.request_update()
 
     def rejoin(self) -> None:
         """The subscription changed."""
@@ -216,6 +222,7 @@ class ClassicGroup:
         await self._cluster.refresh(topics)
         counts = {name: self._cluster.table.partition_count(name) for name in topics}
         self._counts = dict(counts)
+        self._loop.call_later(_NEW_TOPIC_S, self._look_again)
         assignor = next((each for each in self._assignors if each.name == joined.protocol_name), self._assignors[0])
         assignment: Mapping[str, list[TopicPartition]] = assignor.assign(
             members, {name: count for name, count in counts.items() if count}
@@ -238,6 +245,7 @@ class ClassicGroup:
                 continue
             if self._generation < 0:
                 return
+            self._look_again()
             idle_s = self._loop.time() - self._polled
             if idle_s * 1000 > self._poll_ms:
                 _log.warning("no poll for %.1f s (max.poll.interval.ms=%d): leaving the group", idle_s, self._poll_ms)
