@@ -65,12 +65,15 @@ def describe(cluster: Cluster, name: str) -> Group:
     asked = cluster.ask(FindCoordinatorRequest(key=name, key_type=GROUP, coordinator_keys=[name]))
     found = asked.coordinators[0] if asked.coordinators else asked
     where = found.node_id, found.host, found.port
-    group = _consumer(coordinator, name, where) or _classic(coordinator, name, where)
+    group = _consumer(coordinator, name, where)
+    if not isinstance(group, Group):
+        group = _classic(coordinator, name, where, group)
     group.committed.update(_committed(coordinator, name))
     return group
 
 
-def _consumer(coordinator: Connection, name: str, where: tuple[int, str, int]) -> Group | None:
+def _consumer(coordinator: Connection, name: str, where: tuple[int, str, int]) -> Group | str | None:
+    """The group, or what was said of one that is not there."""
     from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
     try:
@@ -80,7 +83,7 @@ def _consumer(coordinator: Connection, name: str, where: tuple[int, str, int]) -
             return None
         raise
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
+        return str(answer.error_message or "")
     check(answer.error_code, answer.error_message)
     members = []
     for each in answer.members:
@@ -104,12 +107,12 @@ def _consumer(coordinator: Connection, name: str, where: tuple[int, str, int]) -
     )
 
 
-def _classic(coordinator: Connection, name: str, where: tuple[int, str, int]) -> Group:
+def _classic(coordinator: Connection, name: str, where: tuple[int, str, int], said: str | None) -> Group:
     from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
 
     answer = coordinator.ask(DescribeGroupsRequest(groups=[name])).groups[0]
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND or answer.group_state == "Dead":
-        raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, answer.error_message or f"Group {name} is not found.")
+        raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, said or answer.error_message or f"Group {name} not found.")
     check(answer.error_code, answer.error_message)
     members = [
         Member(

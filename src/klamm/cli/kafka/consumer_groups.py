@@ -231,10 +231,11 @@ def _delete_offsets(cluster: Cluster, parsed: Parsed) -> None:
         print("\nError: Encountered some partition-level error, see the follow-up details:\n")
     else:
         print(f"Request succeeded for deleting offsets from group {name}.\n")
-    print(f"{'TOPIC':<15} {'PARTITION':<10} {'STATUS':<15}")
+    width = max([15, *(len(topic) for topic, _ in results)])
+    print(f"{'TOPIC':<{width}} {'PARTITION':<10} {'STATUS':<15}")
     for (topic, partition), result in sorted(results.items()):
         status = f"Error: {error_text(result)}" if result else "Successful"
-        print(f"{topic:<15} {partition if partition >= 0 else 'Not Provided':<10} {status:<15}")
+        print(f"{topic:<{width}} {partition if partition >= 0 else 'Not Provided':<10} {status:<15}")
 
 
 _REASONS: Final = {
