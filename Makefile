@@ -9,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
 	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
 
-.PHONY: help setup demo test check compat bench sim chaos docs clean
+.PHONY: help setup demo test check compat bench sim sim-bugs chaos docs clean
 
 help:
 	@echo "make demo    start a node and watch a small stream flow through it"
@@ -17,7 +17,8 @@ help:
 	@echo "make check   format, lint, types, imports"
 	@echo "make compat  Apache Kafka's tools and the Java, Go and JS clients against Klamm (mvn, go, node)"
 	@echo "make bench   side by side with Apache Kafka: ratios, a JSON file, a plot"
-	@echo "make sim     the seeded simulations, longer than in make test (SEEDS=2000)"
+	@echo "make sim     the seeded simulations, longer than in make test (SEEDS=2000; SEED=7 tells the story of one)"
+	@echo "make sim-bugs  plant bugs into the cluster and see the simulation catch them"
 	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
 	@echo "make docs    write the generated reference pages"
 	@echo "make clean   remove what the other targets made"
@@ -62,7 +63,9 @@ bench: setup
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 sim: setup
-	@echo "== simulation"
+	@echo "== a cluster under simulation"
+	@$(BIN)/python -m klamm.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0))
+	@echo "== the quorum under simulation"
 	@KLAMM_SIM_SEEDS=$(or $(SEEDS),1000) $(BIN)/python -m pytest -q tests/raft/test_simulation.py
 	@echo "== crashes"
 	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SIM_CUTS=$(or $(CUTS),6000) \
@@ -70,6 +73,10 @@ sim: setup
 	@echo "== soak"
 	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SOAK_KEYS=$(or $(KEYS),1000000) KLAMM_SOAK_ROUNDS=$(or $(ROUNDS),20) \
 		$(BIN)/python -m pytest -q tests/storage/test_soak.py
+
+sim-bugs: setup
+	@echo "== planted bugs"
+	@$(BIN)/python -m klamm.testing.sim --bugs --seeds $(or $(SEEDS),2000)
 
 chaos: setup
 	@echo "== chaos"

@@ -51,6 +51,8 @@ class Machine:
         self.node: Node | None = None
         self.disk: SimDisk | None = None
         self.serving = False
+        self.start_again = False
+        """Whether somebody asked for a start while the process before was still stopping."""
         self.starts = 0
         self.full = False
         self.sync_delay_s = 0.0
@@ -123,6 +125,9 @@ class Machine:
         self.cluster.graveyard.append(self.node)
         self.cluster.loop.kill(process)
         self.cluster.net.process_ended(process, told=told)
+        if self.start_again:
+            self.start_again = False
+            self.cluster.loop.call_in(self.cluster.loop.outside, 0.1, self.cluster.restart, self.id)
 
     def stop(self) -> None:
         """Ask the process to stop, as SIGTERM does."""
@@ -178,6 +183,7 @@ class SimCluster:
         self.graveyard: list[Any] = []
         """Nodes whose process has ended; kept, so that nothing of them is run by a garbage collector."""
         self.on_unexpected: Callable[[Machine, str, BaseException], None] = lambda *_: None
+        self.restart: Callable[[int], None] = lambda node: self.machines[node].start()
         self.cluster_id = uuid_to_str(Uuid(self.chance("cluster").randbytes(16)))
         ids = range(1, nodes + 1)
         self.machines = {i: Machine(self, i, node_config(i, nodes, overrides or {})) for i in ids}

@@ -4,10 +4,10 @@ A plan is a list of faults with times; dropping one changes nothing in the other
 made shorter.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from klamm.testing.sim.run import Run
@@ -250,6 +250,45 @@ def _pause_client(run: "Run", fault: Fault) -> Callable[[], None] | None:
     return resume
 
 
+def _ask_admin(run: "Run", work: Coroutine[Any, Any, None]) -> None:
+    run.cluster.loop.spawn(run.admin.process, work, name="admin")
+
+
+def _move_leaders(run: "Run", _: Fault) -> None:
+    run.note("preferred leaders are elected")
+    _ask_admin(run, run.admin.elect_preferred())
+
+
+def _reassign(run: "Run", fault: Fault) -> Callable[[], None] | None:
+    """Take every partition off one node, and bring it back in another order."""
+    nodes = sorted(run.cluster.machines)
+    if len(nodes) < 3 or run.plan.factor < 3:
+        return None
+    gone = fault.nodes[0]
+    left = [node for node in nodes if node != gone]
+    indexes = range(run.plan.partitions)
+    run.note(f"all partitions leave node {gone}")
+    _ask_admin(run, run.admin.reassign("t", {i: left[i % 2 :] + left[: i % 2] for i in indexes}))
+
+    def back() -> None:
+        run.note(f"all partitions come back to node {gone}")
+        _ask_admin(run, run.admin.reassign("t", {i: nodes[i % 3 :] + nodes[: i % 3] for i in indexes}))
+
+    return back
+
+
+def _change_config(run: "Run", fault: Fault) -> None:
+    size = 1 << (14 + int(fault.size * 4))
+    run.note(f"segments of the topic are {size} bytes from now on")
+    _ask_admin(run, run.admin.configure("t", "segment.bytes", str(size)))
+
+
+def _recreate_topic(run: "Run", fault: Fault) -> None:
+    run.note("another topic is made, deleted and made again")
+    run.ledger.lossy.add("junk")
+    _ask_admin(run, run.admin.recreate("junk", 1 + fault.nodes[0]))
+
+
 KINDS: dict[str, Begin] = {
     "cut one way": _cut_one_way,
     "isolate": _isolate,
@@ -268,6 +307,10 @@ KINDS: dict[str, Begin] = {
     "clock jump": _clock_jump,
     "kill client": _kill_client,
     "pause client": _pause_client,
+    "move leaders": _move_leaders,
+    "reassign": _reassign,
+    "change config": _change_config,
+    "recreate topic": _recreate_topic,
 }
 
 
@@ -296,7 +339,7 @@ def draw(chance: Random, kinds: list[str], nodes: int, seconds: float, count: in
             size = chance.uniform(0.05, 2.0)
         elif kind == "clock jump":
             size = chance.choice((-3_600_000, -5_000, 5_000, 3_600_000))
-        elif kind in ("kill client", "pause client"):
+        elif kind in ("kill client", "pause client", "change config"):
             size = chance.random()
         if chosen:
             faults.append(Fault(round(at, 3), kind, chosen, round(lasts, 3), round(size, 3)))

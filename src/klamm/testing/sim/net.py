@@ -440,18 +440,23 @@ class SimNet:
         """A connection to a listener, as `loop.create_connection` makes one."""
         loop = self.loop
         attempt: asyncio.Future[Any] = loop.create_future()
-        if self.open_path(process.host, host):
-            loop.call_in(loop.outside, self.delay(process.host, host), self._knock, attempt, process, (host, port))
+        loop.call_in(loop.outside, self.delay(process.host, host), self._knock, attempt, process, (host, port), 1.0)
         transport: SimTransport = await attempt
         protocol = factory()
         transport.protocol = protocol
         protocol.connection_made(transport)
         return transport, protocol
 
-    def _knock(self, attempt: "asyncio.Future[Any]", process: Process, address: tuple[str, int]) -> None:
+    def _knock(
+        self, attempt: "asyncio.Future[Any]", process: Process, address: tuple[str, int], again_s: float
+    ) -> None:
         host = address[0]
+        if attempt.done() or not process.alive:
+            return
         if not self.open_path(process.host, host) or not self.open_path(host, process.host):
-            return  # whoever knocks has a timeout
+            if again_s < GIVE_UP_S:
+                self.loop.call_in(self.loop.outside, again_s, self._knock, attempt, process, address, 2 * again_s)
+            return
         listener = self.listeners.get(address)
         back = self.delay(host, process.host)
         if listener is None:

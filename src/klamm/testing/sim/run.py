@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from klamm.model.errors import ErrorCode
-from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.telemetry.log import Level, configure
-from klamm.testing.sim.client import GONE, Client
+from klamm.testing.sim.admin import Admin
 from klamm.testing.sim.cluster import Machine, SimCluster
 from klamm.testing.sim.consumers import Consumer
 from klamm.testing.sim.faults import KINDS, Fault, draw
@@ -86,36 +84,6 @@ class Outcome:
     seconds: float = 0.0
 
 
-class Admin(Client):
-    """Makes the topics of a run."""
-
-    def __init__(self, run: "Run") -> None:
-        super().__init__(run.cluster, "admin")
-        self._run = run
-        self.ready = False
-
-    async def run(self) -> None:
-        for name, partitions, factor, configs in self._run.topics:
-            await self._create(name, partitions, factor, configs)
-        self.ready = True
-
-    async def _create(self, name: str, partitions: int, factor: int, configs: dict[str, str]) -> None:
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=factor,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-        )
-        while True:
-            try:
-                response = await self.ask(None, CreateTopicsRequest(topics=[topic], timeout_ms=2_000), 7)
-                if response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    return
-            except GONE:
-                pass
-            await self.pause()
-
-
 class Run:
     """A cluster, its load, its faults and its judges."""
 
@@ -135,10 +103,12 @@ class Run:
         self.ledger = Ledger(self.violate)
         self.watch = Watch(self.cluster, self.ledger, self.violate)
         self.cluster.on_unexpected = self._ended
+        self.cluster.restart = self.start
         self.clients: list[Any] = []
         configs = {"min.insync.replicas": "2" if factor == 3 else "1"}
         self.topics = [("t", plan.partitions, factor, configs)]
         self.hurting = False
+        self.admin: Admin
         self._endings: list[Callable[[], None]] = []
 
     def violate(self, text: str) -> None:
@@ -158,6 +128,8 @@ class Run:
             if not machine.running:
                 machine.start()
                 self.watch.attach(machine)
+            elif machine.node is not None and machine.node.stopping.is_set():
+                machine.start_again = True
 
     def _ended(self, machine: Machine, text: str, error: BaseException) -> None:
         if not self.hurting and not self.plan.faults:
@@ -240,7 +212,7 @@ class Run:
         )
         if self.violation is not None:
             return
-        admin = Admin(self)
+        admin = self.admin = Admin(self)
         admin.start()
         self._run_until(lambda: admin.ready, START_S, lambda: "topics were not made")
         self._make_load()

@@ -10,6 +10,9 @@ from typing import Any
 from klamm.testing.sim.cluster import Machine, SimCluster
 from klamm.testing.sim.ledger import Ledger, Place
 
+Seen = tuple[int, int, int, int, bool, int]
+"""What is compared of a replica: leader epoch, high watermark, end, start, whether it leads, how many are in sync."""
+
 
 class Watch:
     """Looks at every node after each of its events."""
@@ -32,7 +35,7 @@ class Watch:
         self.excused: set[int] = set()
         """Nodes whose disk has lost something that was promised to be lost at worst: unsynced writes, a wiped disk."""
         self._quorum: dict[int, tuple[Any, ...]] = {}
-        self._replicas: dict[int, dict[Any, tuple[int, int, int, int, bool]]] = {}
+        self._replicas: dict[int, dict[Any, Seen]] = {}
 
     def attach(self, machine: Machine) -> None:
         """Watch the process that runs on a machine now."""
@@ -57,7 +60,14 @@ class Watch:
         for replica in services.replicas:
             log = replica.log
             state = replica.state
-            now = (state.leader_epoch, state.high_watermark, log.log_end_offset, log.log_start_offset, replica.leads)
+            now = (
+                state.leader_epoch,
+                state.high_watermark,
+                log.log_end_offset,
+                log.log_start_offset,
+                replica.leads,
+                len(state.isr),
+            )
             before = known.get(replica)
             if before != now:
                 known[replica] = now
@@ -100,10 +110,8 @@ class Watch:
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
-    def _look_at_replica(
-        self, machine: Machine, replica: Any, before: tuple[int, ...] | None, now: tuple[int, int, int, int, bool]
-    ) -> None:
-        epoch, high_watermark, end, start, leads = now
+    def _look_at_replica(self, machine: Machine, replica: Any, before: Seen | None, now: Seen) -> None:
+        epoch, high_watermark, end, start, leads, in_sync = now
         key = (replica.topic_id, replica.index)
         name = f"{replica.topic}-{replica.index}"
         if start > max(high_watermark, replica.log.high_watermark):
@@ -133,7 +141,7 @@ class Watch:
         if high_watermark > committed:
             state = replica.state
             needed = min(replica.min_insync_replicas, len(state.replicas))
-            if len(state.isr) < needed and before is not None and before[4]:
+            if before is not None and before[4] and before[0] == epoch and max(in_sync, before[5]) < needed:
                 self._violate(
                     f"6: {name} commits up to {high_watermark} with only {list(state.isr)} in sync, where {needed} are"
                     " needed"

@@ -1,0 +1,93 @@
+"""The operator of a run: makes topics, and changes the cluster while it is at work."""
+
+from typing import TYPE_CHECKING
+
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm.protocol.messages.elect_leaders import ElectLeadersRequest
+from klamm.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from klamm.testing.sim.client import GONE, Client
+
+if TYPE_CHECKING:
+    from klamm.testing.sim.run import Run
+
+TOPIC = 2
+"""A topic, as resources of configs are numbered."""
+
+
+class Admin(Client):
+    """Asks whichever broker it finds; what fails is not tried again, except the making of topics."""
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__(run.cluster, "admin")
+        self._run = run
+        self.ready = False
+
+    async def run(self) -> None:
+        for name, partitions, factor, configs in self._run.topics:
+            await self.create(name, partitions, factor, configs)
+        self.ready = True
+
+    async def create(self, name: str, partitions: int, factor: int, configs: dict[str, str]) -> None:
+        """Make a topic, however often it takes."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=factor,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        while True:
+            try:
+                response = await self.ask(None, CreateTopicsRequest(topics=[topic], timeout_ms=2_000), 7)
+                if response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    return
+            except GONE:
+                pass
+            await self.pause()
+
+    async def try_once(self, request: object, version: int) -> None:
+        """Ask once; whether it worked does not matter."""
+        try:
+            await self.ask(None, request, version)
+        except GONE:
+            pass
+
+    async def elect_preferred(self) -> None:
+        """Let the first replica of every partition lead."""
+        await self.try_once(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=3_000), 2)
+
+    async def reassign(self, topic: str, replicas: dict[int, list[int]]) -> None:
+        """Put partitions on other brokers."""
+        partitions = [ReassignablePartition(partition_index=i, replicas=list(r)) for i, r in replicas.items()]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=3_000, topics=[ReassignableTopic(name=topic, partitions=partitions)]
+        )
+        await self.try_once(request, 0)
+
+    async def configure(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic."""
+        resource = AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name=topic,
+            configs=[AlterableConfig(name=name, config_operation=0, value=value)],
+        )
+        await self.try_once(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+
+    async def recreate(self, topic: str, partitions: int) -> None:
+        """Make a topic, delete it, and make it again under the same name."""
+        factor = min(self._run.plan.nodes, self._run.plan.factor)
+        for _ in range(2):
+            await self.create(topic, partitions, factor, {})
+            await self.pause(0.5)
+            await self.try_once(DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=3_000), 6)
+        await self.create(topic, partitions, factor, {})
