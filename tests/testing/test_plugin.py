@@ -54,6 +54,11 @@ def test_a_users_tests_pass(tmp_path, where):
     assert "3 passed" in run(tmp_path, f"--klamm-broker={where}")
 
 
+def test_the_same_tests_against_a_cluster_that_is_there(tmp_path, klamm):
+    said = run(tmp_path, f"--klamm-bootstrap={klamm.bootstrap}")
+    assert "3 passed" in said
+
+
 def test_the_plugin_imports_nothing_of_a_broker_until_it_is_used():
     script = (
         "import sys\n"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -27,7 +28,7 @@ DEFAULTS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.n
 """What a broker for tests does unlike one for data: fewer internal partitions, so that groups begin at once."""
 
 
-class Broker:
+class Broker(ABC):
     """A broker of a test.
 
     Port and data stay the same over `kill` or `stop` and `start`; `close` removes the data. Faults hold until `heal`.
@@ -59,42 +60,42 @@ class Broker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def start(self) -> Self:
         """Serve; returns when clients can come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> None:
         """End as on SIGTERM: everything is written and closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kill(self) -> None:
         """End as on SIGKILL: connections break, nothing is tidied. `start` begins again on the same port and data."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def running(self) -> bool:
         """Whether it serves, or is paused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pause(self) -> None:
         """Stand still: connections stay open, nothing is answered until `resume`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resume(self) -> None:
         """Go on after `pause`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slow(self, seconds: float, api: str | None = None) -> None:
         """Let every request (or those of one API, e.g. "Produce") wait so long before it is looked at."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
         """Answer requests with an error, by its name and the API's, for so many times; nothing else is done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def heal(self) -> None:
         """Take pause, slowness and refusals back."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End for good and remove the data, if it was made here."""
@@ -321,6 +322,37 @@ class ChildBroker(Broker):
         """Take faults back."""
         self.resume()
         self._order(do="heal")
+
+
+class OtherBroker(Broker):
+    """A cluster somebody else runs: the same face, but nothing that would end or hurt it."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.split(",", maxsplit=1)[0].strip().rpartition(":")
+        super().__init__(port=int(port), data="")
+        self.host = host
+        self._bootstrap = bootstrap
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses it was given."""
+        return self._bootstrap
+
+    @property
+    def running(self) -> bool:
+        """Not ours to end."""
+        return False
+
+    def start(self) -> Self:
+        """It runs already."""
+        return self
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise RuntimeError(
+            f"{self.bootstrap} is not a broker of this test: it is not paused, slowed, killed or stopped"
+        )
+
+    stop = kill = pause = resume = slow = refuse = heal = _refuse
 
 
 @contextlib.contextmanager

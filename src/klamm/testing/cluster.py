@@ -183,6 +183,16 @@ class Cluster(Broker):
             if node.running:
                 node.resume()
 
+    def slow(self, seconds: float, api: str | None = None) -> None:
+        """Only a single broker can be slowed; a node of a cluster is paused for as long."""
+        del seconds, api
+        raise RuntimeError("a cluster's nodes are paused or killed; slow() is for klamm.testing.broker()")
+
+    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+        """Only a single broker can be made to refuse."""
+        del error, api, times
+        raise RuntimeError("a cluster's nodes are paused or killed; refuse() is for klamm.testing.broker()")
+
     def heal(self) -> None:
         """Go on after `pause`."""
         self.resume()

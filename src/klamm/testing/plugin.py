@@ -13,7 +13,7 @@ Loaded by its entry point; imports nothing of Klamm until a fixture is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -36,19 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("klamm_config", "settings of the broker, KEY=VALUE, one per line", type="linelist", default=[])
 
 
-class ForeignBroker:
-    """A cluster somebody else runs: the same face, without faults."""
-
-    def __new__(cls, bootstrap: str) -> Any:
-        """A Broker that is not started here."""
-        from klamm.testing.brokers import Broker
-
-        host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
-        made = Broker(port=int(port), data="", config={})
-        made.host = host
-        return made
-
-
 @pytest.fixture(scope="session")
 def klamm_config(request: pytest.FixtureRequest) -> dict[str, str]:
     """Settings of the broker by Kafka's names, from the ini option; override this fixture for others."""
@@ -64,7 +51,9 @@ def klamm_broker(request: pytest.FixtureRequest, klamm_config: dict[str, str]) -
     """One broker for the whole run (one per xdist worker). Tests keep apart by unique names."""
     bootstrap = request.config.getoption("--klamm-bootstrap")
     if bootstrap:
-        yield ForeignBroker(bootstrap)
+        from klamm.testing.brokers import OtherBroker
+
+        yield OtherBroker(bootstrap)
         return
     from klamm.testing import broker
 
