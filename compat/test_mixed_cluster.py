@@ -121,6 +121,22 @@ def test_each_copies_from_the_other_and_takes_over(java: JavaClient, cluster: Cl
         )
 
 
+def test_a_broker_moves_from_one_program_to_the_other(java: JavaClient, cluster: Cluster, topic: str) -> None:
+    """Kafka's broker is stopped, Klamm goes on with its file and folder."""
+    klamm = cluster[KLAMM]
+    where = ("--bootstrap-server", klamm.bootstrap)
+    made = java.tool(TOPICS, *where, "--create", "--topic", topic, "--replica-assignment", f"{KAFKA}:{KLAMM}")
+    assert made.exit == 0, made.text
+    java.produce(klamm.bootstrap, topic, [Record(b"%d" % i) for i in range(100)], acks="all")
+    cluster[KAFKA].stop()
+    heir = cluster[KAFKA] = cluster[KAFKA].successor(KINDS["klamm"])
+    heir.start()
+    wait_for(lambda: [isr for _, isr in described(java, klamm, topic)] == [{KAFKA, KLAMM}], "it is in sync again")
+    java.produce(heir.bootstrap, topic, [Record(b"%d" % i) for i in range(100, 200)], acks="all")
+    seen = java.consume(heir.bootstrap, topic, count=200)
+    assert [record.value for record in seen] == [b"%d" % i for i in range(200)]
+
+
 def quorum(java: JavaClient, broker: Broker) -> tuple[int, list[int]]:
     """The leader's id and the log ends of all voters; -1 while nobody leads."""
     told = java.tool(QUORUM, "--bootstrap-server", broker.bootstrap, "describe", "--replication")
