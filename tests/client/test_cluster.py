@@ -89,3 +89,21 @@ def test_a_transaction_survives_the_loss_of_a_leader(cluster):
     found = read_all(cluster.bootstrap, name, 60, isolation_level="read_committed")
     assert sorted(int(each.value) for each in found) == list(range(60))
     assert {each.topic_partition for each in found} == {TopicPartition(name, each) for each in range(3)}
+
+
+@pytest.mark.timeout(240)
+def test_a_consumer_reads_from_the_replica_of_its_rack(tmp_path):
+    overrides = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+    with KlammCluster(tmp_path, overrides=overrides, racks=True) as nodes:
+        name = replicated(nodes.bootstrap, 1)
+        with Producer(bootstrap_servers=nodes.bootstrap) as producer:
+            for number in range(100):
+                producer.send(name, b"%d" % number)
+        with Admin(bootstrap_servers=nodes.bootstrap) as admin:
+            leader = admin.describe_topics([name])[name].partitions[0].leader
+        near = next(each for each in (1, 2, 3) if each != leader)
+        with reader(nodes.bootstrap, client_rack=f"rack-{near}") as consumer:
+            consumer.assign([(name, 0)])
+            found: list = []
+            until(lambda: found.extend(consumer.poll(0.5)) or len(found) == 100, "all records come")
+            assert consumer._inner._subscription.state(TopicPartition(name, 0)).preferred == near
