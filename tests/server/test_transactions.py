@@ -445,3 +445,19 @@ def test_idle_producers_keep_their_identity_over_a_restart(tmp_path):
             assert committed(wire, topic) == [b"before"], "the open transaction holds the rest back"
             assert retried(lambda: open_one.end(commit=True), int) == 0
             assert until(lambda: committed(wire, topic), [b"before", b"open", b"after"])
+
+
+def test_offsets_are_added_before_any_group_was_heard_of(tmp_path):
+    """A producer of version 1 adds offsets first and looks for the group's coordinator afterwards."""
+    with KlammProcess(tmp_path) as fresh, Wire(fresh.port) as wire:
+        producer = Producer(wire, version=1).init()
+        reply = wire.call(
+            "add_offsets_to_txn",
+            3,
+            transactional_id=producer.name,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            group_id="never-seen",
+        )
+        assert reply.error_code == 0, reply
+        fresh.stop()

@@ -12,6 +12,8 @@ from klamm.server.context import RequestContext
 from klamm.server.services import Services
 
 FENCED_SINCE = 2
+GROUP = 0
+"""The kind of coordinator that looks after groups."""
 
 
 async def handle(
@@ -23,6 +25,9 @@ async def handle(
     groups = services.coordinators.groups
     producer = Producer(request.producer_id, request.producer_epoch)
     try:
+        # A producer asks this before it looks for the group's coordinator, which is what creates the topic.
+        if not groups.partitions:
+            await services.coordinators.find(GROUP, request.group_id)
         partitions = frozenset({TopicPartition(groups.topic, groups.partition_for(request.group_id))})
         await services.coordinators.transactions.ask_when_free(
             request.transactional_id,
