@@ -135,6 +135,10 @@ class Client:
             if found is None or found[0] not in self.brokers:
                 await self.pause()
 
+    def epoch_of(self, topic: str, index: int) -> int:
+        """The leader epoch this client knows of."""
+        return self.leaders.get((topic, index), (-1, -1))[1]
+
     def forget_leader(self, topic: str, index: int) -> None:
         """What was known is wrong."""
         known = self.leaders.get((topic, index))

@@ -98,7 +98,10 @@ class Consumer(Client):
                     topic=reader.topic,
                     partitions=[
                         FetchPartition(
-                            partition=reader.index, fetch_offset=reader.position, partition_max_bytes=1 << 18
+                            partition=reader.index,
+                            current_leader_epoch=self.epoch_of(reader.topic, reader.index),
+                            fetch_offset=reader.position,
+                            partition_max_bytes=1 << 18,
                         )
                     ],
                 )

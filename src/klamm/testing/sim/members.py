@@ -143,7 +143,12 @@ class Member(Client):
                 FetchTopic(
                     topic=self.topic,
                     partitions=[
-                        FetchPartition(partition=index, fetch_offset=reader.position, partition_max_bytes=1 << 16)
+                        FetchPartition(
+                            partition=index,
+                            current_leader_epoch=self.epoch_of(self.topic, index),
+                            fetch_offset=reader.position,
+                            partition_max_bytes=1 << 16,
+                        )
                     ],
                 )
             ],

@@ -335,6 +335,8 @@ class Run:
                 ends.setdefault(key, set()).add((replica.log.log_end_offset, replica.log.high_watermark))
                 if replica.leads:
                     leaders[key] = machine.id
+                    if replica.log.last_stable_offset < replica.log.high_watermark:
+                        return f"{replica.topic}-{replica.index} has an open transaction"
                     if len(replica.state.isr) < len(replica.state.replicas):
                         return f"{replica.topic}-{replica.index} has only {replica.state.isr} in sync"
         for key, found in ends.items():
