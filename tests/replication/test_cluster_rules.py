@@ -154,6 +154,10 @@ def test_a_consumer_is_sent_to_its_rack_and_reads_there(cluster, admin, make):
         assert b"near" in bytes(read().records)
         old = wire.call("fetch", 10, **fields).responses[0].partitions[0]
         assert old.error_code == 6, "an old consumer is told to ask the leader"
+        asked["fetch_offset"] = 1000
+        assert read().error_code == 6, "a follower does not judge what it lacks; a reset would skip or repeat records"
+    with Wire(cluster.node(chosen.leader).port) as wire:
+        assert wire.call("fetch", 13, rack_id="", **fields).responses[0].partitions[0].error_code == 1
 
 
 def test_deleted_records_do_not_come_back_with_another_leader(cluster, admin, make):

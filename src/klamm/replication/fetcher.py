@@ -35,6 +35,7 @@ LATEST, EARLIEST_LOCAL = -1, -4
 IN_FLIGHT_MAX = 2
 RECONNECT_MS = 20
 THROTTLE_PAUSE_MS = 100
+PATIENCE_MS_MIN = 1000
 
 _INT32 = struct.Struct(">i")
 _SESSION_ERRORS = (
@@ -183,7 +184,7 @@ class Fetcher:
         self._watch()
 
     def _watch(self) -> None:
-        """Give up a connection on which nothing has come for replica.socket.timeout.ms."""
+        """Give up a connection on which nothing comes, and try another before this node falls out of sync."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         answered = self._answered
@@ -192,11 +193,13 @@ class Fetcher:
             if self._line is None:
                 return
             if answered == self._answered and self._in_flight:
-                self._line.close("the leader has not answered for replica.socket.timeout.ms")
+                self._line.close("the leader has not answered for long")
             else:
                 self._watch()
 
-        self._watchdog = self._loop.call_later(self._replicas.config.socket_timeout_ms / 1000, look)
+        config = self._replicas.config
+        patience_ms = config.fetch_wait_max_ms + max(config.lag_time_max_ms // 3, PATIENCE_MS_MIN)
+        self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, patience_ms) / 1000, look)
 
     def _on_lost(self, reason: str) -> None:
         if self._line is None:

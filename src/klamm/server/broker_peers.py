@@ -8,7 +8,8 @@ from klamm.net.peer import Peers
 if TYPE_CHECKING:
     from klamm.server.services import Services
 
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 10_000
+"""A connection whose other end is gone says nothing; whoever waits on it must not wait for long."""
 
 
 class BrokerPeers:

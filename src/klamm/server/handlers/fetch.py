@@ -168,7 +168,8 @@ class _Reader:
         if self._committed_only:
             data.aborted_transactions = []
         if not log.log_start_offset <= asked.fetch_offset <= log.log_end_offset:
-            raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            # A follower may lack what the leader has: only the leader may say that an offset does not exist.
+            raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE if replica.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self._selects and replica.leads:
             data.preferred_read_replica = self._nearer(replica, asked.fetch_offset)
             if data.preferred_read_replica >= 0:
