@@ -27,17 +27,6 @@ BACKOFF_MAX_MS = 1000
 
 _REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 """The controller decided against it, and nothing has changed."""
-_OVERTAKEN = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.INVALID_UPDATE_VERSION,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.NEW_LEADER_ELECTED,
-    }
-)
-"""The controller knows of a newer state, perhaps the very one that was proposed: the metadata log will tell."""
 
 
 class IsrChanges:
@@ -186,8 +175,10 @@ class IsrChanges:
                 if replica is None:
                     continue
                 code = ErrorCode(answer.error_code)
-                if code not in _REFUSED and code not in _OVERTAKEN and code:
-                    whole = False  # it could not decide; ask again
+                if code and code not in _REFUSED:
+                    # It could not decide, or knows of a newer state, which may yet be lost with it: ask again until
+                    # the metadata log has told.
+                    whole = False
                     continue
                 epochs = self._queue.pop(replica, None)
                 state = replica.state
