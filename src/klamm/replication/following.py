@@ -32,7 +32,11 @@ def take(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Tak
     if code:
         return _refused(replica, ErrorCode(code))
     if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
-        truncate(replica, data.diverging_epoch)
+        try:
+            truncate(replica, data.diverging_epoch)
+        except StorageFailure as failure:
+            log.warning("truncating failed", partition=_name(replica), reason=failure.message)
+            return Taken.LOST if replica.log.failed else Taken.FAILED
         return Taken.MOVED
     kept = replica.log
     moved = False

@@ -2,6 +2,7 @@
 
 import gc
 import io
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -366,7 +367,13 @@ def run_seed(seed: int, *, plan: Plan | None = None, verbose: bool = False, node
     run = Run(plan or draw_plan(seed, nodes))
     configure(Level.INFO if verbose else Level.OFF, _Voice(run.cluster) if verbose else None)
     try:
-        return run.execute()
+        with warnings.catch_warnings():
+            # Killed processes leave coroutines that never began.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            outcome = run.execute()
+            del run
+            gc.collect()
+        return outcome
     finally:
         configure()
 
