@@ -56,9 +56,9 @@ class Member(Client):
         await self.insist(lambda: self.refresh(self.topic))
         while not self.stopping:
             try:
-                await self._beat()
                 for index in list(self.owned):
                     await self._poll(index)
+                await self._beat()
             except GONE:
                 await self.pause()
                 self._node = await self.coordinator(0, GROUP)

@@ -163,6 +163,8 @@ class TransactionalProducer(Client):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._sequences[index] = sequence + len(values)
                 return
+            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not sequence:
+                self.ledger._violate(f"13: {self.name} began an epoch, and its first record was refused as a later one")
             if code not in LATER:
                 raise Over(code.name)
             self.forget_leader(self.topic, index)
