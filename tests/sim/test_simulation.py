@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from klamm.testing.sim.bugs import BUGS, planted, run_with
+from klamm.testing.sim.bugs import BUGS, hunt, planted
 from klamm.testing.sim.faults import Fault
 from klamm.testing.sim.ledger import Ledger
 from klamm.testing.sim.run import Plan, draw_plan, run_seed
@@ -19,12 +19,29 @@ SEEDS = int(os.environ.get("KLAMM_SIM_CLUSTER_SEEDS", "300"))
 CHUNK = 10
 
 KNOWN_TO_CATCH = {
+    "a new leader takes all it has for committed": 108,
     "acknowledge before the others in sync have it": 0,
-    "forget sequence numbers": 0,
-    "truncate to the high watermark": 0,
-    "vote for everybody": 1,
+    "acknowledge before the sync": 3,
+    "commit what was aborted": 0,
+    "do not fence the producer before": 376,
+    "do not sync the quorum's log": 3,
+    "drop a control batch": 0,
+    "elect a leader that is not in sync": 166,
+    "elect a quorum leader whose log is short": 16,
+    "followers forget producers": 1,
+    "forget sequence numbers": 1,
+    "ignore min.insync.replicas": 1,
+    "keep a broker in sync that has lost its log": 16,
+    "let a member commit that was fenced": 937,
+    "never compare histories": 1,
+    "show aborted transactions": 0,
+    "show open transactions": 0,
+    "take one voter for a majority": 11,
+    "truncate to the high watermark": 1,
+    "vote for everybody": 11,
 }
-"""Seeds that catch a planted bug quickly; all bugs are hunted by `make sim-bugs`."""
+"""Seeds that caught a planted bug. A change of the code or of the plans moves them: `make sim-bugs` hunts anew."""
+NEARBY = 40
 
 
 @pytest.mark.timeout(600)
@@ -81,7 +98,9 @@ def test_a_seed_runs_the_same_in_every_process():
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(KNOWN_TO_CATCH))
 def test_a_planted_bug_is_caught(name):
-    assert run_with(name, KNOWN_TO_CATCH[name]).violation is not None
+    """The seed that caught it, or one of the next: other changes move what a seed does."""
+    first = KNOWN_TO_CATCH[name]
+    assert hunt(name, range(first, first + NEARBY)) is not None
 
 
 def test_twenty_bugs_can_be_planted_and_taken_out():
@@ -96,10 +115,9 @@ def test_twenty_bugs_can_be_planted_and_taken_out():
 def test_a_failing_run_becomes_a_short_story():
     name = "forget sequence numbers"
     with planted(name):
-        outcome = run_seed(0)
-        assert outcome.violation is not None
+        outcome = next(o for o in map(run_seed, range(20)) if o.violation is not None)
         short = shrink(outcome, lambda plan: run_seed(plan.seed, plan=plan))
-        story = tell(run_seed(0, plan=short.plan, verbose=True))
+        story = tell(run_seed(short.plan.seed, plan=short.plan, verbose=True))
     assert len(short.plan.faults) <= len(outcome.plan.faults)
     assert "VIOLATION 7" in story
     assert "node 1 serves" in story

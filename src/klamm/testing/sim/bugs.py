@@ -12,7 +12,6 @@ from typing import Any
 from klamm.controller import brokers, partitions
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.transactions.state import TransactionMetadata
-from klamm.model.errors import ErrorCode
 from klamm.raft import elections
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.positions import LogPositions
@@ -25,7 +24,6 @@ from klamm.replication.manager import ReplicaManager
 from klamm.replication.partition import PartitionState
 from klamm.server import transaction_markers
 from klamm.server.handlers import fetch_follower
-from klamm.server.replica_log import ReplicaLog
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.producers import Origin, ProducerStates
@@ -236,14 +234,6 @@ def _no_fence() -> Patches:
         return self._begin(self.producer_id, max(self.producer_epoch, 0), -1, timeout_ms, now_ms)
 
     return [(TransactionMetadata, "incremented", same_epoch)]
-
-
-@_bug("answer a coordinator before its record is kept")
-def _coordinator_too_early() -> Patches:
-    def when_committed(_self: Any, _end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
-        settled(ErrorCode.NONE)
-
-    return [(ReplicaLog, "when_committed", when_committed)]
 
 
 @_bug("let a member commit that was fenced")
