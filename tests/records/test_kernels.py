@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from klamm.model.errors import CorruptBatch
 from klamm.records import Record
 
-INT64 = st.integers(-(2**62), 2**62)
+INT64 = st.integers(-(2**62), 2**62 - 1)
+"""So that any two of them lie less than 2**63 apart, as timestamps of one batch must."""
 BLOB = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3)
 ROWS = st.lists(st.tuples(INT64, BLOB, BLOB, HEADERS), max_size=12)

@@ -65,8 +65,8 @@ def main(args: list[str]) -> int:
     try:
         for record in _records(parsed):
             out.write(formatter(record))
+            count += 1  # before it can be seen: an interrupt may follow at once
             out.flush()
-            count += 1
             if count == limit:
                 break
     except KeyboardInterrupt:
