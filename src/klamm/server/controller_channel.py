@@ -24,6 +24,8 @@ ENVELOPE = 58
 DEFAULT_TIMEOUT_MS = 30_000
 RETRY_MS = 50
 """How long nobody is asked after a refusal, unless the quorum says before that it has a leader."""
+CONNECT_MS = 1_000
+"""A controller that cannot be connected to for so long is not waited for: another may lead by now."""
 ATTEMPT_MS = 10_000
 """How long one attempt may take: a controller that hangs is given up before the whole deadline is over."""
 _RETRIED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
@@ -148,7 +150,14 @@ class ControllerChannel:
         if self._peer is None or (self._peer.host, self._peer.port) != (voter.host, voter.port):
             self.close()
             client_id = f"broker-{self._raft.config.node_id}-{self._purpose}"
-            self._peer = Peer(self._loop, voter.host, voter.port, client_id=client_id, reconnect_backoff_max_ms=200)
+            self._peer = Peer(
+                self._loop,
+                voter.host,
+                voter.port,
+                client_id=client_id,
+                connect_timeout_ms=CONNECT_MS,
+                reconnect_backoff_max_ms=200,
+            )
             self._peer.on_closed = self._lost
         return self._peer
 
