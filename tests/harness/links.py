@@ -1,7 +1,7 @@
 """Links between nodes that can be cut: every address nodes tell each other leads through this proxy.
 
-Who is calling is known from the client id of the first request, which nodes end with their own id; other clients pass
-through untouched. A cut link holds its bytes and gives them on when it heals, as a network does; a reset one breaks.
+Who is calling is known from the client id of the first request, which nodes begin with what they are and their own id;
+other clients pass through untouched. A cut link holds its bytes and gives them on when it heals, as a network does.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import threading
 from typing import Self
 
 CHUNK_BYTES = 256 * 1024
-_NODE = re.compile(rb"-(\d+)$")
+_NODE = re.compile(rb"^(?:broker|controller|raft-client|quorum)-(\d+)\b")
 
 
 class Links:
