@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -46,12 +47,17 @@ class Worker(threading.Thread):
 
 
 def producer_config(bootstrap: str, name: str) -> dict[str, object]:
-    """A producer that must lose nothing, and gives up only long after the run."""
+    """A producer that must lose nothing, and gives up only long after the run.
+
+    One request is in flight: after a refused write with more behind it, librdkafka begins a new producer epoch, and
+    then sends again what other partitions may hold already (ERRSEQ and DRAIN in its debug log).
+    """
     return {
         "bootstrap.servers": bootstrap,
         "client.id": name,
         "acks": "all",
         "enable.idempotence": True,
+        "max.in.flight.requests.per.connection": 1,
         "linger.ms": 2,
         "message.timeout.ms": 300_000,
         "socket.timeout.ms": 10_000,
@@ -59,6 +65,7 @@ def producer_config(bootstrap: str, name: str) -> dict[str, object]:
         "topic.metadata.refresh.interval.ms": 5_000,
         "error_cb": lambda _: None,
         "logger": _quiet(),
+        **({"debug": "eos"} if os.environ.get("KLAMM_CHAOS_LOG") else {}),
     }
 
 
@@ -268,6 +275,12 @@ def _quiet() -> logging.Logger:
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     logger.setLevel(logging.CRITICAL)
+    if path := os.environ.get("KLAMM_CHAOS_LOG"):
+        logger.setLevel(logging.DEBUG)
+        if not any(isinstance(handler, logging.FileHandler) for handler in logger.handlers):
+            handler = logging.FileHandler(path)
+            handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+            logger.addHandler(handler)
     return logger
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from klamm.net.sockets import Sockets
 from klamm.testing.sim.loop import Handle, Process, SimLoop
 
+ATTACH_S, ATTACH_TRIES_MAX = 0.01, 3000
+"""How long what arrives waits for the one who asked for the connection."""
 GIVE_UP_S = 20.0
 """How long bytes are sent again before a connection is given up."""
 WINDOW_BYTES = 256 * 1024
@@ -61,6 +63,11 @@ class End:
             if told:
                 self.net.carry(self, "reset" if not self.said_goodbye else "goodbye", b"")
 
+    @property
+    def attached(self) -> bool:
+        """Whether somebody here takes what arrives."""
+        return True
+
     # What arrives; the kinds of ends differ in what they do with it.
 
     def received(self, data: bytes) -> None:
@@ -84,6 +91,11 @@ class SimTransport(End):
 
     protocol: Any
     extra: dict[str, Any]
+
+    @property
+    def attached(self) -> bool:
+        """Whether the protocol is there."""
+        return hasattr(self, "protocol")
 
     def write(self, data: Any) -> None:
         """Send."""
@@ -393,8 +405,13 @@ class SimNet:
         end.arrives_at = when
         loop.call_in(end.peer.process, when - loop.time(), self._arrive, end, kind, data)
 
-    def _arrive(self, end: End, kind: str, data: bytes) -> None:
+    def _arrive(self, end: End, kind: str, data: bytes, waited: int = 0) -> None:
         peer = end.peer
+        if not peer.attached:
+            # It is connected, and whoever asked for the connection has not heard of it yet.
+            if not peer.closed and waited < ATTACH_TRIES_MAX:
+                self.loop.call_in(peer.process, ATTACH_S, self._arrive, end, kind, data, waited + 1)
+            return
         self.loop.witness(data or kind.encode())
         if peer.closed:
             return
