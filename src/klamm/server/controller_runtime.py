@@ -64,8 +64,6 @@ class ControllerRuntime:
         self._metadata = metadata
         self._clock = clock
         self._duties = duties or Duties()
-        self._pending: asyncio.Future[int] | None = None
-        """The last proposal; whatever is read meanwhile counts when it does."""
         self._controller: Controller | None = None
         self._epoch = -1
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -147,9 +145,6 @@ class ControllerRuntime:
             raise KlammError(ErrorCode.NOT_CONTROLLER, f"the active controller is {self._raft.leader[0]}")
         decision = decide(controller)
         if not decision.records:
-            # It was read from a state whose last records may not be committed yet, nor ever.
-            if self._pending is not None and not self._pending.done():
-                await self._committed(controller, asyncio.shield(self._pending))
             return Outcome(decision.response)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION for record in decision.records):
             self._next_unclean_ms = 0
@@ -163,7 +158,6 @@ class ControllerRuntime:
         for batch in _batches(values, limit):
             future = self._raft.append(batch)
         controller.replay(decision.records)
-        self._pending = future
         return future
 
     async def _committed(self, controller: Controller, future: "asyncio.Future[int]") -> int:

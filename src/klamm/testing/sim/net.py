@@ -14,8 +14,6 @@ from typing import Any
 from klamm.net.sockets import Sockets
 from klamm.testing.sim.loop import Handle, Process, SimLoop
 
-ATTACH_S, ATTACH_TRIES_MAX = 0.01, 3000
-"""How long what arrives waits for the one who asked for the connection."""
 GIVE_UP_S = 20.0
 """How long bytes are sent again before a connection is given up."""
 WINDOW_BYTES = 256 * 1024
@@ -63,11 +61,6 @@ class End:
             if told:
                 self.net.carry(self, "reset" if not self.said_goodbye else "goodbye", b"")
 
-    @property
-    def attached(self) -> bool:
-        """Whether somebody here takes what arrives."""
-        return True
-
     # What arrives; the kinds of ends differ in what they do with it.
 
     def received(self, data: bytes) -> None:
@@ -91,11 +84,6 @@ class SimTransport(End):
 
     protocol: Any
     extra: dict[str, Any]
-
-    @property
-    def attached(self) -> bool:
-        """Whether the protocol is there."""
-        return hasattr(self, "protocol")
 
     def write(self, data: Any) -> None:
         """Send."""
@@ -155,7 +143,10 @@ class SimTransport(End):
         self.protocol.data_received(data)
 
     def ended(self) -> None:
-        """The peer is done, and so are we."""
+        """The peer is done, and so are we; also before whoever asked for the connection has heard of it."""
+        if not hasattr(self, "protocol"):
+            self.drop(told=True)
+            return
         keep = self.protocol.eof_received() if hasattr(self.protocol, "eof_received") else None
         if not keep:
             self.close()
@@ -405,13 +396,8 @@ class SimNet:
         end.arrives_at = when
         loop.call_in(end.peer.process, when - loop.time(), self._arrive, end, kind, data)
 
-    def _arrive(self, end: End, kind: str, data: bytes, waited: int = 0) -> None:
+    def _arrive(self, end: End, kind: str, data: bytes) -> None:
         peer = end.peer
-        if not peer.attached:
-            # It is connected, and whoever asked for the connection has not heard of it yet.
-            if not peer.closed and waited < ATTACH_TRIES_MAX:
-                self.loop.call_in(peer.process, ATTACH_S, self._arrive, end, kind, data, waited + 1)
-            return
         self.loop.witness(data or kind.encode())
         if peer.closed:
             return
