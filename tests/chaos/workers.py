@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 
@@ -22,7 +23,7 @@ class Stuck(AssertionError):
     """A client did not get through although the cluster was whole."""
 
 
-class Worker(threading.Thread):
+class Worker(threading.Thread, ABC):
     """A thread that works until told to stop, then finishes what it has begun; `failure` is what it died of."""
 
     def __init__(self, name: str, bootstrap: str, history: History, seed: int) -> None:
@@ -41,9 +42,9 @@ class Worker(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - shown by the run
             self.failure = error
 
+    @abstractmethod
     def work(self) -> None:
         """What the worker does."""
-        raise NotImplementedError
 
 
 def producer_config(bootstrap: str, name: str) -> dict[str, object]:

@@ -1,16 +1,11 @@
 """The short way of a commit, compiled and interpreted, beside the declared way: the same, or left alone."""
 
-import importlib.machinery
-import importlib.util
 import random
-import shutil
 import struct
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-import klamm.coordinator.groups
+from harness import forms
 from klamm.coordinator.groups import kernels
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
 from klamm.coordinator.shard import Record, make_record
@@ -27,28 +22,13 @@ from klamm.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-ROOM = Path(klamm.coordinator.groups.__file__).parent
 VERSIONS = range(2, 11)
 WALL_MS = 1_700_000_000_000
 
 
-def python_form() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("kernels_interpreted", str(ROOM / "kernels.py"))
-    spec = importlib.util.spec_from_file_location(loader.name, loader.path, loader=loader)
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module", params=["compiled", "interpreted"])
 def form(request):
-    if request.param == "interpreted":
-        return python_form()
-    if not kernels.COMPILED:
-        if any(map(shutil.which, ("cc", "gcc", "clang"))):
-            pytest.fail("there is a C compiler but the kernels are not compiled: python setup.py build_ext --inplace")
-        pytest.skip("no C compiler on this machine")
-    return kernels
+    return getattr(forms, request.param)(kernels)
 
 
 def text(chance: random.Random, most: int = 12) -> str:
@@ -152,21 +132,20 @@ def test_the_unusual_is_left_alone(form):
 
 
 def test_both_forms_agree_on_any_bytes():
-    if not kernels.COMPILED:
-        pytest.skip("there is one form only")
+    fast = forms.compiled(kernels)
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance, other = random.Random(seed), python_form()
+    chance, other = random.Random(seed), forms.interpreted(kernels)
     for _ in range(2000):
         data, version = chance.randbytes(chance.randrange(80)), chance.randrange(12)
-        assert kernels.read_commit(data, version) == other.read_commit(data, version)
+        assert fast.read_commit(data, version) == other.read_commit(data, version)
         key, value = chance.randbytes(chance.randrange(20)), chance.randbytes(chance.randrange(50))
         value = b"\0\4" + value if chance.random() < 0.8 else value
         stores: list[dict] = [{}, {}]
         places = [{key[:-4]: ("g", store)} for store in stores]
         done = [
             module.replay_offsets(place, [Record(key, value)], 5, CommittedOffset)
-            for module, place in zip((kernels, other), places, strict=True)
+            for module, place in zip((fast, other), places, strict=True)
         ]
         assert done[0] == done[1]
         assert stores[0] == stores[1]

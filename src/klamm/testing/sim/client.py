@@ -1,6 +1,7 @@
 """A client process: asks brokers over the simulated network, finds leaders and coordinators, asks again."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ GONE = (OSError, KlammError, asyncio.TimeoutError)
 """What a request can end with that says nothing about whether it was carried out."""
 
 
-class Client:
+class Client(ABC):
     """One client process with its connections. `run` is its main coroutine; a restart makes another one."""
 
     def __init__(self, cluster: SimCluster, name: str) -> None:
@@ -51,9 +52,9 @@ class Client:
         except Exception as error:  # noqa: BLE001 - a client that breaks is a finding
             self.cluster.loop.fail(f"{self.name} broke", error)
 
+    @abstractmethod
     async def run(self) -> None:
         """What this client does."""
-        raise NotImplementedError
 
     def kill(self) -> None:
         """End the process; connections are reset."""

@@ -7,6 +7,7 @@ long. A machine without power answers nothing, a machine whose process died answ
 
 import asyncio
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -20,7 +21,7 @@ WINDOW_BYTES = 256 * 1024
 """What an end takes before its peer has read."""
 
 
-class End:
+class End(ABC):
     """One end of a connection."""
 
     def __init__(self, net: "SimNet", process: Process, number: int) -> None:
@@ -63,18 +64,19 @@ class End:
 
     # What arrives; the kinds of ends differ in what they do with it.
 
+    @abstractmethod
     def received(self, data: bytes) -> None:
         """Bytes of the peer are here."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self) -> None:
         """The peer sends nothing more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def broken(self, error: OSError) -> None:
         """The connection is no more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def room(self) -> None:
         """The peer has read what this end sent."""
 
@@ -154,6 +156,9 @@ class SimTransport(End):
     def broken(self, error: OSError) -> None:
         """Tell the protocol."""
         self._finish(error, told=False)
+
+    def room(self) -> None:
+        """Nothing waits here."""
 
 
 class SimSocket(End):
