@@ -3,8 +3,9 @@
     with klamm.testing.broker() as b:           # a whole broker, listening on a free port of 127.0.0.1
         producer = Producer(bootstrap_servers=b.bootstrap)
 
-    brokers, cluster    starting and ending them        faults    pause, kill, slow, refuse
-    plugin              pytest fixtures (entry point)   sim/      a whole cluster under a seeded scheduler
+    brokers, clusters   starting and ending them        faults    pause, kill, slow, refuse
+    plugin              pytest fixtures (entry point)   nursery   the process that nodes of a cluster are forked from
+    sim/                a whole cluster under a seeded scheduler
 
 Works from pytest, from unittest, and from a notebook whose loop is running: a broker in this process has a thread and a
 loop of its own. Names are imported when they are first used, so that the pytest plugin costs nothing until then.
@@ -15,19 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from klamm.testing.brokers import Broker, ChildBroker, InProcessBroker, broker
-    from klamm.testing.cluster import Cluster, cluster
+    from klamm.testing.clusters import Cluster, ClusterNode, cluster
     from klamm.testing.names import unique
 
 _HOMES = {
     "Broker": "brokers",
     "ChildBroker": "brokers",
-    "Cluster": "cluster",
+    "Cluster": "clusters",
+    "ClusterNode": "clusters",
     "InProcessBroker": "brokers",
     "broker": "brokers",
+    "cluster": "clusters",
     "unique": "names",
 }
 
-__all__ = ["Broker", "ChildBroker", "Cluster", "InProcessBroker", "broker", "cluster", "unique"]
+__all__ = ["Broker", "ChildBroker", "Cluster", "ClusterNode", "InProcessBroker", "broker", "cluster", "unique"]
 
 
 def __getattr__(name: str) -> Any:

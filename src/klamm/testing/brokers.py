@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.testing.names import unique
+from klamm.testing.orders import Gone, Link, told
 
 if TYPE_CHECKING:
     from klamm.client import Admin, Consumer, Producer
@@ -154,11 +154,14 @@ class InProcessBroker(Broker):
 
     def start(self) -> Self:
         """Serve; returns when clients can come."""
+        from klamm.server.config import embedded_properties, parse_config
         from klamm.testing.node_thread import NodeThread
 
         if self._life is not None:
             raise RuntimeError("the broker is running already")
-        life = NodeThread(self.data, self.port, self.config, log_level=self.log_level)
+        pairs = [f"{key}={value}" for key, value in self.config.items()]
+        config = parse_config(embedded_properties(self.data, self.port), pairs, source="the test's settings")
+        life = NodeThread(config, log_level=self.log_level)
         self.port = life.start()
         self._life = life
         return self
@@ -213,17 +216,23 @@ class ChildBroker(Broker):
     """A broker in a process of its own: it can really be killed, and shares no interpreter with the test."""
 
     _process: subprocess.Popen[bytes] | None = None
+    _link: Link | None = None
     _paused = False
 
     def start(self) -> Self:
         """Serve; returns when clients can come."""
         if self._process is not None:
             raise RuntimeError("the broker is running already")
-        command = [sys.executable, "-m", "klamm.testing.child", self.data, str(self.port), json.dumps(self.config)]
-        command.append(self.log_level)
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "klamm.testing.child", str(theirs.fileno()), self.data, str(self.port)]
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [*command, json.dumps(self.config), self.log_level],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._link = Link(ours)
         try:
             self.port = int(self._answer(READY_S)["port"])
         except BaseException:
@@ -247,29 +256,18 @@ class ChildBroker(Broker):
         return self._process
 
     def _answer(self, patience_s: float) -> dict[str, Any]:
-        """The next line of the child, waited for no longer than that."""
-        stdout = self._alive().stdout
-        assert stdout is not None
-        deadline = time.monotonic() + patience_s
-        line = b""
-        while not line.endswith(b"\n"):
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([stdout], [], [], left)[0]:
-                raise TimeoutError(f"the broker's process said nothing for {patience_s:.0f} s")
-            more = os.read(stdout.fileno(), 1)
-            if not more:
-                raise RuntimeError(f"the broker's process ended with {self._alive().wait()}; its reason stands above")
-            line += more
-        found: dict[str, Any] = json.loads(line)
-        if "error" in found:
-            raise RuntimeError(found["error"])
-        return found
+        """What the child says next, waited for no longer than that."""
+        assert self._link is not None
+        try:
+            return told(self._link.hear(patience_s))
+        except Gone:
+            code = self._alive().wait(STOP_S)
+            raise RuntimeError(f"the broker's process ended with {code}; its reason stands above") from None
 
     def _order(self, **order: Any) -> None:
-        process = self._alive()
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(order).encode() + b"\n")
-        process.stdin.flush()
+        self._alive()
+        assert self._link is not None
+        self._link.say(**order)
         self._answer(STOP_S)
 
     def stop(self) -> None:
@@ -292,12 +290,10 @@ class ChildBroker(Broker):
         self._forget()
 
     def _forget(self) -> None:
-        process, self._process = self._alive(), None
+        self._process = None
         self._paused = False
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        if self._link is not None:
+            self._link.close()
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -1,56 +1,61 @@
-"""The process behind `ChildBroker`: a node that takes orders for faults on standard input, one JSON line each."""
+"""A broker's process for a test: serves, and does what it is told over a `Link`.
+
+`ChildBroker` starts it as a program of its own; nodes of a cluster are forked, by `nursery`, into the same `live`.
+"""
 
 import contextlib
 import json
 import signal
+import socket
 import sys
 import threading
-from typing import Any
 
+from klamm.server.config import NodeConfig, embedded_properties, parse_config
 from klamm.testing.node_thread import NodeThread
+from klamm.testing.orders import Gone, Link, obey
 
 
-def main(data: str, port: str, config: str, log_level: str) -> int:
-    """Serve until SIGTERM, or until whoever started this has gone."""
-    life = NodeThread(data, int(port), json.loads(config), log_level=log_level)
+def main(descriptor: str, data: str, port: str, overrides: str, log_level: str) -> int:
+    """Serve one broker by itself."""
+    link = Link(socket.socket(fileno=int(descriptor)))
     try:
-        taken = life.start()
+        pairs = [f"{key}={value}" for key, value in json.loads(overrides).items()]
+        config = parse_config(embedded_properties(data, int(port)), pairs, source="the test's settings")
     except Exception as error:  # noqa: BLE001 - told to whoever waits
-        _say(error=f"{type(error).__name__}: {error}")
+        link.say(error=f"{type(error).__name__}: {error}")
         return 1
+    return live(config, link, log_level)
+
+
+def live(config: NodeConfig, link: Link, log_level: str) -> int:
+    """Serve until SIGTERM, or until whoever started this has gone; says its port once it serves. The exit code."""
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    _say(port=taken)
-    threading.Thread(target=_obey, args=(life, ended), daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then ends this
+    life = NodeThread(config, log_level=log_level, on_end=ended.set)
+    life.launch()
+    announced = threading.Event()
+    threading.Thread(target=_serve_orders, args=(life, link, announced, ended), daemon=True).start()
     ended.wait()
     life.stop()
-    return 0
+    announced.wait()
+    return 1 if life.failure is not None else 0
 
 
-def _obey(life: NodeThread, ended: threading.Event) -> None:
-    for line in sys.stdin:
+def _serve_orders(life: NodeThread, link: Link, announced: threading.Event, ended: threading.Event) -> None:
+    with contextlib.suppress(Gone):
         try:
-            _act(life, json.loads(line))
-            _say(done=True)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
-            _say(error=f"{type(error).__name__}: {error}")
-    ended.set()  # the test has gone: a broker nobody can reach any more must not stay
-
-
-def _act(life: NodeThread, order: dict[str, Any]) -> None:
-    if order["do"] == "slow":
-        life.slow(order["seconds"], order["api"])
-    elif order["do"] == "refuse":
-        life.refuse(order["error"], order["api"], order["times"])
-    else:
-        life.heal()
-
-
-def _say(**words: Any) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        print(json.dumps(words), flush=True)
+            link.say(port=life.wait_ready(None))
+        except Gone:
+            raise
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            link.say(error=f"{type(error).__name__}: {error}")
+        else:
+            announced.set()
+            obey(life, link, ended)
+    announced.set()
+    ended.set()
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:5]))
+    sys.exit(main(*sys.argv[1:6]))

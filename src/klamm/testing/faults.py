@@ -1,6 +1,7 @@
 """Faults of a broker on request: slow answers and refusals, by API, in front of the router of a running node."""
 
 import asyncio
+import re
 import struct
 from collections import deque
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from klamm.server.replies import response_parts
 from klamm.testing.refusals import NoRoomForError, refusal
 
 _KEY = struct.Struct(">h")
+_CLIENT_ID = struct.Struct(">8xh")
+"""The length of a request's client id, behind API key, version and correlation id."""
+_NODE = re.compile(rb"broker-\d+-")
+"""How the client ids of brokers begin that ask each other."""
 
 
 def api_named(name: str) -> Api:
@@ -49,8 +54,9 @@ class Refusing:
 class FaultyHandler:
     """Stands in front of a node's router: the frame handler of its sockets while faults are wanted.
 
-    A request that waits holds back those behind it on its connection, as a slow broker would: replies keep their order.
-    Lives on the node's loop. A frame that waits is copied into bytes of its own, writable as those of a connection are.
+    Faults are what clients meet; what nodes ask each other is served as ever, so that a slow cluster stays one. A
+    request that waits holds back those behind it on its connection, as a slow broker would: replies keep their order.
+    Lives on the node's loop. A frame that waits is copied into bytes of its own, writable as a connection's are.
     """
 
     def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,6 +73,9 @@ class FaultyHandler:
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Handle a frame now, later, or by refusing."""
+        if _from_a_node(channel, view, start, end):
+            self.inner.handle(channel, view, start, end)
+            return
         waiting = self._waiting.get(channel)
         if waiting is not None:
             waiting.append(bytearray(view[start:end]))
@@ -133,3 +142,14 @@ class FaultyHandler:
         )
         channel.reply_parts(response_parts(context, answer))
         return True
+
+
+def _from_a_node(channel: Channel, view: memoryview, start: int, end: int) -> bool:
+    context: Any = channel.context
+    if context.kind == "controller":
+        return True
+    if end - start < _CLIENT_ID.size:
+        return False
+    (length,) = _CLIENT_ID.unpack_from(view, start)
+    begin = start + _CLIENT_ID.size
+    return _NODE.match(view[begin : min(begin + max(length, 0), end)]) is not None

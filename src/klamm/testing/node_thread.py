@@ -4,12 +4,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from klamm.model.errors import ErrorCode
 from klamm.net import TurnLoop
-from klamm.server.config import embedded_properties, parse_config
+from klamm.server.config import NodeConfig
 from klamm.server.node import Node
 from klamm.telemetry import Level, configure
 from klamm.testing.faults import FaultyHandler, Refusing, Slowness, api_named
@@ -23,44 +23,71 @@ class Killed(Exception):
 
 
 class NodeThread:
-    """One life of a node, from start to end."""
+    """One life of a node, from start to end; `on_end` is called, in its thread, when that has come."""
 
-    def __init__(self, data: str, port: int, overrides: Mapping[str, str], *, log_level: str = "warning") -> None:
+    def __init__(
+        self, config: NodeConfig, *, log_level: str = "warning", on_end: Callable[[], object] | None = None
+    ) -> None:
         configure(Level[log_level.upper()])
-        pairs = [f"{key}={value}" for key, value in overrides.items()]
-        self._config = parse_config(embedded_properties(data, port), pairs, source="the test's settings")
+        self._config = config
+        self._on_end = on_end
         self._ready: concurrent.futures.Future[int] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._main, name="klamm-broker", daemon=True)
+        self._born = threading.Event()
         self._frozen = threading.Event()
         self._frozen.set()
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
+        self.failure: BaseException | None = None
+        """Why it ended, if it was not told to."""
         self._faults: FaultyHandler | None = None
         self._killed = False
 
     def start(self) -> int:
         """Serve; returns the port."""
+        self.launch()
+        return self.wait_ready(PATIENCE_S)
+
+    def launch(self) -> None:
+        """Begin to serve, without waiting for it."""
         self._thread.start()
-        return self._ready.result(PATIENCE_S)
+
+    def wait_ready(self, patience_s: float | None) -> int:
+        """The port, once it serves; why it does not, when that is so."""
+        return self._ready.result(patience_s)
 
     def _main(self) -> None:
         try:
             with asyncio.Runner(loop_factory=TurnLoop) as runner:
                 runner.run(self._live())
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits in start
+            self.failure = error
+        finally:
             if not self._ready.done():
-                self._ready.set_exception(error)
+                self._ready.set_exception(self.failure or RuntimeError("the broker was stopped before it served"))
+            self._born.set()
+            if self._on_end is not None:
+                self._on_end()
 
     async def _live(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.node = Node(self._config)
-        await self.node.start()
-        self._ready.set_result(self.node.addresses[self._config.broker_listeners[0].name][1])
-        await self.node.stopping.wait()
+        self.node = node = Node(self._config)
+        self._born.set()
+        starting = self.loop.create_task(node.start(), name="start")
+        told_to_stop = self.loop.create_task(node.stopping.wait(), name="stop")
+        await asyncio.wait((starting, told_to_stop), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            self._ready.set_result(node.addresses[self._config.broker_listeners[0].name][1])
+            await told_to_stop
+        else:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
         if self._killed:
             await self._die()
-        else:
-            await self.node.stop()
+            return
+        await node.stop()
+        self.failure = node.failure
 
     async def _die(self) -> None:
         """As after kill -9: no farewell, no clean mark, nothing written that was not written."""
@@ -78,7 +105,7 @@ class NodeThread:
     def stop(self, *, kill: bool = False) -> None:
         """End it; `kill` ends it as a crash would."""
         self.thaw()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._born.wait(PATIENCE_S):
             self._killed = kill
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.node.stopping.set)

@@ -20,7 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from klamm.client import Admin, Consumer, Producer
     from klamm.testing.brokers import Broker
-    from klamm.testing.cluster import Cluster
+    from klamm.testing.clusters import Cluster
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,7 +73,7 @@ def klamm_own_broker(request: pytest.FixtureRequest, klamm_config: dict[str, str
 @pytest.fixture(scope="session")
 def klamm_cluster(klamm_config: dict[str, str]) -> Iterator[Cluster]:
     """Three brokers, each a process, for the whole run."""
-    from klamm.testing.cluster import cluster
+    from klamm.testing.clusters import cluster
 
     with cluster(3, config=klamm_config) as running:
         yield running

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from klamm.testing.brokers import Broker
+from klamm.testing.brokers import DEFAULTS, Broker
+from klamm.testing.nursery import Nursery
+from klamm.testing.orders import Gone, Link, told
 
 if TYPE_CHECKING:
     from klamm.server.local_cluster import LocalNode
 
 READY_S: Final = 90.0
 STOP_S: Final = 30.0
-DEFAULTS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
 
 
 class ClusterNode:
-    """One node of a cluster."""
+    """One node of a cluster. Faults are what clients meet: what nodes ask each other is served as ever."""
 
-    def __init__(self, plan: LocalNode) -> None:
+    def __init__(self, plan: LocalNode, nursery: Nursery, log_level: str) -> None:
         self._plan = plan
-        self._process: subprocess.Popen[bytes] | None = None
+        self._nursery = nursery
+        self._log_level = log_level
+        self._process: tuple[int, Link] | None = None
+        self._serves = False
 
     @property
     def id(self) -> int:
@@ -44,48 +47,79 @@ class ClusterNode:
         """Whether its process is there."""
         return self._process is not None
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._alive()[0]
+
     def start(self) -> None:
         """Begin, without waiting for it."""
         if self._process is not None:
             raise RuntimeError(f"node {self.id} is running already")
-        with open(self._plan.log, "ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", "klamm", "server", self._plan.properties, "--log-level", "warning"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-            )
+        self._serves = False
+        self._process = self._nursery.start(self._plan.properties, self._plan.log, self._log_level)
 
-    def _alive(self) -> subprocess.Popen[bytes]:
+    def wait(self, patience_s: float = READY_S) -> None:
+        """Wait until it serves clients; RuntimeError with its last words when it cannot."""
+        _, link = self._alive()
+        if self._serves:
+            return
+        try:
+            told(link.hear(patience_s))
+        except Gone:
+            self.check_alive(wait=True)
+        except RuntimeError as error:
+            self._forget(wait=True)
+            raise RuntimeError(f"node {self.id} does not serve: {error}") from None
+        self._serves = True
+
+    def _alive(self) -> tuple[int, Link]:
         if self._process is None:
             raise RuntimeError(f"node {self.id} is not running; call start()")
         return self._process
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self._alive().send_signal(signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._alive().send_signal(signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._alive().kill()
-        self._alive().wait()
-        self._process = None
+        os.kill(self.pid, signal.SIGKILL)
+        self._forget(wait=True)
 
     def stop(self) -> None:
         """SIGTERM, and the end of the process."""
-        process = self._alive()
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._process = None
+        pid, _ = self._alive()
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        while self._forget() is None:
+            if time.monotonic() > deadline:
+                self.kill()
+                raise TimeoutError(f"node {self.id} did not stop within {STOP_S:.0f} s:\n{self.log()}")
+            time.sleep(0.005)
+
+    def slow(self, seconds: float, api: str | None = None) -> None:
+        """Let clients' requests (or those of one API, e.g. "Produce") wait so long before they are looked at."""
+        self._order(do="slow", seconds=seconds, api=api)
+
+    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+        """Answer clients' requests with an error, by its name and the API's, for so many times."""
+        self._order(do="refuse", error=error, api=api, times=times)
+
+    def heal(self) -> None:
+        """Take pause, slowness and refusals back."""
+        self.resume()
+        self._order(do="heal")
+
+    def _order(self, **order: Any) -> None:
+        self.wait()
+        _, link = self._alive()
+        link.ask(STOP_S, **order)
 
     def log(self) -> str:
         """What it wrote to standard error."""
@@ -93,28 +127,44 @@ class ClusterNode:
             return file.read()[-4000:]
         return ""
 
-    def check_alive(self) -> None:
+    def check_alive(self, *, wait: bool = False) -> None:
         """RuntimeError with its last words when it has ended by itself."""
-        if self._process is not None and self._process.poll() is not None:
-            code, self._process = self._process.returncode, None
+        if self._process is not None and (code := self._forget(wait=wait)) is not None:
             raise RuntimeError(f"node {self.id} ended with {code}:\n{self.log()}")
+
+    def abandon(self) -> None:
+        """Know nothing of a process any more that ends with the nursery."""
+        if self._process is not None:
+            self._process[1].close()
+            self._process = None
+
+    def _forget(self, *, wait: bool = False) -> int | None:
+        """How the process ended, and nothing more of it; None while it lives."""
+        pid, _ = self._alive()
+        code = self._nursery.ended(pid, wait=wait)
+        if code is not None:
+            self.abandon()
+        return code
 
 
 class Cluster(Broker):
     """Several nodes; `bootstrap` names them all, `nodes[0].kill()` is up to the test."""
 
-    def __init__(self, nodes: int = 3, *, config: Mapping[str, str] | None = None) -> None:
-        from klamm.server.local_cluster import plan_cluster, prepare_cluster
-
-        self._folder = tempfile.mkdtemp(prefix="klamm-test-")
+    def __init__(self, nodes: int = 3, *, config: Mapping[str, str] | None = None, log_level: str = "warning") -> None:
+        nursery = Nursery()  # first: it imports while folders are made here
+        folder = tempfile.mkdtemp(prefix="klamm-test-")
         try:
-            plans = plan_cluster(self._folder, nodes)
+            from klamm.server.local_cluster import plan_cluster, prepare_cluster
+
+            plans = plan_cluster(folder, nodes)
             prepare_cluster(plans, lambda _: {**DEFAULTS, **dict(config or {})})
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            nursery.close()
+            shutil.rmtree(folder, ignore_errors=True)
             raise
-        super().__init__(port=plans[0].port, data=self._folder)
-        self.nodes = [ClusterNode(plan) for plan in plans]
+        super().__init__(port=plans[0].port, data=folder, config=config, log_level=log_level)
+        self._nursery = nursery
+        self.nodes = [ClusterNode(plan, nursery, log_level) for plan in plans]
 
     @property
     def bootstrap(self) -> str:
@@ -132,6 +182,8 @@ class Cluster(Broker):
             for node in self.nodes:
                 if not node.running:
                     node.start()
+            for node in self.nodes:
+                node.wait()
             self.wait()
         except BaseException:
             self.close()
@@ -184,25 +236,31 @@ class Cluster(Broker):
                 node.resume()
 
     def slow(self, seconds: float, api: str | None = None) -> None:
-        """Only a single broker can be slowed; a node of a cluster is paused for as long."""
-        del seconds, api
-        raise RuntimeError("a cluster's nodes are paused or killed; slow() is for klamm.testing.broker()")
+        """Let clients' requests to all of them wait; `nodes[i].slow(...)` for one."""
+        for node in self.nodes:
+            if node.running:
+                node.slow(seconds, api)
 
     def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
-        """Only a single broker can be made to refuse."""
-        del error, api, times
-        raise RuntimeError("a cluster's nodes are paused or killed; refuse() is for klamm.testing.broker()")
+        """Let all of them answer clients with an error, each so many times; `nodes[i].refuse(...)` for one."""
+        for node in self.nodes:
+            if node.running:
+                node.refuse(error, api, times)
 
     def heal(self) -> None:
-        """Go on after `pause`."""
-        self.resume()
+        """Take pause, slowness and refusals back."""
+        for node in self.nodes:
+            if node.running:
+                node.heal()
 
     def close(self) -> None:
         """End for good and remove the data."""
         try:
-            self.kill()
+            self._nursery.close()
+            for node in self.nodes:
+                node.abandon()
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self.data, ignore_errors=True)
 
 
 @contextlib.contextmanager

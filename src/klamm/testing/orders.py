@@ -1,0 +1,99 @@
+"""Orders to a broker in another process and what it answers: one JSON object per line, over a socket both hold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from klamm.testing.node_thread import NodeThread
+
+LINE_BYTES_MAX: Final = 1 << 20
+
+
+class Gone(RuntimeError):
+    """The other side has ended."""
+
+
+class Link:
+    """One end of the socket; one thread speaks, one listens."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._read = bytearray()
+
+    def say(self, **words: Any) -> None:
+        """Send one object; Gone when nobody is there."""
+        try:
+            self._sock.settimeout(None)
+            self._sock.sendall(json.dumps(words).encode() + b"\n")
+        except OSError as error:
+            raise Gone(str(error)) from error
+
+    def hear(self, patience_s: float | None = None) -> dict[str, Any]:
+        """The next object; Gone when the other side has ended, TimeoutError when it is silent for too long."""
+        deadline = None if patience_s is None else time.monotonic() + patience_s
+        while (end := self._read.find(b"\n")) < 0:
+            if len(self._read) > LINE_BYTES_MAX:
+                raise Gone("a line without an end")
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError(f"the broker's process said nothing for {patience_s:.0f} s")
+            self._sock.settimeout(left)
+            try:
+                more = self._sock.recv(65536)
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise Gone(str(error)) from error
+            if not more:
+                raise Gone("the broker's process has ended")
+            self._read += more
+        line = bytes(self._read[:end])
+        del self._read[: end + 1]
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def ask(self, patience_s: float, **words: Any) -> dict[str, Any]:
+        """Say something and hear the answer; what went wrong there is a RuntimeError here."""
+        self.say(**words)
+        return told(self.hear(patience_s))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()
+
+
+def told(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer, unless it tells an error."""
+    if "error" in answer:
+        raise RuntimeError(answer["error"])
+    return answer
+
+
+def obey(life: NodeThread, link: Link, ended: threading.Event) -> None:
+    """Do what the test wants of its broker until it hangs up: then the broker is in nobody's hands and must end."""
+    with contextlib.suppress(Gone):
+        while True:
+            order = link.hear()
+            try:
+                _act(life, order)
+                link.say(done=True)
+            except Gone:
+                raise
+            except Exception as error:  # noqa: BLE001 - told to whoever asked
+                link.say(error=f"{type(error).__name__}: {error}")
+    ended.set()
+
+
+def _act(life: NodeThread, order: dict[str, Any]) -> None:
+    if order["do"] == "slow":
+        life.slow(order["seconds"], order["api"])
+    elif order["do"] == "refuse":
+        life.refuse(order["error"], order["api"], order["times"])
+    else:
+        life.heal()
