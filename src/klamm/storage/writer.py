@@ -19,6 +19,7 @@ from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates, Undo
+from klamm.storage.refusals import Refusals
 from klamm.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import Snapshots
@@ -97,6 +98,7 @@ class LogWriter:
         self._staged_bytes = 0
         self._staged_max_timestamp = -1
         self._undo: Undo = []
+        self._refusals: Refusals | None = None
         self._latest_epoch = leader_epochs.latest
         self._now_ms = now_ms
         self._active = segments.active
@@ -319,6 +321,8 @@ class LogWriter:
             )
             if known is not None:
                 return known.first_offset
+            if self._refusals:
+                self._refusals.check(batch, self._entries, now_ms)
         offset = self.next_offset
         batch.set_offset_and_epoch(offset, leader_epoch)
         try:
@@ -329,6 +333,12 @@ class LogWriter:
         self._now_ms = now_ms
         self._queue(batch, offset, leader_epoch)
         return offset
+
+    def note_refused(self, data: memoryview, code: ErrorCode, now_ms: int) -> None:
+        """A client's batch was refused for a reason that passes: nothing behind it is taken before it comes again."""
+        if self._refusals is None:
+            self._refusals = Refusals()
+        self._refusals.note(data, self._entries, code, now_ms)
 
     def _remember_producer(self, batch: BatchView, origin: Origin, transaction_version: int = 0) -> None:
         aborted = self.producers.append(batch, origin, self._undo, transaction_version=transaction_version)
@@ -398,10 +408,7 @@ class LogWriter:
             self._write_run(staged[start:], pending[start:])
         except (OSError, StorageFailure) as error:
             self.next_offset = self.log_end_offset
-            failure = self._abandon(error)
-            if self.log_end_offset != before:
-                self._cut_back(before)
-            raise failure from error
+            raise self._abandon(error, before) from error
         assert self.log_end_offset == end
         self._clear_staged()
 
@@ -438,25 +445,28 @@ class LogWriter:
             segment.txn_index.append(aborted)
         self._pending_aborts = []
 
-    def _abandon(self, error: OSError | StorageFailure) -> StorageFailure:
-        """Forget what is staged after a failed write; the error to raise.
+    def _abandon(self, error: OSError | StorageFailure, before: int | None = None) -> StorageFailure:
+        """Forget what is staged after a failed write, with what of it lies behind `before`; the error to raise.
 
         A full disk is no failed disk: the log goes on as it was and takes appends again once there is room.
         """
         segment = self._active
+        staged = self._staged
         self._unstage()
         failure = StorageFailure(f"cannot write to {self.name} at offset {self.log_end_offset}: {error}")
-        if segment.file is None:
-            self.fail(failure)
-            return failure
         try:
-            self._disk.ftruncate(segment.file.fd, segment.size)
+            if segment.file is not None:
+                self._disk.ftruncate(segment.file.fd, segment.size)
         except OSError as other:
             failure = StorageFailure(f"{failure.message}; and the file could not be cut back: {other}")
             self.fail(failure)
         else:
-            if not _is_full(error):
+            if segment.file is None or not _is_full(error):
                 self.fail(failure)
+        if before is not None and self.log_end_offset != before:
+            self._cut_back(before)
+        for view in staged:
+            self.note_refused(view, ErrorCode.KAFKA_STORAGE_ERROR, self._now_ms)
         return failure
 
     def _unstage(self) -> None:

@@ -35,6 +35,8 @@ from klamm.server.services import Services
 
 ACKS_ALL = -1
 ZSTD_SINCE = 7
+PASSING = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+"""Refusals after which the same batch may be taken at once."""
 
 
 @dataclass(slots=True)
@@ -115,6 +117,8 @@ def _append(
     except KlammError as error:
         response.error_code = error.code
         response.error_message = error.message
+        if error.code in PASSING:
+            _note_refused(services, topic, partition, error.code)
         if isinstance(error, RecordRefused):
             response.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=r.batch_index, batch_index_error_message=r.message)
@@ -127,6 +131,16 @@ def _append(
         response.log_append_time_ms = now_ms
     outcome.pending = PendingAppend(replica, waiter, replica.log.next_offset, base_offset)
     return outcome
+
+
+def _note_refused(services: Services, topic: Any, partition: Any, code: ErrorCode) -> None:
+    """What the producer has sent behind it must not be taken before it."""
+    if topic.topic_id != ZERO_UUID:
+        replica = services.replicas.find_by_id(topic.topic_id, partition.index)
+    else:
+        replica = services.replicas.find(topic.name, partition.index)
+    if replica is not None and partition.records is not None:
+        replica.log.note_refused(partition.records, code, services.clock.now_ms())
 
 
 def _leading_replica(services: Services, topic: Any, index: int) -> Replica:

@@ -1,0 +1,152 @@
+"""What was sent behind a refused batch is refused alike until that one comes again, so that no producer sees a gap."""
+
+import os
+
+import pytest
+
+from klamm.model.errors import ErrorCode, KlammError, StorageFailure
+from klamm.records.batch import BatchView
+from klamm.storage.producers import MAX_SEQUENCE
+from klamm.storage.refusals import MEMORY_MS, PRODUCERS_MAX, Refusals
+
+from .conftest import NOW, Home, from_producer, no_space, read_all
+
+FULL = ErrorCode.KAFKA_STORAGE_ERROR
+FEW = ErrorCode.NOT_ENOUGH_REPLICAS
+GAP = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def answer(log, sequence: int, *, now: int = NOW, **fields) -> ErrorCode | int:
+    """Where a batch went, or why it did not."""
+    try:
+        return log.append_as_leader(from_producer(sequence, **fields), 0, now)
+    except KlammError as error:
+        return error.code
+
+
+def fill(home: Home, log, *sequences: int) -> None:
+    """A turn whose write finds no room."""
+    home.disk.fail["pwritev"] = no_space
+    for sequence in sequences:
+        log.stage(from_producer(sequence), 0, NOW)
+    with pytest.raises(StorageFailure):
+        log.commit()
+    home.disk.fail.clear()
+
+
+@pytest.mark.parametrize("begins", [0, 1], ids=["unknown producer", "known producer"])
+def test_what_follows_a_batch_that_found_no_room_waits_for_it(home: Home, begins: int):
+    log = home.open()
+    for sequence in range(begins):
+        answer(log, sequence)
+    fill(home, log, begins, begins + 1)
+    assert [answer(log, begins + ahead) for ahead in (2, 3, 1)] == [FULL] * 3
+    assert [answer(log, sequence) for sequence in range(begins, begins + 4)] == list(range(begins, begins + 4))
+    assert [offset for offset, _ in read_all(log)] == list(range(begins + 4))
+
+
+def test_it_may_fail_again_and_still_nothing_overtakes_it(home: Home):
+    log = home.open()
+    for _ in range(3):
+        fill(home, log, 0)
+        assert answer(log, 1) is FULL
+    assert [answer(log, sequence) for sequence in (0, 1)] == [0, 1]
+
+
+def test_a_group_that_is_taken_back_after_a_roll_begins_with_its_first(home: Home):
+    log = home.open(segment_bytes=500)
+    log.append_as_leader(from_producer(0), 0, NOW)
+    writes = []
+
+    def third_write_fails(fd, buffers, position):
+        writes.append(position)
+        if len(writes) > 2:
+            no_space()
+        return os.pwritev(fd, buffers, position)
+
+    home.disk.fail["pwritev"] = third_write_fails
+    for sequence in range(1, 20):
+        log.stage(from_producer(sequence), 0, NOW)
+    with pytest.raises(StorageFailure):
+        log.commit()
+    home.disk.fail.clear()
+    assert len(writes) == 3
+    assert answer(log, 20) is FULL
+    assert [answer(log, sequence) for sequence in (1, 2)] == [1, 2]
+
+
+def test_a_refusal_is_told_as_it_was(home: Home):
+    log = home.open()
+    log.note_refused(from_producer(0), FEW, NOW)
+    assert answer(log, 1) is FEW
+    assert [answer(log, sequence) for sequence in (0, 1)] == [0, 1]
+
+
+def test_repeating_what_is_there_is_not_waiting_for_anything(home: Home):
+    """A batch that was appended and is refused when it comes again, because too few are in sync by now."""
+    log = home.open()
+    answer(log, 0)
+    log.note_refused(from_producer(0), FEW, NOW)
+    assert answer(log, 1) == 1
+
+
+def test_others_and_newer_epochs_are_not_held_up(home: Home):
+    log = home.open()
+    answer(log, 0)
+    fill(home, log, 1)
+    assert answer(log, 5, producer_id=8) == 1
+    assert answer(log, 0, epoch=1) == 2
+    assert answer(log, 2) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_producer_that_never_sends_it_again_is_told_of_the_gap(home: Home):
+    log = home.open()
+    answer(log, 0)
+    fill(home, log, 1)
+    assert answer(log, 2, now=NOW + MEMORY_MS) is FULL
+    assert answer(log, 2, now=NOW + MEMORY_MS + 1) is GAP
+    assert answer(log, 2) is GAP, "and that is the end of it"
+
+
+def test_what_lies_behind_is_judged_as_ever(home: Home):
+    log = home.open()
+    for sequence in range(10):
+        answer(log, sequence)
+    fill(home, log, 10)
+    assert answer(log, 3) is GAP
+    assert answer(log, 9) == 9, "a duplicate"
+
+
+def test_what_came_by_another_way_is_not_waited_for(home: Home):
+    """The leader moved, took it, and the log got it as a follower."""
+    log = home.open()
+    log.note_refused(from_producer(0), ErrorCode.NOT_LEADER_OR_FOLLOWER, NOW)
+    log.append_as_follower(from_producer(0, base_offset=0))
+    assert answer(log, 1) == 1
+
+
+def test_sequences_wrap(home: Home):
+    log = home.open()
+    answer(log, MAX_SEQUENCE - 1)
+    fill(home, log, MAX_SEQUENCE)
+    assert [answer(log, sequence) for sequence in (0, 1)] == [FULL, FULL]
+    assert [answer(log, sequence) for sequence in (MAX_SEQUENCE, 0)] == [1, 2]
+
+
+def test_only_so_many_producers_are_remembered():
+    refusals = Refusals()
+    for producer_id in range(PRODUCERS_MAX + 10):
+        refusals.note(from_producer(0, producer_id=producer_id), {}, FULL, NOW)
+    assert len(refusals) == PRODUCERS_MAX
+    refusals.check(BatchView(from_producer(1, producer_id=0)), {}, NOW)
+    with pytest.raises(KlammError):
+        refusals.check(BatchView(from_producer(1, producer_id=PRODUCERS_MAX)), {}, NOW)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"x" * 30, bytes(from_producer(-1, producer_id=-1))], ids=["nothing", "a bit", "no producer"]
+)
+def test_what_has_no_sequence_is_not_remembered(data: bytes):
+    refusals = Refusals()
+    refusals.note(memoryview(data), {}, FULL, NOW)
+    assert len(refusals) == 0
