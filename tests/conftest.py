@@ -1,8 +1,28 @@
-"""One node for all tests of a worker that need nothing special of it; each uses topics of its own."""
+"""One node for all tests of a worker that need nothing special of it; each uses topics of its own.
+
+A test that fails shows what the processes it started have said.
+"""
 
 import pytest
 
 from harness import KlammProcess, Wire
+from harness.process import launched
+
+
+def pytest_runtest_setup():
+    for process in list(launched):
+        if process.process is None:
+            del launched[process]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        for process in list(launched):
+            if story := process.story():
+                report.sections.append((f"said by {process.folder.name}", story))
+    return report
 
 
 @pytest.fixture(scope="session")

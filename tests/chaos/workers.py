@@ -1,11 +1,11 @@
 """Clients of a run, each in a thread: librdkafka producers, plain and transactional, and consumers in a group."""
 
 import itertools
-import logging
 import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from random import Random
 
@@ -15,12 +15,35 @@ from chaos.history import Fate, History, Place, Poll, Send, Transaction
 
 OUTSTANDING_MAX = 100
 PAUSE_S = 0.004
+TOLD_LINES = 12
 SETTLE_S = 120.0
 """How long a client may take to get everything through once the cluster is whole again."""
 
 
 class Stuck(AssertionError):
     """A client did not get through although the cluster was whole."""
+
+
+class Told:
+    """What librdkafka says: its last lines, shown when a client is stuck; all of them in the file $KLAMM_CHAOS_LOG."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last: deque[str] = deque(maxlen=TOLD_LINES)
+        path = os.environ.get("KLAMM_CHAOS_LOG")
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if path else -1
+
+    def log(self, level: int, line: str, *args: object) -> None:
+        """What librdkafka's binding calls in place of a logger's method."""
+        del level
+        clock = time.time()
+        text = f"{time.strftime('%H:%M:%S', time.localtime(clock))}.{int(clock % 1 * 1000):03} " + line % args
+        self._last.append(text)
+        if self._file >= 0:
+            os.write(self._file, f"{self._name} {text}\n".encode())
+
+    def __str__(self) -> str:
+        return "\n".join(self._last)
 
 
 class Worker(threading.Thread, ABC):
@@ -34,6 +57,7 @@ class Worker(threading.Thread, ABC):
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
         self.doing = ""
+        self.told = Told(name)
 
     def run(self) -> None:
         """Work, and keep what went wrong for the thread that joins."""
@@ -47,7 +71,7 @@ class Worker(threading.Thread, ABC):
         """What the worker does."""
 
 
-def producer_config(bootstrap: str, name: str) -> dict[str, object]:
+def producer_config(bootstrap: str, name: str, told: Told) -> dict[str, object]:
     """A producer that must lose nothing, and gives up only long after the run.
 
     One request is in flight: after a refused write with more behind it, librdkafka begins a new producer epoch, and
@@ -65,8 +89,8 @@ def producer_config(bootstrap: str, name: str) -> dict[str, object]:
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.refresh.interval.ms": 5_000,
         "error_cb": lambda _: None,
-        "logger": _quiet(),
-        **({"debug": "eos"} if os.environ.get("KLAMM_CHAOS_LOG") else {}),
+        "logger": told,
+        "debug": os.environ.get("KLAMM_CHAOS_DEBUG", "eos"),
     }
 
 
@@ -81,7 +105,7 @@ class PlainProducer(Worker):
 
     def work(self) -> None:
         """Until told to stop, then until everything is acknowledged."""
-        producer = Producer(producer_config(self.bootstrap, self.name))
+        producer = Producer(producer_config(self.bootstrap, self.name, self.told))
         for number in itertools.count():
             if self.stopping.is_set():
                 break
@@ -95,7 +119,8 @@ class PlainProducer(Worker):
             )
             producer.poll(PAUSE_S)
         if producer.flush(SETTLE_S):
-            raise Stuck(f"{self.name}: {len(producer)} records were not acknowledged {SETTLE_S:.0f} s after the faults")
+            left = f"{self.name}: {len(producer)} records were not acknowledged {SETTLE_S:.0f} s after the faults"
+            raise Stuck(f"{left}\n{self.told}")
 
     def _delivered(self, send: Send):
         def note(error: KafkaError | None, message: Message) -> None:
@@ -131,7 +156,7 @@ class TransactionalProducer(Worker):
             producer.poll(PAUSE_S)
 
     def _new(self) -> Producer:
-        config = producer_config(self.bootstrap, self.name)
+        config = producer_config(self.bootstrap, self.name, self.told)
         config |= {"transactional.id": self.name, "transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
         producer = Producer(config)
         self._insist(lambda: producer.init_transactions(10), "init_transactions")
@@ -149,7 +174,7 @@ class TransactionalProducer(Worker):
                 if not error.args[0].retriable():
                     raise
                 if time.monotonic() > deadline:
-                    raise Stuck(f"{self.name} does not get through: {self.doing}") from error
+                    raise Stuck(f"{self.name} does not get through: {self.doing}\n{self.told}") from error
             else:
                 self.doing = ""
                 return
@@ -204,7 +229,7 @@ class GroupConsumer(Worker):
                 "reconnect.backoff.max.ms": 500,
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "error_cb": lambda _: None,
-                "logger": _quiet(),
+                "logger": self.told,
             }
         )
         consumer.subscribe(self._topics, on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
@@ -237,7 +262,7 @@ def read_everything(bootstrap: str, places: list[Place]) -> dict[Place, list[tup
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "logger": _quiet(),
+            "logger": Told("final"),
         }
     )
     rows: dict[Place, list[tuple[int, int]]] = {place: [] for place in places}
@@ -271,20 +296,6 @@ def _note(send: Send):
     return note
 
 
-def _quiet() -> logging.Logger:
-    logger = logging.getLogger("chaos.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    logger.setLevel(logging.CRITICAL)
-    if path := os.environ.get("KLAMM_CHAOS_LOG"):
-        logger.setLevel(logging.DEBUG)
-        if not any(isinstance(handler, logging.FileHandler) for handler in logger.handlers):
-            handler = logging.FileHandler(path)
-            handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-            logger.addHandler(handler)
-    return logger
-
-
 def end(workers: list[Worker]) -> None:
     """Stop workers and wait for each; the first failure is raised."""
     for worker in workers:
@@ -294,4 +305,4 @@ def end(workers: list[Worker]) -> None:
         if worker.failure is not None:
             raise worker.failure
         if worker.is_alive():
-            raise Stuck(f"{worker.name} does not end")
+            raise Stuck(f"{worker.name} does not end: {worker.doing}\n{worker.told}")

@@ -16,8 +16,14 @@ KLAMM = (sys.executable, "-c", "from klamm.cli.main import main; main()")
 
 READY_S = 30.0
 STOP_S = 30.0
+_LOUD = re.compile(r"\b(warning|error|critical|Traceback)\b", re.IGNORECASE)
 _READY = re.compile(r"Klamm is ready on (\S+):(\d+)\n")
 _KEEP_LOG_CHARS = 4000
+_STORY_LINES = 6
+_STORY_LINE_CHARS = 180
+
+launched: dict["KlammProcess", None] = {}
+"""Every process a test has started, so that a failure can tell what they said; emptied before each test."""
 
 
 class KlammFailed(AssertionError):
@@ -69,6 +75,7 @@ class KlammProcess:
     def launch(self) -> None:
         """Start without waiting."""
         assert self.process is None
+        launched[self] = None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._mark = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
@@ -150,6 +157,15 @@ class KlammProcess:
         """All the process wrote to standard error since its last start."""
         with contextlib.suppress(FileNotFoundError):
             return self._log.read_bytes()[self._mark :].decode(errors="replace")
+        return ""
+
+    def story(self) -> str:
+        """The last lines of the log, over all its starts, warnings before all else: to show with a failed test."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+            told = [line for line in lines if _LOUD.search(line)][-_STORY_LINES:]
+            last = [line for line in lines[-_STORY_LINES:] if line not in told]
+            return "\n".join(line[:_STORY_LINE_CHARS] for line in [*told, *last])
         return ""
 
     def stderr(self) -> str:
