@@ -187,7 +187,7 @@ def test_trimming(run, filled):
 
 def test_a_protected_context_wants_its_name(run, klamm):
     assert rows(run("ctx", "ls", where=False)) == []
-    run("ctx", "add", "prod", "-b", klamm.bootstrap, "-X", "sasl.password=secret", "--protected", where=False)
+    run("ctx", "add", "prod", "-b", klamm.bootstrap, "-X", "ssl.key.password=secret", "--protected", where=False)
     run("ctx", "add", "dev", "-b", "127.0.0.1:1", where=False)
     assert [(r["context"], r["in_use"], r["protected"]) for r in rows(run("ctx", "ls", where=False))] == [
         ("dev", False, False), ("prod", True, True),

@@ -102,5 +102,5 @@ def test_a_secret_is_never_shown():
 def test_a_groups_own_value_comes_first():
     described = {c.name: c for c in describe_group({"consumer.session.timeout.ms": "50000"}, {}, {}, {})}
     config = described["consumer.session.timeout.ms"]
-    assert (config.value, config.source) == ("50000", ConfigSource.GROUP_CONFIG)
+    assert (config.value, config.source) == ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
     assert [s.name for s in config.synonyms] == ["consumer.session.timeout.ms", "group.consumer.session.timeout.ms"]

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from klamm.cli.changes import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
@@ -32,6 +33,7 @@ from klamm.cli.target import Target, cluster_options
     show_default=True,
     help="Who must have a record.",
 )
+@consent_options
 @cluster_options
 @output_option
 @refuses
@@ -43,27 +45,29 @@ def bench(
     partitions: int,
     compression: str,
     acks: str,
+    consent: Consent,
     target: Target,
     output: str,
 ) -> None:
     """Write records, read them back, and say how long both took."""
-    from klamm.cli.asking.topics import create_topic
+    from klamm.cli.asking.topics import create_topic, find_topics, list_topics
     from klamm.cli.units import parse_size_bytes
     from klamm.client.groups import LATEST, list_offsets
-    from klamm.model.errors import ErrorCode, KlammError
 
     try:
         size_bytes = parse_size_bytes(size)
     except ValueError as error:
         raise click.UsageError(f"--size: {error}") from None
     with target.cluster() as cluster:
-        try:
+        plan = Plan()
+        is_new = topic not in {each.name for each in list_topics(cluster)}
+        if is_new:
+            plan.adds(f"topic {topic} partitions={partitions}")
+        plan.adds(f"{records} records of {size_bytes} bytes in {topic}")
+        if not consent.to(plan, target):
+            return
+        if is_new:
             create_topic(cluster, topic, partitions=partitions)
-        except KlammError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-        from klamm.cli.asking.topics import find_topics
-
         places = [(topic, p.index) for p in find_topics(cluster, [topic])[0].partitions]
         begin = list_offsets(cluster, places, LATEST)
         wrote_s = _write(target, topic, records, size_bytes, compression, acks)
@@ -89,6 +93,7 @@ def _write(target: Target, topic: str, records: int, size_bytes: int, compressio
 
     value = bytes(range(97, 123)) * (size_bytes // 26 + 1)
     settings = target.client(
+        "producer",
         acks=acks,
         compression_type=compression,
         linger_ms="10",

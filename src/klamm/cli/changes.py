@@ -23,6 +23,7 @@ from klamm.cli.target import Target
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COLOURS: Final = {"+": "green", "-": "red", "~": "yellow"}
+NOTHING: Final = "Nothing to change."
 DRY_RUN_NOTE: Final = "Nothing was changed: this was a dry run."
 
 
@@ -69,11 +70,10 @@ class Consent:
     def to(self, plan: Plan, target: Target) -> bool:
         """Whether to go on. False after a dry run or when nothing would change; refuses what is not agreed to."""
         if not plan:
-            click.echo("Nothing to change.", err=True)
+            click.echo(NOTHING, err=True)
             return False
         if self.dry_run:
-            _print(plan, err=False)
-            click.echo(DRY_RUN_NOTE, err=True)
+            show_dry_run(plan)
             return False
         if target.protected:
             self._ask_for_name(plan, target)
@@ -95,6 +95,12 @@ class Consent:
                 f" Write --confirm {name} where nobody can type it",
                 code=exits.NOT_AGREED,
             )
+
+
+def show_dry_run(plan: Plan) -> None:
+    """What would be done, on standard output."""
+    _print(plan, err=False)
+    click.echo(DRY_RUN_NOTE if plan else NOTHING, err=True)
 
 
 def _can_ask() -> bool:

@@ -280,6 +280,7 @@ def _consume_as_member(
     from klamm.cli.members import read_as_member
 
     settings = target.client(
+        "consumer",
         group_id=group,
         auto_offset_reset="earliest",
         isolation_level="read_committed" if look["read_committed"] else "read_uncommitted",

@@ -65,11 +65,13 @@ def show_(*, name: str | None, output: str) -> None:
 @refuses
 def add(*, name: str, bootstrap: str, pairs: tuple[str, ...], file: str | None, protected: bool, use_it: bool) -> None:
     """Keep a context, in place of one of the same name."""
+    from klamm.cli.client_settings import ADMIN, from_java, read_properties, taken_by
     from klamm.cli.target import parse_pairs
 
     held = kept.load()
-    settings = read_properties(file) if file else {}
+    settings = from_java(None, read_properties(file)) if file else {}
     settings.update(parse_pairs(pairs))
+    taken_by(ADMIN, settings)  # a mistake is told now, not when the context is used
     held.contexts[kept.check_name(name)] = kept.Context(bootstrap, protected, settings)
     if use_it or held.current is None:
         held.current = name
@@ -113,11 +115,3 @@ def protect(*, name: str, off: bool) -> None:
     held.contexts[name] = kept.Context(found.bootstrap, not off, found.settings)
     kept.save(held)
     click.echo(f"{name} is {'no longer ' if off else ''}protected.")
-
-
-def read_properties(file: str) -> dict[str, str]:
-    """Client settings from a file written for Kafka."""
-    from klamm.model.properties import parse_properties
-
-    with open(file, encoding="utf-8") as text:
-        return {entry.key: entry.value for entry in parse_properties(text.read())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import time
 from collections.abc import Callable
@@ -54,9 +55,9 @@ class Doctor:
         """Keep a finding."""
         self.findings.append(Finding(check, state, found))
 
-    def run(self, *, round_trip: bool) -> None:
+    def run(self, *, round_trip: bool, confirm: str | None = None) -> None:
         """All checks, in the order a connection needs them."""
-        from klamm.client.wire import Cluster, Unreachable
+        from klamm.client.wire import Unreachable
         from klamm.model.errors import KlammError
 
         reached = [address for address in _addresses(self.target.bootstrap) if self._address(*address)]
@@ -64,13 +65,17 @@ class Doctor:
             self.add("cluster", "left out", "nobody could be asked anything")
             return
         try:
-            with Cluster(",".join(f"{host}:{port}" for host, port in reached), self.target.timeout_s) as cluster:
+            bootstrap = ",".join(f"{host}:{port}" for host, port in reached)
+            with dataclasses.replace(self.target, bootstrap=bootstrap).cluster() as cluster:
                 self.cluster = cluster
                 self._guarded("versions", self._versions)
                 self._guarded("advertised addresses", self._advertised)
                 self._guarded("partitions", self._partitions)
                 self._guarded("disk", self._disk)
-                if round_trip:
+                if round_trip and self.target.protected and confirm != self.target.context:
+                    name = self.target.context
+                    self.add("round trip", "left out", f"{name} is protected: --confirm {name} lets it write there")
+                elif round_trip:
                     self._guarded("round trip", self._round_trip)
         except (Unreachable, KlammError, OSError) as error:
             self.add("cluster", "wrong", f"the port is open, but what listens there does not answer as Kafka: {error}")
@@ -197,7 +202,8 @@ class Doctor:
         create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
         try:
             before = time.time() * 1000
-            with Producer(self.target.client(client_id="klamm-doctor", request_timeout_ms="10000")) as producer:
+            settings = self.target.client("producer", client_id="klamm-doctor", request_timeout_ms="10000")
+            with Producer(settings) as producer:
                 began = time.perf_counter()
                 offset = producer.send(name, b"round trip", partition=0).result().offset
                 wrote = (time.perf_counter() - began) * 1000
@@ -239,16 +245,17 @@ def _local(addresses: set[str]) -> bool:
 
 @click.command()
 @click.option("--no-round-trip", is_flag=True, help="Write nothing; the clock is then not compared either.")
+@click.option("--confirm", metavar="NAME", help="Let the round trip write to the protected context of that name.")
 @cluster_options
 @output_option
 @refuses
-def doctor(*, no_round_trip: bool, target: Target, output: str) -> None:
+def doctor(*, no_round_trip: bool, confirm: str | None, target: Target, output: str) -> None:
     """Check DNS, TCP, advertised addresses, versions, disks, clock and one round trip.
 
     Ends with exit code 1 when something is wrong. The round trip makes a topic of its own and deletes it again.
     """
     examined = Doctor(target)
-    examined.run(round_trip=not no_round_trip)
+    examined.run(round_trip=not no_round_trip, confirm=confirm)
     rows: list[dict[str, Any]] = [
         {"check": each.check, "state": each.state, "found": each.found} for each in examined.findings
     ]

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from klamm.cli.changes import Consent, Plan, consent_options, show_dry_run
 from klamm.cli.completing import complete_topic
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
@@ -16,6 +17,9 @@ from klamm.cli.target import Target, cluster_options
 if TYPE_CHECKING:
     from klamm.client import Producer
 
+SHOWN_MAX = 10
+CUT_BYTES = 60
+"""How much a dry run shows: so many records, so much of each."""
 Draft = dict[str, Any]
 """key, value, partition, timestamp, headers: what `Producer.send` takes."""
 
@@ -42,6 +46,7 @@ Draft = dict[str, Any]
     "-a", "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who must have it."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing when it is done.")
+@consent_options
 @cluster_options
 @refuses
 def produce(
@@ -57,6 +62,7 @@ def produce(
     compression: str | None,
     acks: str,
     quiet: bool,
+    consent: Consent,
     target: Target,
 ) -> None:
     r"""Write records to TOPIC, from FILEs or from standard input.
@@ -77,13 +83,52 @@ def produce(
     separator = None if key_separator is None else unescape(key_separator)
     drafts = _drafts(files, form, separator, tombstone=tombstone)
     settings = target.client(
-        acks=acks, compression_type=compression, enable_idempotence=None if acks == "all" else "false"
+        "producer", acks=acks, compression_type=compression, enable_idempotence=None if acks == "all" else "false"
     )
+    if consent.dry_run:
+        _show_drafts(topic, drafts, common)
+        return
+    plan = Plan()
+    plan.adds(f"records in {topic}")
+    consent.to(plan, target)
     began = time.monotonic()
     with Producer(settings) as producer:
         records, size = _send(producer, topic, drafts, common, interactive=sys.stdin.isatty() and not files)
     if not quiet:
         _report(topic, records, size, time.monotonic() - began)
+
+
+def _show_drafts(topic: str, drafts: Iterator[Draft], common: Draft) -> None:
+    """What would be written: the first records, and how many there are."""
+    from klamm.cli.units import format_size
+
+    plan = Plan()
+    records = size = 0
+    for draft in drafts:
+        whole = _whole(common, draft)
+        records += 1
+        size += _size(whole)
+        if records <= SHOWN_MAX:
+            key = "" if whole.get("key") is None else f" key={_shown(whole['key'])}"
+            plan.adds(f"{topic}{key} value={_shown(whole.get('value'))}")
+    if records > SHOWN_MAX:
+        plan.adds(f"... and {records - SHOWN_MAX} more, {records} records ({format_size(size)}) in all")
+    show_dry_run(plan)
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "(null)"
+    text = data[: CUT_BYTES + 1].decode(errors="replace")
+    return text if len(data) <= CUT_BYTES else f"{text[:CUT_BYTES]}... ({len(data)} bytes)"
+
+
+def _whole(common: Draft, draft: Draft) -> Draft:
+    return {**common, **{name: value for name, value in draft.items() if value is not None or name == "value"}}
+
+
+def _size(whole: Draft) -> int:
+    return len(whole.get("value") or b"") + len(whole.get("key") or b"")
 
 
 def _send(
@@ -101,10 +146,10 @@ def _send(
 
     with progress("produced", unit="records") as advance:
         for draft in drafts:
-            whole = {**common, **{name: value for name, value in draft.items() if value is not None or name == "value"}}
+            whole = _whole(common, draft)
             producer.send(topic, on_delivery=delivered, **whole)
             records += 1
-            size += len(whole.get("value") or b"") + len(whole.get("key") or b"")
+            size += _size(whole)
             advance(records)
             if interactive:
                 producer.flush()

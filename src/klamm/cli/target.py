@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from klamm.cli import contexts as kept
-from klamm.cli.refusal import Refusal
+from klamm.cli.refusal import Refusal, refuses
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
@@ -35,18 +35,28 @@ class Target:
         """A connection for a few questions."""
         from klamm.client.wire import Cluster
 
-        return Cluster(self.bootstrap, self.timeout_s)
+        return Cluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
 
-    def client(self, **more: object) -> dict[str, Any]:
-        """Settings for a producer or consumer, by Kafka's names (dots as underscores in `more`)."""
+    def client(self, role: str, **more: object) -> dict[str, Any]:
+        """Settings for a "producer" or "consumer", by Kafka's names (dots as underscores in `more`)."""
         named = {name.replace("_", "."): value for name, value in more.items() if value is not None}
-        return {"bootstrap.servers": self.bootstrap, **named, **self.settings}
+        return {"bootstrap.servers": self.bootstrap, **named, **self._taken_by(role)}
+
+    def _taken_by(self, role: str) -> dict[str, str]:
+        if not self.settings:
+            return {}
+        from klamm.cli.client_settings import taken_by
+
+        return taken_by(role, self.settings)
 
 
-def resolve(bootstrap: str | None, context: str | None, pairs: tuple[str, ...], timeout_s: float) -> Target:
+@refuses
+def resolve(
+    bootstrap: str | None, context: str | None, pairs: tuple[str, ...], timeout_s: float, file: str | None = None
+) -> Target:
     """The target of what was written: the command line wins over the environment, that over the context in use."""
     contexts = kept.load()
-    settings = parse_pairs(pairs)
+    settings = {**_from_file(file), **parse_pairs(pairs)}
     if bootstrap is None and context is None:
         bootstrap = os.environ.get("KLAMM_BOOTSTRAP") or None
         context = None if bootstrap else os.environ.get("KLAMM_CONTEXT") or contexts.current
@@ -58,6 +68,14 @@ def resolve(bootstrap: str | None, context: str | None, pairs: tuple[str, ...], 
     address = bootstrap or DEFAULT_BOOTSTRAP
     guarded = contexts.is_protected(address)
     return Target(address, settings, guarded, guarded is not None, timeout_s)
+
+
+def _from_file(file: str | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    from klamm.cli.client_settings import from_java, read_properties
+
+    return from_java(None, read_properties(file))
 
 
 def parse_pairs(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -72,14 +90,13 @@ def parse_pairs(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def cluster_options(command: F) -> F:
-    """Give a command `-b`, `--ctx`, `-X` and `--timeout`; it is called with `target`."""
+    """Give a command `-b`, `--ctx`, `-X`, `--command-config` and `--timeout`; it is called with `target`."""
     import functools
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        target = resolve(
-            kwargs.pop("bootstrap"), kwargs.pop("context"), kwargs.pop("client_settings"), kwargs.pop("timeout_s")
-        )
+        written = ("bootstrap", "context", "client_settings", "timeout_s", "settings_file")
+        target = resolve(*(kwargs.pop(name) for name in written))
         return command(*args, target=target, **kwargs)
 
     for option in reversed(_OPTIONS):
@@ -118,6 +135,7 @@ _OPTIONS = (
         "--ctx", "context", metavar="NAME", shell_complete=complete_context, help="A context, see `klamm ctx`."
     ),
     click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="A client setting by Kafka's name."),
+    click.option("--command-config", "settings_file", metavar="FILE", help="Client settings from a properties file."),
     click.option(
         "--timeout", "timeout_s", metavar="TIME", callback=_timeout, help="Longest wait for an answer.  [default: 15s]"
     ),

@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.config import Settings
-from klamm.client.errors import DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, error_for
+from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.frames import AnswerReader
 from klamm.model.errors import ConfigError, ErrorCode, ProtocolError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api
@@ -182,9 +182,7 @@ class Connection:
         first, last = self.versions.get(api.key, (0, -1))
         version = min(last, api.versions[1] if highest is None else highest)
         if version < max(first, api.versions[0]):
-            raise UnsupportedVersionError(
-                ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not speak {name} as this needs it"
-            )
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not speak {name} as this needs it")
         return version
 
     def request(

@@ -8,8 +8,9 @@ Requests and answers are the messages of `klamm.protocol`; the version is the ne
 
 import socket
 import struct
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api
@@ -18,6 +19,9 @@ from klamm.protocol.header import RequestHeader, decode_response_header, encode_
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.metadata import MetadataRequest
+
+if TYPE_CHECKING:
+    import ssl
 
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinator."""
@@ -41,14 +45,33 @@ class Unreachable(OSError):
 class Connection:
     """One broker; one question at a time."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_s: float = 10.0,
+        *,
+        client_id: str = "klamm",
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
         self.address = f"{host}:{port}"
+        self._client_id = client_id
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
             raise Unreachable(f"nobody answers at {self.address}: {error.strerror or error}") from error
+        if tls is not None:
+            self._secure(tls, host)
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
+
+    def _secure(self, tls: "ssl.SSLContext", host: str) -> None:
+        try:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host if tls.check_hostname else None)
+        except OSError as error:
+            self._socket.close()
+            reason = getattr(error, "verify_message", "") or error.strerror or error
+            raise Unreachable(f"{self.address} and this client do not agree on TLS: {reason}") from error
 
     def ask(self, request: Any, version: int | None = None) -> Any:
         """The answer to a request; KlammError when this broker does not speak its API."""
@@ -67,7 +90,7 @@ class Connection:
 
     def _exchange(self, api: Api, version: int, request: Any) -> Any:
         self._correlation_id += 1
-        header = RequestHeader(api.key, version, self._correlation_id, "klamm")
+        header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
         body = encode_request_header(header) + encode(request, version)
         try:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
@@ -96,11 +119,25 @@ class Connection:
         self._socket.close()
 
 
+def _options(bootstrap: str, timeout_s: float, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from klamm.client.config import admin_settings  # noqa: PLC0415 - most commands have no settings to read
+
+    known = admin_settings({**settings, "bootstrap.servers": bootstrap}, {})
+    wait_s = known.seconds("request.timeout.ms") if "request.timeout.ms" in known.given else timeout_s
+    options: dict[str, Any] = {"timeout_s": wait_s, "client_id": known.text("client.id")}
+    if known.text("security.protocol").upper() == "SSL":
+        from klamm.client.connection import tls_context  # noqa: PLC0415 - most connections are plain
+
+        options["tls"] = tls_context(known)
+    return options
+
+
 class Cluster:
     """All brokers of a cluster, found through any of them; each is connected when it is first asked."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 10.0) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, bootstrap: str, timeout_s: float = 10.0, settings: Mapping[str, Any] | None = None) -> None:
+        """`settings` are those of an admin by Kafka's names: how long to wait, how to get in, what to be called."""
+        self._options = _options(bootstrap, timeout_s, settings) if settings else {"timeout_s": timeout_s}
         self._connections: dict[tuple[str, int], Connection] = {}
         self._first = self._reach(bootstrap)
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -133,7 +170,7 @@ class Cluster:
     def _connect(self, host: str, port: int) -> Connection:
         known = self._connections.get((host, port))
         if known is None:
-            known = self._connections[host, port] = Connection(host, port, self._timeout_s)
+            known = self._connections[host, port] = Connection(host, port, **self._options)
         return known
 
     @property

@@ -9,37 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from klamm.model.broker_configs import BROKER_CONFIGS, BROKER_SYNONYMS, DYNAMIC_ONLY, broker_key, broker_synonyms
 from klamm.model.config import ConfigKey, ConfigType, UpdateMode, format_value
+from klamm.model.config_sources import ConfigSource, ConfigSynonym
 from klamm.model.group_configs import GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS, TOPIC_SYNONYMS, topic_defaults
 
 Texts = Mapping[str, str]
-
-
-class ConfigSource(IntEnum):
-    """Where a value was written; the numbers are those DescribeConfigs sends."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    CLIENT_METRICS_CONFIG = 7
-    GROUP_CONFIG = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
-    """One place a value was found in, by the name it has there."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +103,7 @@ def describe_group(
         if not synonyms:
             synonyms = (ConfigSynonym(key.name, key.default_text, ConfigSource.DEFAULT_CONFIG),)
         if key.name in overrides:
-            synonyms = (ConfigSynonym(key.name, value, ConfigSource.GROUP_CONFIG), *synonyms)
+            synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG), *synonyms)
         described.append(_described(key, key.name, value, synonyms, read_only=False))
     return sorted(described, key=lambda config: config.name)
 

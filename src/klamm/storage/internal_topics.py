@@ -22,7 +22,7 @@ Decoder = Callable[[bytes | None, bytes | None], Decoded]
 """From a record's key and value to what they say."""
 
 _INT16 = Struct(">h")
-_CONTROL_VALUES: dict[int, type[Any]] = {
+CONTROL_VALUES: dict[int, type[Any]] = {
     declaration(cls).api_key: cls
     for cls in (
         quorum_records.LeaderChangeMessage,
@@ -32,6 +32,7 @@ _CONTROL_VALUES: dict[int, type[Any]] = {
         quorum_records.VotersRecord,
     )
 }
+"""The values of raft's control records, by control type."""
 
 
 def shown(data: bytes | bytearray | memoryview | None) -> str | None:
@@ -85,7 +86,7 @@ def decode_control(record: Record) -> Decoded:
     _, kind = parse_control_key(record.key)
     name = ControlType(kind).name if kind in list(ControlType) else str(kind)
     value = record.value or b""
-    cls = _CONTROL_VALUES.get(kind)
+    cls = CONTROL_VALUES.get(kind)
     if cls is None:
         fields = dict(zip(("version", "coordinator_epoch"), Struct(">hi").unpack_from(value), strict=True))
         return {"control": name, **fields} if len(value) >= 6 else {"control": name, "value": shown(value)}

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from klamm.cli.asking.topics import check
 from klamm.client.wire import Cluster, Connection
+from klamm.model.config_sources import source_of
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
@@ -19,17 +20,6 @@ KINDS: Final = {
     "client-metrics": CLIENT_METRICS,
     "group": GROUP,
 }
-SOURCES: Final = (
-    "UNKNOWN",
-    "DYNAMIC_TOPIC_CONFIG",
-    "DYNAMIC_BROKER_CONFIG",
-    "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    "STATIC_BROKER_CONFIG",
-    "DEFAULT_CONFIG",
-    "DYNAMIC_BROKER_LOGGER_CONFIG",
-    "DYNAMIC_CLIENT_METRICS_CONFIG",
-    "DYNAMIC_GROUP_CONFIG",
-)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -102,16 +92,12 @@ def _setting(each: Any) -> Setting:
     return Setting(
         name=each.name,
         value=each.value,
-        source=_source(each.config_source),
+        source=source_of(each.config_source).name,
         sensitive=each.is_sensitive,
         read_only=each.read_only,
-        synonyms=[(_source(s.source), s.name, s.value) for s in each.synonyms],
+        synonyms=[(source_of(s.source).name, s.name, s.value) for s in each.synonyms],
         documentation=each.documentation,
     )
-
-
-def _source(number: int) -> str:
-    return SOURCES[number] if 0 <= number < len(SOURCES) else f"SOURCE_{number}"
 
 
 def alter(

@@ -74,9 +74,8 @@ def main(args: list[str]) -> int:
             f"Invalid entity type {unknown[0]}, the entity type must be one of {valid}"
             " with a --bootstrap-server argument"
         )
-    address = parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")
     try:
-        with connect(address) as cluster:
+        with connect(parsed) as cluster:
             if entities[0][0] in QUOTAS:
                 from klamm.cli.kafka import quotas
 
@@ -133,7 +132,7 @@ def _entities(parsed: Parsed) -> list[Entity]:
 
 def _additions(parsed: Parsed) -> dict[str, str]:
     if parsed.has("add-config-file"):
-        from klamm.cli.ctx import read_properties
+        from klamm.cli.client_settings import read_properties
 
         return read_properties(parsed.text("add-config-file"))
     found = {}

@@ -46,6 +46,8 @@ _OLD: Final = {
     "consumer.config": "command-config",
 }
 _IDLE_MS: Final = 500
+_FILES: Final = ("consumer.config",)
+_PAIRS: Final = ("consumer-property", "command-property")
 
 
 def main(args: list[str]) -> int:
@@ -64,8 +66,9 @@ def main(args: list[str]) -> int:
     sys.stdout.flush()
     try:
         for record in _records(parsed):
-            out.write(formatter(record))
-            count += 1  # before it can be seen: an interrupt may follow at once
+            line = formatter(record)
+            count += 1  # before it can be seen: an interrupt may follow at once, and output may not be buffered
+            out.write(line)
             out.flush()
             if count == limit:
                 break
@@ -98,13 +101,13 @@ def _check(parsed: Parsed) -> None:
 def _file(parsed: Parsed) -> dict[str, str]:
     if not parsed.has("formatter-config"):
         return {}
-    from klamm.cli.ctx import read_properties
+    from klamm.cli.client_settings import read_properties
 
     return read_properties(parsed.text("formatter-config"))
 
 
 def _records(parsed: Parsed) -> Iterator[Record]:
-    own = settings(parsed, "consumer.config", pairs=("consumer-property", "command-property"))
+    own = settings(parsed, "consumer", *_FILES, pairs=_PAIRS)
     group = parsed.get("group") or own.get("group.id")
     timeout_ms = parsed.integer("timeout-ms", -1)
     idle_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
@@ -123,7 +126,7 @@ def _records(parsed: Parsed) -> Iterator[Record]:
         topics = re.compile(parsed.text("include")) if parsed.has("include") else [parsed.text("topic")]
         yield from read_as_member(config, topics, idle_s=idle_s, commit=group is not None)
         return
-    with connect(parsed.text("bootstrap-server")) as cluster:
+    with connect(parsed, *_FILES, pairs=_PAIRS) as cluster:
         yield from _by_place(cluster, parsed, reset, idle_s, committed=isolation == "read_committed")
 
 

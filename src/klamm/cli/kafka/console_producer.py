@@ -96,7 +96,7 @@ def main(args: list[str]) -> int:
 def _reader_file(parsed: Parsed) -> dict[str, str]:
     if not parsed.has("reader-config"):
         return {}
-    from klamm.cli.ctx import read_properties
+    from klamm.cli.client_settings import read_properties
 
     return read_properties(parsed.text("reader-config"))
 
@@ -106,7 +106,7 @@ def _producer_settings(parsed: Parsed) -> dict[str, Any]:
     found.update({name: parsed.text(flag) for flag, name in _SETTINGS.items() if parsed.has(flag)})
     if parsed.has("compression-codec"):
         found["compression.type"] = parsed.text("compression-codec") or "gzip"
-    found.update(settings(parsed, "producer.config", pairs=("producer-property", "command-property")))
+    found.update(settings(parsed, "producer", "producer.config", pairs=("producer-property", "command-property")))
     found["bootstrap.servers"] = parsed.text("bootstrap-server") or parsed.text("broker-list")
     if found.get("acks") in ("0", "1"):
         found.setdefault("enable.idempotence", "false")

@@ -75,7 +75,7 @@ def main(args: list[str]) -> int:
     checked(FLAGS, check)
     if action == "validate-regex":
         return _validate(parsed.text("validate-regex"))
-    with connect(parsed.text("bootstrap-server")) as cluster:
+    with connect(parsed) as cluster:
         try:
             _ACTIONS[action](cluster, parsed)
         except KlammError as error:

@@ -68,7 +68,7 @@ def _settings(parsed: Parsed) -> dict[str, Any]:
         "auto.offset.reset": "latest" if parsed.has("from-latest") else "earliest",
         "max.partition.fetch.bytes": parsed.text("fetch-size", "1048576"),
         "receive.buffer.bytes": parsed.text("socket-buffer-size", "2097152"),
-        **settings(parsed, "consumer.config", pairs=("command-property",)),
+        **settings(parsed, "consumer", "consumer.config", pairs=("command-property",)),
         "bootstrap.servers": parsed.text("bootstrap-server"),
     }
 

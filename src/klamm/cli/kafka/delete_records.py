@@ -32,7 +32,7 @@ def main(args: list[str]) -> int:
 
     print("Executing records delete operation")
     lines = []
-    with connect(parsed.text("bootstrap-server")) as cluster:
+    with connect(parsed) as cluster:
         for place, offset in goals.items():
             name = f"partition: {place[0]}-{place[1]}"
             try:

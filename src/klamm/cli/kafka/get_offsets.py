@@ -50,7 +50,7 @@ def main(args: list[str]) -> int:
     from klamm.cli.asking.topics import list_topics
     from klamm.client.groups import list_offsets
 
-    with connect(parsed.text("bootstrap-server") or parsed.text("broker-list")) as cluster:
+    with connect(parsed) as cluster:
         places = _places(list_topics(cluster), parsed)
         if not places:
             raise _failed("Could not match any topic-partitions with the specified filters")

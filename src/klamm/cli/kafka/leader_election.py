@@ -37,8 +37,7 @@ def main(args: list[str]) -> int:
     from klamm.cli.asking.replicas import PREFERRED, UNCLEAN, elect
 
     places = _places(parsed)
-    address = parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")
-    with connect(address) as cluster:
+    with connect(parsed, "admin.config") as cluster:
         results = elect(cluster, PREFERRED if kind == "PREFERRED" else UNCLEAN, places)
     done, needless, failed = [], [], []
     for place, (code, said) in results.items():

@@ -27,7 +27,7 @@ def main(args: list[str]) -> int:
     from klamm.cli.asking.cluster import log_dirs
 
     topics = {name for name in parsed.text("topic-list").split(",") if name}
-    with connect(parsed.text("bootstrap-server")) as cluster:
+    with connect(parsed) as cluster:
         known = cluster.broker_ids
         asked = [int(each) for each in parsed.text("broker-list").split(",") if each] or known
         missing = sorted(set(asked) - set(known))

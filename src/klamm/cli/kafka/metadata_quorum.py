@@ -39,20 +39,19 @@ def main(args: list[str]) -> int:
         return 0
     if not parsed.rest:
         raise ToolFailed(_USAGE + "too few arguments")
-    address = parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")
-    if not address:
+    if not (parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")):
         raise ToolFailed(_USAGE + "one of the arguments --bootstrap-server --bootstrap-controller is required")
     command = parsed.rest[0]
     if command == "describe":
-        return _describe(address, parsed)
+        return _describe(parsed)
     if command in ("add-controller", "remove-controller"):
-        return _change(address, command, parsed)
+        return _change(command, parsed)
     raise ToolFailed(
         f"{_USAGE}invalid choice: '{command}' (choose from 'describe', 'add-controller', 'remove-controller')"
     )
 
 
-def _describe(address: str, parsed: Parsed) -> int:
+def _describe(parsed: Parsed) -> int:
     if parsed.has("status") and parsed.has("replication"):
         raise ToolFailed("Only one of --status or --replication should be specified with describe sub-command")
     if parsed.has("status") and parsed.has("human-readable"):
@@ -61,7 +60,7 @@ def _describe(address: str, parsed: Parsed) -> int:
         raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
     from klamm.cli.asking.cluster import overview, quorum
 
-    with connect(address) as cluster:
+    with connect(parsed) as cluster:
         found = quorum(cluster)
         if parsed.has("replication"):
             print(_replication(found, human=parsed.has("human-readable")))
@@ -129,7 +128,7 @@ def _status(found: Quorum, cluster_id: str) -> str:
     return "\n".join(f"{name + ':':<24}{value}" for name, value in lines.items())
 
 
-def _change(address: str, command: str, parsed: Parsed) -> int:
+def _change(command: str, parsed: Parsed) -> int:
     if command == "remove-controller":
         identity, directory = parsed.integer("controller-id"), parsed.get("controller-directory-id")
         if identity is None or directory is None:
@@ -142,17 +141,16 @@ def _change(address: str, command: str, parsed: Parsed) -> int:
         from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
         request = RemoveRaftVoterRequest(voter_id=identity, voter_directory_id=uuid_from_str(directory))
-        with connect(address) as cluster:
+        with connect(parsed) as cluster:
             answer = cluster.ask(request)
         check(answer.error_code, answer.error_message)
         print(f"Removed KRaft controller {identity} with directory id {directory}")
         return 0
-    return _add(address, parsed)
+    return _add(parsed)
 
 
-def _add(address: str, parsed: Parsed) -> int:
+def _add(parsed: Parsed) -> int:
     from klamm.cli.asking.topics import check
-    from klamm.cli.ctx import read_properties
     from klamm.model.ids import uuid_from_str, uuid_to_str
     from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
     from klamm.server.config import load_config
@@ -163,7 +161,6 @@ def _add(address: str, parsed: Parsed) -> int:
         raise ToolFailed(
             "You must supply the configuration file of the controller you are adding when using add-controller."
         )
-    read_properties(file)
     config = load_config(file)
     identity = read_identities(config)[config.metadata_log_dir]
     if identity is None:
@@ -178,7 +175,7 @@ def _add(address: str, parsed: Parsed) -> int:
     if parsed.has("dry-run"):
         print(f"DRY RUN of adding {sentence}")
         return 0
-    with connect(address) as cluster:
+    with connect(parsed) as cluster:
         request = AddRaftVoterRequest(
             cluster_id=identity.cluster_id,
             timeout_ms=30_000,

@@ -118,17 +118,18 @@ def main(args: list[str]) -> int:
 
 
 def _settings(asked: argparse.Namespace) -> dict[str, Any]:
-    from klamm.cli.ctx import read_properties
+    from klamm.cli.client_settings import PRODUCER, from_java, read_properties
 
-    found: dict[str, Any] = {"client.id": "perf-producer-client"}
+    written: dict[str, str] = {}
     for file in (asked.producer_config, asked.command_config):
         if file:
-            found.update(read_properties(file))
+            written.update(read_properties(file))
     for pair in (*asked.producer_props, *asked.command_property):
         name, equals, value = pair.partition("=")
         if not equals:
             raise ToolFailed(f"Invalid property: {pair}")
-        found[name] = value
+        written[name] = value
+    found: dict[str, Any] = {"client.id": "perf-producer-client", **from_java(PRODUCER, written)}
     if asked.bootstrap_server:
         found["bootstrap.servers"] = asked.bootstrap_server
     if "bootstrap.servers" not in found:

@@ -61,7 +61,7 @@ def main(args: list[str]) -> int:
                 raise Usage(f'Missing required argument "[{name}]"')
 
     checked(FLAGS, check)
-    with connect(parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")) as cluster:
+    with connect(parsed) as cluster:
         _ACTIONS[action](cluster, parsed)
     return 0
 

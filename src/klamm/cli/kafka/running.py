@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ConfigError, ErrorCode, KlammError
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
 
 TIMEOUT_S: Final = 60.0
+ADDRESSES: Final = ("bootstrap-server", "bootstrap-controller", "broker-list")
 _JAVA_NAMES: Final = {
     "TOPIC_ALREADY_EXISTS": "TopicExists",
     "INVALID_CONFIG": "InvalidConfiguration",
@@ -49,6 +50,9 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
     except KlammError as error:
         print(f"Error: {java_error(error)}", file=sys.stderr)
         return 1
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -83,9 +87,9 @@ def checked(flags: Flags, check: Callable[[], None]) -> None:
         raise ToolFailed(f"{usage}\n{flags.usage()}" if usage.flags else str(usage)) from None
 
 
-def settings(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> dict[str, str]:
-    """Client settings from `--command-config FILE` and `--command-property key=value`."""
-    from klamm.cli.ctx import read_properties
+def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()) -> dict[str, str]:
+    """What a client of that role takes of `--command-config FILE` and `--command-property key=value`."""
+    from klamm.cli.client_settings import from_java, read_properties
 
     found: dict[str, str] = {}
     for name in (*files, "command-config"):
@@ -93,14 +97,15 @@ def settings(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> dict[s
         if file:
             found.update(read_properties(file))
     found.update(parsed.pairs(*pairs))
-    return found
+    return from_java(role, found)
 
 
-def connect(bootstrap: str) -> Cluster:
-    """The cluster a script speaks to."""
+def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Cluster:
+    """The cluster a script speaks to: where its flags say, with the settings of --command-config and of `pairs`."""
     from klamm.client.wire import Cluster
 
-    return Cluster(bootstrap, TIMEOUT_S)
+    address = next((parsed.text(name) for name in ADDRESSES if parsed.has(name)), "")
+    return Cluster(address, TIMEOUT_S, settings(parsed, "admin", *files, pairs=pairs))
 
 
 def java_name(code: ErrorCode) -> str:

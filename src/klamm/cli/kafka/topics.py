@@ -71,7 +71,7 @@ def main(args: list[str]) -> int:
             raise Usage('Missing required argument "[partitions]"')
 
     checked(FLAGS, check)
-    with connect(parsed.text("bootstrap-server")) as cluster:
+    with connect(parsed) as cluster:
         try:
             _ACTIONS[action](cluster, parsed)
         except (KlammError, Usage) as error:

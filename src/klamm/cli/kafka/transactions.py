@@ -46,7 +46,7 @@ def main(args: list[str]) -> int:
     act = _COMMANDS.get(parsed.rest[0])
     if act is None:
         raise ToolFailed(f"{_ERROR}invalid choice: '{parsed.rest[0]}' (choose from {', '.join(_COMMANDS)})")
-    with connect(parsed.text("bootstrap-server")) as cluster:
+    with connect(parsed) as cluster:
         act(cluster, parsed)
     return 0
 

@@ -41,18 +41,7 @@ class AccessAdmin(AdminBase):
 
     async def describe_acls(self, filter: AclFilter | None = None) -> list[AclBinding]:
         """The rules that match, all of them without a filter."""
-        wanted = AclFilter() if filter is None else filter
-        answer = await self._ask(
-            DescribeAclsRequest(
-                resource_type_filter=wanted.resource_type,
-                resource_name_filter=wanted.resource_name,
-                pattern_type_filter=wanted.pattern_type,
-                principal_filter=wanted.principal,
-                host_filter=wanted.host,
-                operation=wanted.operation,
-                permission_type=wanted.permission,
-            )
-        )
+        answer = await self._ask(DescribeAclsRequest(**_matching(filter or AclFilter())))
         return sorted(
             _binding(resource.resource_type, resource.resource_name, resource.pattern_type, each)
             for resource in answer.resources
@@ -93,20 +82,7 @@ class AccessAdmin(AdminBase):
         wanted = list(filters)
         if not wanted:
             return []
-        request = DeleteAclsRequest(
-            filters=[
-                DeleteAclsFilter(
-                    resource_type_filter=each.resource_type,
-                    resource_name_filter=each.resource_name,
-                    pattern_type_filter=each.pattern_type,
-                    principal_filter=each.principal,
-                    host_filter=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission,
-                )
-                for each in wanted
-            ]
-        )
+        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_matching(each)) for each in wanted])
 
         async def once() -> Outcomes:
             answer = await self.request(request)
@@ -214,6 +190,19 @@ class AccessAdmin(AdminBase):
             return outcomes
 
         (await self._retrying(once)).settled()
+
+
+def _matching(filter: AclFilter) -> dict[str, Any]:
+    """A filter in the words of the wire, which describing and deleting share."""
+    return {
+        "resource_type_filter": filter.resource_type,
+        "resource_name_filter": filter.resource_name,
+        "pattern_type_filter": filter.pattern_type,
+        "principal_filter": filter.principal,
+        "host_filter": filter.host,
+        "operation": filter.operation,
+        "permission_type": filter.permission,
+    }
 
 
 def _binding(resource_type: int, name: str, pattern: int, rule: Any) -> AclBinding:

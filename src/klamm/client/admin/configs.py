@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from klamm.client.admin.base import AdminBase, Outcomes
-from klamm.client.admin.types import AlterOp, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
-from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm.client.admin.types import AlterOp, ConfigEntry, ConfigResource, ResourceType
+from klamm.model.config_sources import ConfigSynonym, source_of
+from klamm.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
 from klamm.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -115,24 +120,14 @@ def _alter(name: str, change: Change) -> AlterableConfig:
     return AlterableConfig(name=name, config_operation=int(AlterOp.SET), value=text)
 
 
-def _source(number: int) -> ConfigSource:
-    try:
-        return ConfigSource(number)
-    except ValueError:
-        return ConfigSource.UNKNOWN
-
-
-def _entry(found: object) -> ConfigEntry:
-    from klamm.protocol.messages.describe_configs import DescribeConfigsResourceResult  # noqa: PLC0415 - for the type
-
-    assert isinstance(found, DescribeConfigsResourceResult)
+def _entry(found: DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(
         found.name,
         found.value,
-        _source(found.config_source),
+        source_of(found.config_source),
         found.read_only,
         found.is_sensitive,
-        tuple(ConfigSynonym(each.name, each.value, _source(each.source)) for each in found.synonyms),
+        tuple(ConfigSynonym(each.name, each.value, source_of(each.source)) for each in found.synonyms),
         found.config_type,
         found.documentation,
     )

@@ -6,6 +6,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from klamm.client.types import TopicPartition
+from klamm.model.config_sources import ConfigSource, ConfigSynonym
 
 
 class Node(NamedTuple):
@@ -123,29 +124,6 @@ class ConfigResource(NamedTuple):
     def group(cls, name: str) -> "ConfigResource":
         """A group."""
         return cls(ResourceType.GROUP, name)
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
-    """Another place the value could have come from, strongest first."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)

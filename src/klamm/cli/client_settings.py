@@ -1,0 +1,91 @@
+"""Client settings written on a command line, kept in a context or found in a file: who takes which.
+
+A person's `-X` may name a setting of any client; one that no client has is a mistake and refused with the nearest right
+name. A properties file written for Java's clients is taken as Java takes it: names nobody knows are left out, PEM
+stores become the files they are, and what this client cannot do (passwords, Java's own key stores) is refused before
+anything is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from klamm.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from klamm.model.config import ConfigDef
+
+ADMIN: Final = "admin"
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
+_CLASSES: Final = frozenset({"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"})
+"""Java names classes there; a command has ways of its own."""
+_STORES: Final = {
+    "ssl.truststore": ("ssl.ca.location",),
+    "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
+}
+_ASSIGNORS: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+def _definitions() -> dict[str, ConfigDef]:
+    from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
+
+    return {ADMIN: ADMIN_CONFIGS, PRODUCER: PRODUCER_CONFIGS, CONSUMER: CONSUMER_CONFIGS}
+
+
+def taken_by(role: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Those settings that this kind of client takes; ConfigError for one that no kind has."""
+    if not given:
+        return {}
+    definitions = _definitions()
+    for name in given:
+        if not any(name in definition for definition in definitions.values()):
+            definitions[role].key(name)
+    return {name: value for name, value in given.items() if name in definitions[role]}
+
+
+def from_java(role: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """Those settings of a file for Java's clients that this kind of client takes (None: any kind), in our words."""
+    if not given:
+        return {}
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol.startswith("SASL"):
+        raise ConfigError(f"security.protocol={protocol} needs a password, which this client cannot give yet; use SSL")
+    known = [definition for kind, definition in _definitions().items() if role in (None, kind)]
+    found = {
+        name: value
+        for name, value in given.items()
+        if name not in _CLASSES and any(name in definition for definition in known)
+    }
+    if protocol == "SSL":
+        for store, names in _STORES.items():
+            found.update(dict.fromkeys(names, _pem(store, given)) if f"{store}.location" in given else {})
+    if "partition.assignment.strategy" in found:
+        words = found["partition.assignment.strategy"].split(",")
+        short = (word.strip().rpartition(".")[2] for word in words)
+        found["partition.assignment.strategy"] = ",".join(_ASSIGNORS.get(word, word) for word in short)
+    return found
+
+
+def _pem(store: str, given: Mapping[str, str]) -> str:
+    kind = given.get(f"{store}.type", "JKS").upper()
+    if kind != "PEM":
+        raise ConfigError(
+            f"{store}.type={kind} is read by Java alone; export it as PEM and write {store}.type=PEM"
+            f" with the file in {store}.location"
+        )
+    return given[f"{store}.location"]
+
+
+def read_properties(file: str) -> dict[str, str]:
+    """The entries of a properties file."""
+    from klamm.model.properties import parse_properties
+
+    with open(file, encoding="utf-8") as text:
+        return {entry.key: entry.value for entry in parse_properties(text.read())}

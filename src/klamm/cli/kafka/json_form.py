@@ -1,0 +1,53 @@
+"""Wire messages in the JSON that Kafka's tools print: its own field names, its rules for what is left out. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from klamm.model.ids import uuid_to_str
+from klamm.protocol.schema import Array, WireField, declaration, uuid
+
+
+def compact(value: Any) -> str:
+    """JSON as Kafka prints it: without spaces, every letter as it is."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def as_json(message: Any, version: int) -> dict[str, Any]:
+    """The fields a message of this version has; a tagged one only when it says something."""
+    return {
+        camel(field.name): _value(getattr(message, field.name), field.type, version)
+        for field in declaration(type(message)).fields
+        if field.lives_in(version) and not _silent(field, getattr(message, field.name))
+    }
+
+
+def _silent(field: WireField, value: Any) -> bool:
+    return field.tag is not None and value == field.make_default()
+
+
+def _value(value: Any, kind: Any, version: int) -> Any:
+    if value is None:
+        return None
+    if kind is uuid:
+        return uuid_to_str(value)
+    if isinstance(kind, Array):
+        return [_value(each, kind.element, version) for each in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if hasattr(type(value), "__wire__"):
+        return as_json(value, version)
+    return value
+
+
+def camel(name: str) -> str:
+    """`topic_id` as Java writes it: topicId."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def shouted(name: str) -> str:
+    """`RegisterBrokerRecord` as Java writes constants: REGISTER_BROKER_RECORD."""
+    return "".join(f"_{letter}" if letter.isupper() and at else letter for at, letter in enumerate(name)).upper()

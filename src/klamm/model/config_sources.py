@@ -1,0 +1,35 @@
+"""Where a setting's value was written, as brokers tell it and clients hear it."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ConfigSource(IntEnum):
+    """The place of a value; the numbers are those DescribeConfigs sends."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One place a value was found in, by the name it has there; the strongest place stands first."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+def source_of(number: int) -> ConfigSource:
+    """The place a broker names; one that nobody knows yet is UNKNOWN."""
+    try:
+        return ConfigSource(number)
+    except ValueError:
+        return ConfigSource.UNKNOWN
