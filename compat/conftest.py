@@ -1,11 +1,12 @@
 """One broker and one process per client for the whole run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from compat.brokers import KINDS, Broker
-from compat.clients import Client, GoClient, JavaClient, JsClient, KcatClient
+from compat.clients import Client, GoClient, JavaClient, JsClient, KcatClient, ToolOutput
+from compat.scripts import Beside, comparison, run_klamm
 
 # Small enough that a run leaves snapshots of the metadata log behind for kafka-dump-log to read.
 SNAPSHOT_BYTES = {"metadata.log.max.record.bytes.between.snapshots": "10000"}
@@ -40,10 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "test_transactions_beside",
             "test_scripts_beside",
         ),
-        *("test_transactional_clients", "test_restarts", "test_files", "test_compacted_files", "test_log_dirs"),
+        *("test_transactional_clients", "test_restarts", "test_files", "test_dump_log_beside"),
+        *("test_compacted_files", "test_log_dirs"),
         "test_cluster_tools",
         "test_quorum_tools",
         "test_mixed_cluster",
+        "test_admin",
     ]
     items.sort(key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order))
 
@@ -85,6 +88,18 @@ def java(all_clients: dict[str, Client]) -> JavaClient:
 @pytest.fixture(params=list(CLIENTS))
 def client(request: pytest.FixtureRequest, all_clients: dict[str, Client]) -> Client:
     return all_clients[request.param]
+
+
+@pytest.fixture
+def klamm() -> Callable[..., ToolOutput]:
+    """Run a script of ours."""
+    return run_klamm
+
+
+@pytest.fixture
+def beside(java: JavaClient, broker: Broker) -> Beside:
+    """Run a script by Kafka's tool and by ours, and compare."""
+    return comparison(java, broker)
 
 
 @pytest.fixture

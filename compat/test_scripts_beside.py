@@ -6,85 +6,19 @@ lines are compared as a set. Changes are made on a topic of each side's own, of 
 """
 
 import json
-import os
 import re
-import subprocess
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from compat.brokers import Broker, klamm_command, klamm_environment
-from compat.clients import JavaClient, Record, ToolOutput
+from compat.brokers import Broker
+from compat.clients import JavaClient, Record
+from compat.scripts import MAINS, Beside
 
-TOOLS = "org.apache.kafka.tools."
-MAINS = {
-    "kafka-topics": TOOLS + "TopicCommand",
-    "kafka-configs": "kafka.admin.ConfigCommand",
-    "kafka-consumer-groups": TOOLS + "consumer.group.ConsumerGroupCommand",
-    "kafka-get-offsets": TOOLS + "GetOffsetShell",
-    "kafka-leader-election": TOOLS + "LeaderElectionCommand",
-    "kafka-reassign-partitions": TOOLS + "reassign.ReassignPartitionsCommand",
-    "kafka-delete-records": TOOLS + "DeleteRecordsCommand",
-    "kafka-log-dirs": TOOLS + "LogDirsCommand",
-    "kafka-transactions": TOOLS + "TransactionsCommand",
-    "kafka-dump-log": TOOLS + "DumpLogSegments",
-    "kafka-metadata-quorum": TOOLS + "MetadataQuorumCommand",
-    "kafka-console-consumer": TOOLS + "consumer.ConsoleConsumer",
-    "kafka-producer-perf-test": TOOLS + "ProducerPerformance",
-    "kafka-consumer-perf-test": TOOLS + "ConsumerPerformance",
-}
-# Times go on and the metadata log grows (an idle Kafka writes to it twice a second) between two calls.
-PASSING = re.compile(r"\b1[789]\d{11}\b|\d+ ms ago|(?<=HighWatermark:          )\d+")
-Beside = Callable[..., ToolOutput]
 NOW_MS = int(time.time()) * 1000 - 3_600_000
 """An hour ago: old enough to have happened, young enough to be kept."""
-
-
-def _settings_sorted(line: str) -> str:
-    """Kafka's tool prints a topic's settings in the order of a hash table."""
-    before, found, settings = line.partition("Configs: ")
-    return before + found + ",".join(sorted(settings.split(",")))
-
-
-@pytest.fixture
-def klamm() -> Callable[..., ToolOutput]:
-    """Run a script of ours."""
-
-    def run(script: str, *args: str, stdin: bytes = b"") -> ToolOutput:
-        done = subprocess.run(
-            [*klamm_command(), script, *args],
-            input=stdin,
-            capture_output=True,
-            timeout=90,
-            check=False,
-            env={**klamm_environment(), "KLAMM_CONTEXTS": os.devnull},
-        )
-        return ToolOutput(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-    return run
-
-
-@pytest.fixture
-def beside(java: JavaClient, broker: Broker, klamm: Callable[..., ToolOutput]) -> Beside:
-    """Run a script by both, and compare; `ordered=False` compares lines as a set."""
-
-    def compare(script: str, *args: str, ordered: bool = True, server: bool = True, exits: int = 0) -> ToolOutput:
-        where = ("--bootstrap-server", broker.bootstrap) if server else ()
-        theirs = java.tool(MAINS[script], *where, *args)
-        ours = klamm(script, *where, *args)
-        shown = f"{script} {' '.join(args)}\nKafka:\n{theirs.out}{theirs.err}\nKlamm:\n{ours.out}{ours.err}"
-        assert theirs.exit == exits, shown
-        assert ours.exit == exits, shown
-        left, right = (PASSING.sub("~", each.out).splitlines() for each in (theirs, ours))
-        if not ordered:
-            left, right = sorted(map(_settings_sorted, left)), sorted(map(_settings_sorted, right))
-        assert right == left, shown
-        return ours
-
-    return compare
 
 
 @pytest.fixture

@@ -76,10 +76,6 @@ def an_admin_ends_a_transaction_by_hand(bootstrap: str) -> None:
             each for each in admin.describe_producers([where])[where] if each.transaction_start_offset is not None
         ]
         assert open_ones == []
-        _refused(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            lambda: admin.abort_transaction(where, state.producer_id, state.producer_epoch - 1, 0),
-        )
 
 
 def _hanging(bootstrap: str) -> Producer:

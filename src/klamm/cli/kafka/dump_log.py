@@ -46,10 +46,7 @@ def main(args: list[str]) -> int:
         raise ToolFailed(f'Missing required argument "[files]"\n{FLAGS.usage()}')
     for path in parsed.text("files").split(","):
         print(f"Dumping {path}")
-        _, dot, ending = os.path.basename(path).rpartition(".")
-        if not dot:
-            raise ToolFailed(f"{path} has no ending to know it by; `klamm storage dump` reads checkpoints too")
-        dump = _KINDS.get(f".{ending}")
+        dump = _KINDS.get(os.path.splitext(path)[1])
         if dump is None:
             print(f"Ignoring unknown file {path}", file=sys.stderr)
             continue

@@ -1,0 +1,97 @@
+"""Every file of a data folder, printed by Kafka's kafka-dump-log and by ours: the same lines.
+
+The folder is the one the suite has written to: groups of both protocols, transactions, rolled segments, snapshots.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat.brokers import Broker
+from compat.scripts import Beside
+
+LOG_BYTES_MAX = 300_000
+"""Larger segments hold more of the same."""
+
+
+@pytest.fixture(scope="module")
+def folders(broker: Broker) -> Iterator[dict[str, list[Path]]]:
+    """The files of each topic, of a broker that was stopped: what it keeps in memory is on disk."""
+    broker.stop()
+    found: dict[str, list[Path]] = {}
+    for folder in sorted(broker.data.iterdir()):
+        name = re.fullmatch(r"(.*)-\d+", folder.name)
+        if name and folder.is_dir():
+            files = [path for path in sorted(folder.iterdir()) if path.stat().st_size < LOG_BYTES_MAX]
+            found.setdefault(name[1], []).extend(files)
+    yield found
+    broker.start()
+
+
+def ending(files: list[Path], *endings: str) -> str:
+    chosen = [str(path) for path in files if path.suffix in endings]
+    assert chosen, endings
+    return ",".join(chosen)
+
+
+def own(folders: dict[str, list[Path]]) -> list[Path]:
+    return [path for name, files in folders.items() if not name.startswith("__") for path in files]
+
+
+def test_segments(beside: Beside, folders: dict[str, list[Path]]) -> None:
+    files = ending(own(folders), ".log")
+    said = beside("kafka-dump-log", "--deep-iteration", "--files", files, server=False).out
+    assert "endTxnMarker: COMMIT" in said
+    assert "endTxnMarker: ABORT" in said
+
+
+@pytest.mark.parametrize("flag", ["--skip-record-metadata", "--max-bytes=200", "--value-decoder-class"])
+def test_ways_to_look_at_a_segment(beside: Beside, folders: dict[str, list[Path]], flag: str) -> None:
+    texts = [path for path in own(folders) if path.parent.name.startswith("test-console")]
+    beside("kafka-dump-log", "--print-data-log", flag, "--files", ending(texts, ".log"), server=False)
+
+
+@pytest.mark.parametrize("flags", [(), ("--index-sanity-check",), ("--verify-index-only",)])
+def test_indexes(beside: Beside, folders: dict[str, list[Path]], flags: tuple[str, ...]) -> None:
+    said = beside("kafka-dump-log", *flags, "--files", ending(own(folders), ".index", ".timeindex"), server=False).out
+    if not flags:
+        assert re.search(r"offset: \d+ position: [1-9]", said)
+        assert re.search(r"timestamp: \d+ offset: [1-9]", said)
+
+
+def test_producer_states_and_aborted_transactions(beside: Beside, folders: dict[str, list[Path]]) -> None:
+    said = beside("kafka-dump-log", "--files", ending(own(folders), ".snapshot", ".txnindex"), server=False).out
+    assert "firstSequence: " in said
+    assert "lastStableOffset: " in said
+
+
+def test_groups(beside: Beside, folders: dict[str, list[Path]]) -> None:
+    files = ending(folders["__consumer_offsets"], ".log")
+    said = beside("kafka-dump-log", "--offsets-decoder", "--files", files, server=False).out
+    assert "<DELETE>" in said
+    for kind in (1, 2, 3, 5, 7):
+        assert f'key: {{"type":"{kind}"' in said, kind
+    assert '"assignedPartitions"' in said
+
+
+def test_transactions(beside: Beside, folders: dict[str, list[Path]]) -> None:
+    files = ending(folders["__transaction_state"], ".log")
+    said = beside("kafka-dump-log", "--transaction-log-decoder", "--files", files, server=False).out
+    assert '"transactionStatus"' in said
+
+
+def test_metadata(beside: Beside, folders: dict[str, list[Path]]) -> None:
+    files = ending(folders["__cluster_metadata"], ".log", ".checkpoint")
+    said = beside("kafka-dump-log", "--cluster-metadata-decoder", "--files", files, server=False).out
+    assert "LeaderChange: {" in said
+    assert "SnapshotHeader {" in said
+    beside("kafka-dump-log", "--cluster-metadata-decoder", "--skip-record-metadata", "--files", files, server=False)
+
+
+def test_what_is_no_log(beside: Beside, folders: dict[str, list[Path]]) -> None:
+    strange = [path for path in own(folders) if path.name == "partition.metadata"][:1]
+    beside("kafka-dump-log", "--files", str(strange[0]), server=False)
+    beside("kafka-dump-log", "--files", str(strange[0].parent / "leader-epoch-checkpoint"), server=False)
+    beside("kafka-dump-log", "--files", "/there/is/none.log", server=False, exits=1)
