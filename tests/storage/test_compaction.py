@@ -10,8 +10,7 @@ import pytest
 from klamm.model.clock import ManualClock
 from klamm.model.errors import StorageFailure
 from klamm.records import build_batch, iter_batches
-from klamm.storage import LogConfig, LogManager, StorageConfig
-from klamm.storage.cleaner import CleanerConfig
+from klamm.storage import CleanerConfig, LogConfig, LogManager, StorageConfig
 from klamm.storage.compaction import CleanedTransactions, ClosedSegment, group_segments, plan_round
 from klamm.storage.txn_index import AbortedTxn
 

@@ -10,8 +10,7 @@ import pytest
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import TopicPartition
-from klamm.storage import LogConfig, LogManager, StorageConfig
-from klamm.storage import manager as manager_module
+from klamm.storage import LogConfig, LogManager, StorageConfig, housekeeping
 
 from .conftest import NOW, FaultyDisk, Said, batch, from_producer, no_space, read_all
 
@@ -275,7 +274,7 @@ def test_a_folder_that_got_no_segment_before_the_crash_is_opened_empty(tmp_path:
 
 def test_retention_gets_to_every_log_however_little_time_a_tick_has(tmp_path: Path, monkeypatch):
     """Logs that must become durable first wait for a later tick and do not keep the others waiting."""
-    monkeypatch.setattr(manager_module, "_RETENTION_SLICE_MS", 2)
+    monkeypatch.setattr(housekeeping, "_RETENTION_SLICE_MS", 2)
 
     class Slow(ManualClock):
         def monotonic_ms(self) -> int:

@@ -108,6 +108,14 @@ def test_a_producer_that_never_sends_it_again_is_told_of_the_gap(home: Home):
     assert answer(log, 2) is GAP, "and that is the end of it"
 
 
+def test_a_clock_that_was_looked_at_before_does_not_matter(home: Home):
+    """The moment of a turn is taken when it begins, and may lie before the one a refusal was noted at."""
+    log = home.open()
+    fill(home, log, 0)
+    assert answer(log, 1, now=NOW - 5) is FULL
+    assert answer(log, 1, now=NOW - MEMORY_MS - 1) == 0, "an hour back is another time"
+
+
 def test_what_lies_behind_is_judged_as_ever(home: Home):
     log = home.open()
     for sequence in range(10):

@@ -193,6 +193,9 @@ class LogDirMoves:
             elif not move.assigned:
                 await self._in_thread(future.flush)
                 self._check(move)
+                # Where the replica begins and how far it is replicated is known in its new place before it counts.
+                await self._in_thread(self._logs.saving(move.log_dir))
+                self._check(move)
                 await self._tell(move)
             else:
                 await self._catch_up(move)

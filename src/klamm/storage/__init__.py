@@ -5,13 +5,12 @@ told the leader epoch and the time, and answers with offsets and places in files
 the loop's thread; recovery, compaction, syncs and removals in threads of the manager.
 """
 
-from klamm.storage.cleaner import CleanerConfig
-from klamm.storage.config import LogConfig
+from klamm.storage.config import CleanerConfig, LogConfig, StorageConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles, SegmentFile
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.lookups import TimestampOffset
-from klamm.storage.manager import LogManager, StorageConfig
+from klamm.storage.manager import LogManager
 from klamm.storage.producers import Origin
 from klamm.storage.properties import MetaProperties
 from klamm.storage.recovery import open_log

@@ -266,9 +266,13 @@ def _check_metadata_snapshot(path: str, found: Findings) -> None:
 
 def _check_checkpoint(disk: Disk, path: str, found: Findings) -> None:
     try:
-        for topic, partition, offset in read_lines(disk, path):
+        rows = read_lines(disk, path)
+        twice = len(set(map(tuple, rows))) < len(rows)
+        for topic, partition, offset in rows:
             if int(partition) < 0 or int(offset) < 0:
                 found.add(path, f"the line of {topic}-{partition} has a negative number", Fix.CHECKPOINT)
+            elif twice and rows.count([topic, partition, offset]) < 2:
+                found.add(path, f"offset {offset} of {topic}-{partition} stands there once, not twice", Fix.CHECKPOINT)
     except (StorageFailure, ValueError) as error:
         what = str(error) if isinstance(error, StorageFailure) else f"a line of it cannot be read: {error}"
         found.add(path, what, Fix.CHECKPOINT)

@@ -46,7 +46,7 @@ def read_lines(disk: Disk, path: str) -> list[list[str]]:
         raise UnreadableCheckpoint(f"{path} is cut inside its last line")
     try:
         if int(lines[0]) != 0:
-            raise StorageFailure(f"{path} has version {lines[0]}, only 0 is known")
+            raise UnreadableCheckpoint(f"{path} has version {lines[0]}, only 0 is known")
         count = int(lines[1])
         rows = [line.split() for line in lines[2:] if line.strip()]
     except (IndexError, ValueError) as error:
@@ -71,19 +71,28 @@ def replace(disk: Disk, path: str, text: str, *, sync: bool = True) -> None:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets of an offset checkpoint; an unreadable one counts as empty, and is named in the log."""
+    """The offsets of an offset checkpoint; an unreadable one counts as empty, and is named in the log.
+
+    In a file that says everything twice, what it says once is not believed; of two numbers, the smaller is.
+    """
+    found: dict[TopicPartition, list[int]] = {}
     try:
-        return {
-            TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(disk, path)
-        }
+        for topic, partition, offset in read_lines(disk, path):
+            found.setdefault(TopicPartition(topic, int(partition)), []).append(int(offset))
     except (StorageFailure, ValueError) as error:
         logger.warning("ignoring an unreadable checkpoint", path=path, reason=error)
         return {}
+    twice = any(len(offsets) > 1 for offsets in found.values())
+    odd = {name for name, offsets in found.items() if len(set(offsets)) > 1 or (twice and len(offsets) < 2)}
+    for name in odd:
+        logger.warning("a checkpoint contradicts itself", path=path, partition=name, offsets=found[name])
+    return {name: min(offsets) for name, offsets in found.items() if name not in odd or len(offsets) > 1}
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace an offset checkpoint."""
-    write_lines(disk, path, [(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())])
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, twice: bool = False) -> None:
+    """Replace an offset checkpoint; `twice` for one whose numbers nothing else would tell to be wrong."""
+    rows = [(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())]
+    write_lines(disk, path, [row for row in rows for _ in range(2 if twice else 1)])
 
 
 def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
@@ -95,14 +104,13 @@ def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
         return None
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
-        version = int(fields["version"])
-        topic_id = uuid_from_str(fields["topic_id"].strip())
+        version, topic_id = int(fields["version"]), uuid_from_str(fields["topic_id"].strip())
     except (KeyError, ValueError) as error:
         # A power loss between making the folder and the file reaching the disk; the metadata log knows the id.
         logger.warning("ignoring an unreadable topic id", path=path, reason=error)
         return None
     if version != 0:
-        raise StorageFailure(f"{path} has version {version}, only 0 is known")
+        logger.warning("a topic id of an unknown version is taken as it stands", path=path, version=version)
     return topic_id
 
 

@@ -19,7 +19,7 @@ from klamm.model.clock import Clock
 from klamm.model.errors import CorruptBatch, KlammError, StorageFailure
 from klamm.storage.cleaning import CleanedGroup, Cleaning, CleaningJob, CleaningStopped
 from klamm.storage.compaction import ClosedSegment, Round, plan_round
-from klamm.storage.config import MAX_LONG
+from klamm.storage.config import MAX_LONG, CleanerConfig
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
 from klamm.storage.swaps import CLEANED_SUFFIX, SWAP_SUFFIX, remove_files, rename_files
@@ -27,19 +27,6 @@ from klamm.storage.threads import Threads, real_threads
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanerConfig:
-    """Settings of compaction as a whole."""
-
-    enabled: bool = True
-    threads: int = 1
-    dedupe_buffer_bytes: int = 128 * 1024 * 1024
-    load_factor: float = 0.9
-    io_buffer_bytes: int = 512 * 1024
-    bytes_per_second: float = float("inf")
-    backoff_ms: int = 15_000
 
 
 @dataclass(slots=True, eq=False)
@@ -166,8 +153,10 @@ class Cleaner:
                     found.append((plan, log))
         found.sort(key=lambda pair: pair[0].dirty_ratio, reverse=True)
         for plan, log in found:
-            if room > 0 and self.start(log, plan, now):
-                room -= 1
+            try:
+                room -= room > 0 and self.start(log, plan, now)
+            except CorruptBatch as error:
+                self._give_up_on(log, error)
 
     def plan(self, log: Log, now_ms: int) -> Round:
         """The round a log would get."""
@@ -216,13 +205,16 @@ class Cleaner:
         if error is None or isinstance(error, CleaningStopped) or running.log.retired:
             return
         if isinstance(error, CorruptBatch):
-            self._unfit.add(running.log)
-            logger.error("a log is damaged and is compacted no more", partition=name, reason=error.message)
+            self._give_up_on(running.log, error)
         elif isinstance(error, (OSError, KlammError)):
             logger.warning("compaction failed and will be tried again", partition=name, reason=error)
         else:
             self._unfit.add(running.log)
             logger.failure("compaction failed", error, partition=name)
+
+    def _give_up_on(self, log: Log, error: CorruptBatch) -> None:
+        self._unfit.add(log)
+        logger.error("a log is damaged and is compacted no more", partition=log.name, reason=error.message)
 
     # --- in a thread -------------------------------------------------------------------------------------------------
 

@@ -131,7 +131,8 @@ class Cleaning:
             end = facts.end_offset
             if end <= first:
                 continue
-            start = segment.offset_index().lookup(first) if first > segment.base_offset else 0
+            place = segment.find(first) if first > segment.base_offset else None
+            start = place.position if place is not None else 0
             words[3] = self.map_end
             for chunk in self._chunks(segment, start):
                 words[0] = 0

@@ -1,7 +1,7 @@
-"""The settings one log obeys: a topic's configuration, read once and kept frozen."""
+"""The settings storage obeys, read once and kept frozen: those of one log, of compaction, of a broker's storage."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_LONG = 2**63 - 1
 _CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -66,15 +66,15 @@ class LogConfig:
     def from_topic_config(cls, values: Mapping[str, str]) -> "LogConfig":
         """Take what concerns storage out of a complete topic configuration (already validated); ignore the rest."""
         known: dict[str, object] = {}
-        for name, field in cls.__dataclass_fields__.items():
+        for name, described in cls.__dataclass_fields__.items():
             text = values.get(name.replace("_", "."))
             if text is None:
                 continue
-            if field.type is int:
+            if described.type is int:
                 known[name] = int(text)
-            elif field.type is float:
+            elif described.type is float:
                 known[name] = float(text)
-            elif field.type is bool:
+            elif described.type is bool:
                 known[name] = text.strip().lower() == "true"
             elif name == "cleanup_policy":
                 known[name] = frozenset(part.strip() for part in text.split(",") if part.strip())
@@ -83,3 +83,34 @@ class LogConfig:
         if values.get("internal.segment.bytes"):
             known["segment_bytes"] = int(values["internal.segment.bytes"])
         return cls(**known)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """Settings of compaction as a whole."""
+
+    enabled: bool = True
+    threads: int = 1
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 512 * 1024
+    bytes_per_second: float = float("inf")
+    backoff_ms: int = 15_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """Settings of a broker's storage as a whole."""
+
+    log_dirs: tuple[str, ...]
+    recovery_threads_per_dir: int = 2
+    checkpoint_interval_ms: int = 60_000
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    open_files_max: int = 256
+    retention_check_interval_ms: int = 300_000
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    vital_dirs: tuple[str, ...] = ()
+    """Log dirs without which a node cannot go on: that of the metadata log."""
+    metadata_only_dirs: tuple[str, ...] = ()
+    """Log dirs that get no partitions."""

@@ -100,3 +100,7 @@ class Futures:
             assert future.log_end_offset == current.log_end_offset
             future.advance_log_start(current.log_start_offset)
             future.take_state_of(current)
+            if future.producers.entries:
+                # Some of them wrote nothing that is in the copy: after a kill, only this knows them.
+                future.snapshots.remove(future.log_end_offset)
+                future.snapshots.take(future.log_end_offset, future.producers.entries.values())

@@ -51,11 +51,11 @@ class OffsetIndex:
         )
         return _INT(buffer, found * 8 - 4)[0] if found else 0
 
-    def floor_position(self, position: int) -> int:
-        """The last indexed batch boundary at or before a file position; 0 when there is none."""
+    def floor(self, position: int) -> tuple[int, int] | None:
+        """The last entry, as (offset, position), that lies at or before a file position; None when there is none."""
         buffer = self.buffer
         found = bisect_right(range(self.size // ENTRY_SIZE), position, key=lambda i: _INT(buffer, i * 8 + 4)[0])
-        return _INT(buffer, found * 8 - 4)[0] if found else 0
+        return self.entry(found - 1) if found else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries of batches that end at or after `offset`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID
-from klamm.records.batch import BatchView
+from klamm.records.batch import HEADER_SIZE, BatchView
 from klamm.storage import truncation
 from klamm.storage.checkpoints import write_topic_id
 from klamm.storage.disk import FileSlice
@@ -29,10 +29,9 @@ class Log(LogWriter):
 
     def note_first_timestamp(self) -> None:
         """Let a segment that was opened with content know when it is due to roll."""
-        segment = self._active
-        for _, data in segment.batches(0, min(segment.size, 1 << 26)):
-            segment.note_first_timestamp(BatchView(data).max_timestamp, self._config, self._jitter_ms)
-            break
+        first = next(self._active.headers(0), None)
+        if first is not None:
+            self._active.note_first_timestamp(first.max_timestamp, self._config, self._jitter_ms)
 
     def flush(self, up_to: int | None = None) -> None:
         """Sync everything below `up_to` (default: the end of the log) to the device, and wait for it."""
@@ -149,6 +148,20 @@ class Log(LogWriter):
             raise KlammError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} belongs to another topic id")
         write_topic_id(self._disk, self.path, topic_id)
         self.topic_id = topic_id
+
+    def append_as_follower(self, batches: memoryview) -> None:
+        """Append batches with the offsets and leader epochs they carry; they must continue the log.
+
+        An empty log may begin inside of a batch, where DeleteRecords has put the leader's start: then that whole batch
+        comes, and the log begins with it.
+        """
+        start = self.log_start_offset
+        if start == self.log_end_offset and len(batches) >= HEADER_SIZE and not self.segments.size_bytes:
+            first = BatchView(batches)
+            if first.base_offset < start <= first.last_offset:
+                self.truncate_fully_and_start_at(first.base_offset)
+        super().append_as_follower(batches)
+        self.advance_log_start(min(start, self.log_end_offset))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,16 @@ class SavedOffsets:
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)
     """How far compaction has come."""
 
+    def starts_believed(self) -> dict[TopicPartition, int]:
+        """The log starts, without those beyond the high watermark: only damage puts one there."""
+        found = {}
+        for partition, start in self.starts.items():
+            if start <= self.marks.get(partition, start):
+                found[partition] = start
+            else:
+                logger.warning("ignoring a log start beyond its high watermark", partition=partition, offset=start)
+        return found
+
 
 class LogDir:
     """A folder of logs held by this process alone, from construction to `release`."""
@@ -150,15 +160,18 @@ class LogDir:
         saved = self.saved
         return any(partition in each for each in (saved.points, saved.starts, saved.marks, saved.cleaned))
 
-    def checkpoint(self, logs: Iterable[Log]) -> Callable[[], None]:
-        """What writes the three offset checkpoints for the logs that live here, as they are now; for a thread."""
+    def checkpoint(self, logs: Iterable[Log], original: Callable[[Log], Log]) -> Callable[[], None]:
+        """What writes the three offset checkpoints for the logs that live here, as they are now; for a thread.
+
+        `original` gives the log of which one is a copy, or the log itself: a copy that takes over has its offsets.
+        """
         points, starts, marks = {}, {}, {}
         for log in logs:
-            key = log.topic_partition
+            key, source = log.topic_partition, original(log)
             points[key] = log.recovery_point
-            marks[key] = log.high_watermark
-            if log.log_start_offset > log.segments[0].base_offset:
-                starts[key] = log.log_start_offset
+            marks[key] = min(source.high_watermark, log.log_end_offset)
+            if source.log_start_offset > log.segments[0].base_offset:
+                starts[key] = source.log_start_offset
 
         self._taken += 1
         number = self._taken
@@ -169,8 +182,10 @@ class LogDir:
                     return  # somebody has written newer ones
                 self._written = number
                 write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
-                write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts)
                 write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
+                # Last, so that no log start is beyond its high watermark, whenever a crash comes; and twice, because
+                # a wrong number here would hide records, or take them away.
+                write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts, twice=True)
                 self.saved = replace(self.saved, points=points, starts=starts, marks=marks)
 
         return write

@@ -20,8 +20,10 @@ def find_timestamp(segments: Segments, timestamp: int, log_start_offset: int) ->
     for segment in segments.from_offset(log_start_offset):
         if segment.max_timestamp[0] < timestamp:
             continue
-        start = segment.offset_index().lookup(max(segment.times().lookup(timestamp), log_start_offset))
-        for _, data in segment.batches(start):
+        place = segment.find(max(segment.time_floor(timestamp), log_start_offset))
+        if place is None:
+            continue
+        for _, data in segment.batches(place.position):
             batch = BatchView(data)
             if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
                 continue

@@ -1,26 +1,25 @@
-"""All logs of a broker: opens them at start, makes and deletes them, and keeps house.
+"""All logs of a broker: opens them at start, makes, moves and deletes them, and notices when a disk fails.
 
-The loop calls `tick` now and then: it collects what threads have finished and starts what is due. Nothing in here
-blocks the loop on a disk longer than renaming a few files takes.
+The loop calls `tick` now and then, for what is due by the clock (see `housekeeping`). Nothing in here blocks the loop
+on a disk longer than renaming a few files takes.
 """
 
 import os
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 
 from klamm.model.clock import Clock, SystemClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.storage.background import Background
-from klamm.storage.cleaner import Cleaner, CleanerConfig
+from klamm.storage.cleaner import Cleaner
 from klamm.storage.closing import close_logs
-from klamm.storage.config import MAX_LONG, LogConfig
+from klamm.storage.config import LogConfig, StorageConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.futures import Futures
 from klamm.storage.group_sync import GroupSync
+from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.opening import Opening, complete_identity, read_identity, take_dirs
@@ -32,29 +31,9 @@ from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
 
-INITIAL_DELAY_MS = 30_000
-"""Housekeeping of the logs waits so long after a start."""
 _PREFERRED_MAX = 10_000
-_RETENTION_SLICE_MS = 5
-"""Time retention may take of one tick; what is left waits for the next."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageConfig:
-    """Settings of a broker's storage as a whole."""
-
-    log_dirs: tuple[str, ...]
-    recovery_threads_per_dir: int = 2
-    checkpoint_interval_ms: int = 60_000
-    producer_id_expiration_ms: int = 24 * 3600 * 1000
-    producer_id_expiration_check_interval_ms: int = 600_000
-    open_files_max: int = 256
-    retention_check_interval_ms: int = 300_000
-    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
-    vital_dirs: tuple[str, ...] = ()
-    """Log dirs without which a node cannot go on: that of the metadata log."""
-    metadata_only_dirs: tuple[str, ...] = ()
-    """Log dirs that get no partitions."""
+_BITS_DAMAGED_MAX = 6
+"""One damaged character of a topic id, six bits. That two ids drawn by chance are so alike does not happen."""
 
 
 class LogManager:
@@ -88,8 +67,6 @@ class LogManager:
         """Where partitions that are not here yet shall lie once they are."""
         self._background = Background(self._disk, threads)
         self.group_sync = GroupSync(threads)
-        self._unsynced_since: dict[Log, int] = {}
-        """Since when logs with flush.ms have had something to sync."""
         self.cleaner = Cleaner(
             config.cleaner,
             self._disk,
@@ -99,13 +76,15 @@ class LogManager:
             secure=self._secure,
             threads=threads,
         )
-        self._next_checkpoint_ms = 0
-        self._next_expiry_ms = 0
-        self._next_retention_ms = 0
-        self._to_retain: deque[Log] = deque()
-        """Logs that retention has yet to look at in this round."""
-        self._undurable: list[Log] = []
-        """Logs that have something to forget and must become durable first."""
+        self.housekeeping = Housekeeping(
+            config,
+            self._clock,
+            self._background,
+            self.cleaner,
+            logs=self._logs.values,
+            checkpoint=lambda: self.checkpoint(wait=False),
+            discard=self._discard,
+        )
         self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
         """Told when a disk has failed and nothing is left to go on with; the node then stops."""
         self.on_dir_offline: Callable[[LogDir], None] | None = None
@@ -159,10 +138,7 @@ class LogManager:
         except BaseException:
             self._release()
             raise
-        now = self._clock.monotonic_ms()
-        self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
-        self._next_expiry_ms = now + self.config.producer_id_expiration_check_interval_ms
-        self._next_retention_ms = now + min(INITIAL_DELAY_MS, self.config.retention_check_interval_ms)
+        self.housekeeping.begin()
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs. `clean` syncs them, writes checkpoints and leaves the clean-shutdown marker."""
@@ -298,9 +274,8 @@ class LogManager:
     def _forget(self, log_dir: LogDir, partition: TopicPartition) -> None:
         """Let the checkpoints of a log dir say nothing of an earlier log whose name a new one gets."""
         if log_dir.remembers(partition):
-            logs = self._logs_in(log_dir)
-            log_dir.checkpoint(logs)()
-            log_dir.cleaner_checkpoint(logs)()
+            self.saving(log_dir)()
+            log_dir.cleaner_checkpoint(self._logs_in(log_dir))()
 
     def _logs_in(self, log_dir: LogDir) -> list[Log]:
         """The logs of a log dir, future ones too."""
@@ -360,7 +335,16 @@ class LogManager:
         self.checkpoint(wait=False)
 
     def strays(self, known: Mapping[TopicPartition, bytes]) -> list[Log]:
-        """Logs whose partitions the metadata does not know, or knows under another topic id."""
+        """Logs whose partitions the metadata does not know, or knows under another topic id.
+
+        An id that is the right one but for a few bits is damaged, not another: it is written anew.
+        """
+        for log in (*self._logs.values(), *self.futures):
+            right = known.get(log.topic_partition, ZERO_UUID)
+            if log.topic_id not in (right, ZERO_UUID) and _bits_apart(log.topic_id, right) <= _BITS_DAMAGED_MAX:
+                logger.warning("the topic id of a log is damaged and written anew", partition=log.name, path=log.path)
+                log.topic_id = ZERO_UUID
+                log.set_topic_id(right)
         return [
             log
             for log in (*self._logs.values(), *self.futures)
@@ -397,72 +381,21 @@ class LogManager:
 
     def tick(self, now_ms: int | None = None) -> None:
         """Do what is due. `now_ms` is monotonic."""
-        now = self._clock.monotonic_ms() if now_ms is None else now_ms
-        self._background.tick(now)
-        if now >= self._next_retention_ms and not self._to_retain:
-            self._next_retention_ms = now + self.config.retention_check_interval_ms
-            self._to_retain = deque(self._logs.values())
-        elif self._undurable:
-            self._to_retain.extend(self._undurable)
-        self._undurable = []
-        if self._to_retain:
-            self._retain()
-        self.cleaner.tick(now, self._logs.values())
-        self._flush_by_time(now)
-        if now >= self._next_checkpoint_ms:
-            self._next_checkpoint_ms = now + self.config.checkpoint_interval_ms
-            self.checkpoint(wait=False)
-        if now >= self._next_expiry_ms:
-            self._next_expiry_ms = now + self.config.producer_id_expiration_check_interval_ms
-            wall = self._clock.now_ms()
-            for log in self._logs.values():
-                log.producers.remove_expired(wall, self.config.producer_id_expiration_ms)
-
-    def checkpoint(self, *, wait: bool = True) -> None:
-        """Write recovery points, log starts and high watermarks of every log dir; without `wait`, in a thread."""
-        writers = [log_dir.checkpoint(self._logs_in(log_dir)) for log_dir in self.dirs if log_dir.failure is None]
-        self._background.write_checkpoints(writers, wait=wait)
-
-    def _retain(self) -> None:
-        """Let logs forget what retention says; those that must become durable first are looked at again."""
-        started, wall = self._clock.monotonic_ms(), self._clock.now_ms()
-        while self._to_retain and self._clock.monotonic_ms() - started < _RETENTION_SLICE_MS:
-            log = self._to_retain.popleft()
-            if log.retired or log.failed:
-                continue
-            try:
-                before = len(log.segments)
-                condemned = log.retain(wall)
-                self._discard(log, condemned)
-                if before > len(log.segments):
-                    logger.info(
-                        "deleted segments",
-                        partition=log.name,
-                        count=before - len(log.segments),
-                        log_start_offset=log.log_start_offset,
-                    )
-                if log.due_for_deletion(wall):
-                    self._background.sync(log, log.segments.active.base_offset)
-                    self._undurable.append(log)
-            except (OSError, StorageFailure) as error:
-                logger.warning("retention failed", partition=log.name, reason=error)
+        self.housekeeping.tick(self._clock.monotonic_ms() if now_ms is None else now_ms)
 
     @property
     def behind(self) -> bool:
         """Whether a tick has left something for the next, which had better come soon."""
-        return bool(self._to_retain)
+        return self.housekeeping.behind
 
-    def _flush_by_time(self, now_ms: int) -> None:
-        """Sync logs whose oldest unsynced record has waited for flush.ms."""
-        since = {}
-        for log in self._logs.values():
-            if log.config.flush_ms < MAX_LONG and log.log_end_offset > log.recovery_point and not log.failed:
-                first = self._unsynced_since.get(log, now_ms)
-                if now_ms - first >= log.config.flush_ms:
-                    self._background.sync(log, log.log_end_offset)
-                else:
-                    since[log] = first
-        self._unsynced_since = since
+    def checkpoint(self, *, wait: bool = True) -> None:
+        """Write recovery points, log starts and high watermarks of every log dir; without `wait`, in a thread."""
+        writers = [self.saving(log_dir) for log_dir in self.dirs if log_dir.failure is None]
+        self._background.write_checkpoints(writers, wait=wait)
+
+    def saving(self, log_dir: LogDir) -> Callable[[], None]:
+        """What writes the offsets of the logs in a log dir, as they are now; for a thread."""
+        return log_dir.checkpoint(self._logs_in(log_dir), lambda log: self._logs.get(log.topic_partition, log))
 
     def _on_roll(self, log: LogWriter, _segment: Segment) -> None:
         """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
@@ -481,8 +414,9 @@ class LogManager:
         if log.recovery_point < log.segments.active.base_offset:
             self._background.sync(log, log.segments.active.base_offset)
             return None
-        log_dir = self.log_dir_of(log)
-        return log_dir.checkpoint(self._logs_in(log_dir))
+        return self.saving(self.log_dir_of(log))
+
+    # --- what logs tell ----------------------------------------------------------------------------------------------
 
     def _before_truncate(self, log: LogWriter) -> None:
         self.cleaner.release(log)  # type: ignore[arg-type]
@@ -528,3 +462,7 @@ class LogManager:
         """The ids of those of these log dirs that can be used."""
         online = {log_dir.path for log_dir in self.dirs if log_dir.failure is None}
         return [self.directory_ids[path] for path in map(os.path.abspath, paths) if path in online]
+
+
+def _bits_apart(one: bytes, other: bytes) -> int:
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count()

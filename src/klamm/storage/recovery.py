@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from klamm.model.errors import CorruptBatch
 from klamm.model.ids import ZERO_UUID, TopicPartition
-from klamm.records.batch import BatchView
+from klamm.records.batch import HEADER_SIZE, BatchView
 from klamm.storage.checkpoints import LEADER_EPOCH, PARTITION_METADATA, read_topic_id
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
@@ -89,11 +89,20 @@ def open_log(
         clean = False
     try:
         end_offset = kept[-1].next_offset() if kept else log_start_offset
+        agreed = not kept or _agree(epochs, Segments(disk, files, path, kept), end_offset)
     except CorruptBatch as error:
         logger.warning("the tail of a log that was closed cleanly is damaged", partition=partition, reason=error)
         kept = checker.check_all(kept, kept[-1:], progress)
-        end_offset = kept[-1].next_offset()
+        end_offset, agreed = kept[-1].next_offset(), True
         clean = False
+    if clean and end_offset < log_start_offset:
+        logger.warning(
+            "ignoring a log start beyond the log's end",
+            partition=partition,
+            end_offset=end_offset,
+            log_start_offset=log_start_offset,
+        )
+        log_start_offset = kept[0].base_offset if kept else 0
     if kept and end_offset < log_start_offset and not checker.damaged:
         logger.warning(
             "a log ends before its start, its segments are removed",
@@ -113,7 +122,12 @@ def open_log(
     segments = Segments(disk, files, path, kept)
     start_offset = max(log_start_offset, kept[0].base_offset)
     epochs.truncate_from_end(end_offset)
-    if end_offset > start_offset and (epochs.damaged or (not clean and not epochs.reaches(start_offset))):
+    if not agreed:
+        logger.warning("leader epochs do not fit the log and will be rebuilt", path=epochs.path)
+        epochs.clear()
+        epochs.damaged = True
+    known = epochs.reaches(start_offset) or (clean and not epochs.entries())
+    if end_offset > start_offset and (epochs.damaged or not known):
         epochs.extend_back(leader_epochs(segments))
     epochs.truncate_from_start(start_offset)
     snapshots.remove_strays(segments.bases)
@@ -305,6 +319,21 @@ class _Checker:
         else:
             segment.deactivate()
         return next_offset, whole
+
+
+def _agree(epochs: LeaderEpochs, segments: Segments, end_offset: int) -> bool:
+    """Whether the newest leader epoch is that of the last batch, and not of what came before it began."""
+    if not epochs.entries():
+        return True
+    for offset in (end_offset - 1, epochs.entries()[-1][1] - 1):
+        found = segments.read(offset, 1, end_offset, end_offset, True) if offset >= segments[0].base_offset else None
+        if found is not None:
+            batch = BatchView(found.file.pread(HEADER_SIZE, found.position))
+            if batch.last_offset < offset:
+                continue
+            if 0 <= batch.leader_epoch != epochs.epoch_for_offset(batch.last_offset) >= 0:
+                return False
+    return True
 
 
 def _check_batch(batch: BatchView, next_offset: int, segment_base: int, end: int) -> None:

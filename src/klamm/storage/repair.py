@@ -174,7 +174,8 @@ def _checkpoint_step(disk: Disk, path: str) -> Step:
             fields = line.split()
             if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
                 rows.append(fields)
-        write_lines(disk, path, rows)
+        twice = any(rows.count(row) > 1 for row in rows)
+        write_lines(disk, path, [row for row in rows if not twice or rows.count(row) > 1])
 
     return Step(f"write {path} anew with the lines that can be read", rewrite)
 

@@ -51,7 +51,7 @@ def refill_batches(producers: ProducerStates, segments: Segments, since_ms: int)
         return
     found = ProducerStates()
     for segment in segments[-2:]:
-        start = segment.offset_index().floor_position(max(segment.size - _REFILL_BYTES, 0))
+        start = segment.boundary_before(max(segment.size - _REFILL_BYTES, 0))
         scan = Scan(segment, found, position=start, checked=False)
         for data in scan:
             batch = BatchView(data)

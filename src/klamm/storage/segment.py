@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
+from klamm.records.control import end_txn_marker
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, SegmentFile, write_all
 from klamm.storage.index import OffsetIndex, map_file
+from klamm.storage.mending import indexes_of, tell
 from klamm.storage.time_index import TimeIndex
-from klamm.storage.txn_index import TxnIndex
+from klamm.storage.txn_index import AbortedTxn, TxnIndex
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -107,7 +109,7 @@ class Segment:
         self.index = OffsetIndex(self.base_offset, index)
         self.time_index = TimeIndex(self.base_offset, times)
         del index[self.index.size :], times[self.time_index.size :]
-        self._max_timestamp = self.time_index.last()
+        self._max_timestamp = self.time_index.last() if create or rebuild else None
         self.created_ms = now_ms
         self.forget_open()
 
@@ -215,12 +217,36 @@ class Segment:
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of the first batch that has it; (-1, base offset) when empty."""
         if self._max_timestamp is None:
-            self._max_timestamp = self.times().last()
+            self._max_timestamp = self._last_time()
         return self._max_timestamp
 
     @max_timestamp.setter
     def max_timestamp(self, value: tuple[int, int]) -> None:
         self._max_timestamp = value
+
+    def _last_time(self) -> tuple[int, int]:
+        """What the time index ends with, if that is so: retention deletes by it."""
+        timestamp, offset = self.times().last()
+        if self.size and len(self.times()) and not self._is_time_of(timestamp, offset) and self.mend("its last time"):
+            return self.times().last()
+        return timestamp, offset
+
+    def time_floor(self, timestamp: int) -> int:
+        """An offset up to which no batch is later than `timestamp`, but perhaps the one that holds it."""
+        found = self.times().floor(timestamp)
+        if found is not None and not self._is_time_of(*found) and self.mend(f"time {found[0]}"):
+            found = self.times().floor(timestamp)
+        return self.base_offset if found is None else found[1]
+
+    def _is_time_of(self, timestamp: int, offset: int) -> bool:
+        """Whether the batch that holds an offset has this for its largest timestamp."""
+        try:
+            place = self.find(offset) if offset >= self.base_offset else None
+            if place is None or place.base_offset > offset:
+                return False
+            return BatchView(self.open_file().pread(HEADER_SIZE, place.position)).max_timestamp == timestamp
+        except CorruptBatch:
+            return False
 
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch of a closed segment, -1 when it is empty."""
@@ -241,11 +267,74 @@ class Segment:
 
     def find(self, offset: int) -> Place | None:
         """The first batch that ends at or after `offset`; None when the segment holds none."""
+        start = self.offset_index().lookup(offset)
+        try:
+            place = self._hop(start, offset, NEVER)
+        except CorruptBatch:
+            if not start or not self.mend(f"the entry for offset {offset}"):
+                raise
+        else:
+            # An entry names a batch that ends at or before `offset`. One that begins after it would hide records.
+            if not start or place is None or place.position > start or place.base_offset <= offset:
+                return place
+            if not self.mend(f"the entry for offset {offset}"):
+                raise CorruptBatch(f"{self.path(INDEX_SUFFIX)} leads past offset {offset}")
         return self._hop(self.offset_index().lookup(offset), offset, NEVER)
 
     def cut(self, start: int, limit: int) -> Place | None:
         """The batch that a reader coming from `start` may not have because it ends beyond `limit`."""
-        return self._hop(max(start, self.offset_index().floor_position(limit)), NEVER, limit)
+        return self._hop(max(start, self.boundary_before(limit)), NEVER, limit)
+
+    def boundary_before(self, position: int) -> int:
+        """Where a batch begins at or before a file position, near it if the index knows one; 0 otherwise."""
+        found = self.offset_index().floor(position)
+        if found is not None and not self._leads_to(*found):
+            found = self.offset_index().floor(position) if self.mend(f"the entry for position {found[1]}") else None
+        return 0 if found is None else found[1]
+
+    def _leads_to(self, offset: int, position: int) -> bool:
+        """Whether the batch that begins at a position ends with an offset."""
+        head = self.open_file().pread(_HOP.size, position) if 0 <= position < self.size else b""
+        if len(head) < _HOP.size:
+            return False
+        base_offset, _, delta = _unpack_hop(head)
+        return bool(base_offset + delta == offset)
+
+    def was_aborted(self, txn: AbortedTxn) -> bool:
+        """Whether what the transaction index says is so: an end of that producer's transaction, and its beginning."""
+        first, last = txn.first_offset, txn.last_offset
+        if not (0 <= first <= last and 0 <= txn.last_stable_offset <= last + 1):
+            return False
+        return self._is_of(txn.producer_id, last, marker=True) and (
+            # What lies in an earlier segment is not looked at, and compaction takes the records away.
+            first < self.base_offset or self._is_of(txn.producer_id, first, marker=False)
+        )
+
+    def _is_of(self, producer_id: int, offset: int, *, marker: bool) -> bool:
+        place = self.find(offset) if offset >= self.base_offset else None
+        if place is None or place.base_offset > offset:
+            return not marker
+        batch = BatchView(self.open_file().pread(place.size if marker else HEADER_SIZE, place.position))
+        ended = end_txn_marker(batch) if marker else None
+        return batch.producer_id == producer_id and batch.is_control == marker and not (ended and ended.committed)
+
+    def mend(self, what: str) -> bool:
+        """Build the indexes anew from the batches, because something in them was wrong; False when those are, too."""
+        try:
+            index, times = indexes_of(self)
+        except CorruptBatch:
+            return False
+        self.forget_open()
+        for each, suffix in ((index, INDEX_SUFFIX), (times, TIME_INDEX_SUFFIX)):
+            try:
+                self._disk.replace_file(self.path(suffix), bytes(each.buffer), sync=False)
+            except OSError as error:
+                raise StorageFailure(f"cannot write {self.path(suffix)}: {error}") from error
+            each.flushed = each.size
+        if self.file is not None:
+            self.index, self.time_index = index, times
+        tell(self.path(INDEX_SUFFIX), what)
+        return True
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry; CorruptBatch when the tail is torn."""

@@ -155,7 +155,7 @@ class Segments:
         """The aborted transactions that touch [start, end)."""
         found: list[AbortedTxn] = []
         for segment in self.from_offset(start):
-            more, complete = segment.txn_index.collect(start, end)
+            more, complete = segment.txn_index.collect(start, end, segment.was_aborted)
             found += more
             if complete:
                 break

@@ -47,11 +47,11 @@ class TimeIndex:
             self.size += ENTRY_SIZE
             self.last_timestamp = timestamp
 
-    def lookup(self, timestamp: int) -> int:
-        """The offset of the last entry at or before `timestamp`: start looking there. The base offset when none."""
+    def floor(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry at or before `timestamp`, as (timestamp, offset): start looking there. None when none is."""
         buffer = self.buffer
         found = bisect_right(range(self.size // ENTRY_SIZE), timestamp, key=lambda i: _TIMESTAMP(buffer, i * 12)[0])
-        return self.entry(found - 1)[1] if found else self.base_offset
+        return self.entry(found - 1) if found else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or after `offset`."""

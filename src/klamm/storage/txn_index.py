@@ -7,9 +7,10 @@ The file exists only once a transaction was aborted in the segment. Entries are 
 
 import os
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
-from klamm.model.errors import StorageFailure
+from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.storage.disk import Disk, write_all
 
 ENTRY = struct.Struct(">hqqqq")
@@ -35,15 +36,25 @@ class TxnIndex:
         self.path = path
         self._entries: list[AbortedTxn] | None = None
 
-    def entries(self) -> list[AbortedTxn]:
-        """All entries; read from the file once."""
+    def entries(self, holds: Callable[[AbortedTxn], bool] | None = None) -> list[AbortedTxn]:
+        """All entries; read from the file once, and then `holds` is asked whether each is what the log says.
+
+        CorruptBatch when one is not.
+        """
         if self._entries is None:
             try:
                 data = self._disk.read_file(self.path)
             except FileNotFoundError:
                 data = b""
             whole = len(data) - len(data) % ENTRY_SIZE
-            self._entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+            entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+            ends = [-1, *(txn.last_offset for txn in entries)]
+            wrong = next((i for i, txn in enumerate(entries) if txn.last_offset <= ends[i]), None)
+            if wrong is None and holds is not None:
+                wrong = next((i for i, txn in enumerate(entries) if not holds(txn)), None)
+            if wrong is not None:
+                raise CorruptBatch(f"{self.path}: entry {wrong} is wrong; `klamm storage repair` builds it anew")
+            self._entries = entries
         return self._entries
 
     def append(self, txn: AbortedTxn) -> None:
@@ -67,10 +78,12 @@ class TxnIndex:
         else:
             self._disk.remove_if_exists(self.path)
 
-    def collect(self, start: int, end: int) -> tuple[list[AbortedTxn], bool]:
+    def collect(
+        self, start: int, end: int, holds: Callable[[AbortedTxn], bool] | None = None
+    ) -> tuple[list[AbortedTxn], bool]:
         """The aborted transactions that touch [start, end), and whether later segments can hold no more of them."""
         found = []
-        for txn in self.entries():
+        for txn in self.entries(holds):
             if txn.last_offset >= start and txn.first_offset < end:
                 found.append(txn)
             if txn.last_stable_offset >= end:

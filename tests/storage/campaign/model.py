@@ -61,6 +61,8 @@ class Partition:
     branches: tuple[tuple[Batch, ...], ...] = field(default=(), repr=False)
     """What `batches` was before each truncation."""
     compacted: bool = False
+    home: str = "data"
+    """The log dir the metadata names for it."""
 
     @property
     def end(self) -> int:

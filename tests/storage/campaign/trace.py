@@ -89,6 +89,14 @@ class TracingDisk(Disk):
         os.rmdir(path)
         self.ops.append(Op("rmdir", path=self._name(path)))
 
+    def rmtree(self, path):
+        for top, folders, names in os.walk(path, topdown=False):
+            for name in sorted(names):
+                self.unlink(os.path.join(top, name))
+            for name in sorted(folders):
+                self.rmdir(os.path.join(top, name))
+        self.rmdir(path)
+
     def makedirs(self, path, exist_ok=False):
         missing = []
         at = path

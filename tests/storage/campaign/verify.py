@@ -12,6 +12,7 @@ from klamm.storage.check import check_folders
 from klamm.storage.check_segment import UNCLEANED
 
 from .model import Batch, Partition, Replay, State, replay
+from .moves import SteppedMoves, log_dirs, settle
 from .trace import QuickDisk
 from .workload import CLUSTER, LATEST, NODE, START_MS, config_for
 
@@ -26,18 +27,23 @@ class Expectation:
     ordered: bool = True
 
 
-def reopen(folder: str) -> LogManager:
-    """Open the folder as a broker would."""
-    config = StorageConfig(log_dirs=(folder + "/data",), recovery_threads_per_dir=1)
-    manager = LogManager(config, clock=ManualClock(START_MS + 100_000), disk=QuickDisk())
+CLOCK = ManualClock(START_MS + 100_000)
+
+
+def reopen(folder: str, state: State) -> LogManager:
+    """Open the folders as a broker would; `state` stands for the metadata."""
+    config = StorageConfig(log_dirs=log_dirs(folder), recovery_threads_per_dir=1)
+    manager = LogManager(config, clock=CLOCK, disk=QuickDisk())
     manager.start(CLUSTER, NODE, format_empty=True, config_for=config_for)
+    settle(manager, state)
     return manager
 
 
 def findings(folder: str, expected: Expectation, chance: random.Random) -> list[str]:
     """Reopen a folder and list what is not as promised."""
+    state = {**expected.after, **expected.before}
     try:
-        manager = reopen(folder)
+        manager = reopen(folder, state)
     except Exception as error:  # noqa: BLE001 - whatever a start raises is a finding
         return [f"the start failed: {type(error).__name__}: {error}"]
     problems = []
@@ -48,24 +54,59 @@ def findings(folder: str, expected: Expectation, chance: random.Random) -> list[
             problems.append(f"{partition}: looking at it failed: {type(error).__name__}: {error}")
     known = expected.before.keys() | expected.after.keys()
     problems += [f"{log.name} came back" for log in manager.logs() if log.topic_partition not in known]
+    try:
+        problems += _finish_moves(manager)
+    except Exception as error:  # noqa: BLE001
+        problems.append(f"going on with a move failed: {type(error).__name__}: {error}")
     before = {log.topic_partition: _summary(log) for log in manager.logs()}
     try:
         manager.close()
-        manager = reopen(folder)
+        manager = reopen(folder, state)
     except Exception as error:  # noqa: BLE001
         return [*problems, f"the second start failed: {type(error).__name__}: {error}"]
     for log in manager.logs():
         if _summary(log) != before.get(log.topic_partition):
             problems.append(f"{log.name} differs after a clean stop: {_summary(log)} was {before[log.topic_partition]}")
     manager.close()
-    return [*problems, *_checked(folder + "/data")]
+    return [*problems, *_checked(folder)]
+
+
+def _finish_moves(manager: LogManager) -> list[str]:
+    """Let the copies that were found become what they are copies of."""
+    problems: list[str] = []
+    moves = SteppedMoves(manager, CLOCK, lambda *_: None)
+    moves.resume()
+    for move in moves.under_way:
+        source, wanted = move.source, _batches(move.source)
+        moves.finish(move)
+        log = manager.get(*source.topic_partition)
+        assert log is move.future
+        held = _batches(log)
+        first = log.segments[0].base_offset
+        if first > source.log_start_offset or list(held) != [batch for batch in wanted if batch.base >= first]:
+            problems.append(f"{log.name} holds {_shown(held)} after a move, not {_shown(wanted)}")
+        problems += [f"{log.name} after a move {what}" for what in _differences(log, source)]
+    return problems
+
+
+def _differences(log: Log, source: Log) -> Iterator[str]:
+    for name in ("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset", "topic_id"):
+        if getattr(log, name) != getattr(source, name):
+            yield f"has the {name} {getattr(log, name)}, not {getattr(source, name)}"
+    ends = {epoch: source.end_offset_for_epoch(epoch) for epoch, _ in source.leader_epochs.entries()}
+    for epoch, end in ends.items():
+        if log.end_offset_for_epoch(epoch) != end:
+            yield f"ends epoch {epoch} at {log.end_offset_for_epoch(epoch)}, not {end}"
+    aborted = set(source.aborted_transactions(log.log_start_offset, log.log_end_offset))
+    if missing := aborted - set(log.aborted_transactions(log.log_start_offset, log.log_end_offset)):
+        yield f"does not know the aborted transactions {missing}"
 
 
 def _checked(folder: str) -> list[str]:
     """What `klamm storage check` has to say. The cleaner's checkpoint comes last in a round, so holes may be news."""
     return [
         f"check says {problem}"
-        for problem in check_folders([folder]).problems
+        for problem in check_folders(list(log_dirs(folder))).problems
         if UNCLEANED not in problem.what or f"/{LATEST}/" not in problem.path
     ]
 

@@ -2,7 +2,6 @@
 
 import random
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -11,13 +10,14 @@ from typing import Any
 import pytest
 
 from klamm.model.clock import ManualClock
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import TopicPartition, Uuid
 from klamm.records import build_batch
 from klamm.records.control import build_end_txn_marker
-from klamm.storage import Log, LogConfig, LogManager, StorageConfig, closing
-from klamm.storage.cleaner import CleanerConfig
+from klamm.replication import log_dir_moves
+from klamm.storage import CleanerConfig, Log, LogConfig, LogManager, StorageConfig, closing
 
 from .model import Batch, Partition, State, replay
+from .moves import HOMES, SteppedMoves, directory_of, home_of, log_dirs, settle
 from .trace import TracingDisk
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -25,6 +25,8 @@ NODE = 1
 START_MS = 1_700_000_000_000
 NEVER_MS = 10**12
 """What the manager does by the clock, the workload asks for itself."""
+PIECE_BYTES = 700
+"""A move copies so much at a time."""
 LOG = LogConfig(segment_bytes=2600, index_interval_bytes=250, file_delete_delay_ms=1000)
 
 AGED = replace(LOG, retention_bytes=5000, file_delete_delay_ms=300)
@@ -113,6 +115,9 @@ class Workload:
             (self.retain, 6),
             (self.produce_keyed, 8),
             (self.compact, 4),
+            (self.begin_move, 3),
+            (self.move_on, 14),
+            (self.give_up_move, 1),
             (self.restart_killed, 1),
             (self.restart_clean, 1),
         ]
@@ -124,7 +129,7 @@ class Workload:
 
     def _start(self) -> LogManager:
         config = StorageConfig(
-            log_dirs=(self.folder + "/data",),
+            log_dirs=log_dirs(self.folder),
             recovery_threads_per_dir=1,
             retention_check_interval_ms=NEVER_MS,
             checkpoint_interval_ms=NEVER_MS,
@@ -134,7 +139,14 @@ class Workload:
         manager._threads.shutdown()
         self.later = manager._threads = Later()
         manager.start(CLUSTER, NODE, format_empty=True, config_for=config_for)
+        settle(manager, self.state)
+        self.moves = SteppedMoves(manager, self.clock, self._assigned)
+        self.moves.resume()
         return manager
+
+    def _assigned(self, partition: TopicPartition, directory: Uuid) -> None:
+        home = next(name for name in HOMES if directory_of(self.manager, name) == directory)
+        self.state[partition] = replace(self.state[partition], home=home)
 
     def _note(self, step: str) -> None:
         for partition, known in self.state.items():
@@ -262,7 +274,7 @@ class Workload:
         log = self.log(self.chance.choice(list(self.state)))
         if log.topic_partition == OLD:
             log.advance_high_watermark(log.log_end_offset)
-        self.manager._to_retain = deque([log])
+        self.manager.housekeeping.to_retain.append(log)
         self.manager.tick()
 
     def produce_keyed(self) -> None:
@@ -287,6 +299,28 @@ class Workload:
             woken.wait(1)
             woken.clear()
             cleaner.step()
+
+    def begin_move(self) -> None:
+        """To the other log dir, for whichever partition."""
+        partition = self.chance.choice(list(self.state))
+        here = home_of(self.manager, self.log(partition))
+        (there,) = (path for path in log_dirs(self.folder) if not path.endswith("/" + here))
+        self.moves.start(*partition, there)
+
+    def move_on(self) -> None:
+        """One step of one move: a piece, a sync, a word to the metadata, or the end of it."""
+        if self.moves.under_way:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(log_dir_moves, "PIECE_BYTES", PIECE_BYTES)
+                self.moves.step(self.chance.choice(self.moves.under_way))
+
+    def give_up_move(self) -> None:
+        if self.moves.under_way:
+            move = self.chance.choice(self.moves.under_way)
+            partition, home = move.source.topic_partition, home_of(self.manager, move.source)
+            self.moves.give_up(move)
+            # The broker reports where its replicas lie once they lie elsewhere than the metadata says.
+            self.state[partition] = replace(self.state[partition], home=home)
 
     def elect(self) -> None:
         partition = self._pick()
@@ -324,6 +358,9 @@ class Workload:
         if extra:
             partition = self.chance.choice(extra)
             self.manager.delete(*partition)
+            for move in self.moves.under_way:
+                if move.source.topic_partition == partition:
+                    self.moves.give_up(move)
             del self.state[partition]
 
     def restart_killed(self) -> None:
@@ -340,8 +377,9 @@ class Workload:
 
     def _create(self, partition: TopicPartition) -> None:
         topic_id = self.chance.randbytes(16)
-        self.manager.create(*partition, topic_id, config_for(partition.topic))
-        self.state[partition] = Partition(topic_id, compacted=partition == LATEST)
+        log = self.manager.create(*partition, topic_id, config_for(partition.topic))
+        home = home_of(self.manager, log)
+        self.state[partition] = Partition(topic_id, compacted=partition == LATEST, home=home)
 
     def _saved_all(self, *, closed: bool = False) -> None:
         for partition, known in self.state.items():
