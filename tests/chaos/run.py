@@ -93,9 +93,27 @@ def main() -> int:
             outcome.history.save(folder / "history.json")
     print(outcome)
     if options.report:
-        body = "\n".join(f"- {line}" for line in str(outcome).splitlines())
-        options.report.write_text(f"# The last long run of chaos\n\n{body}\n", encoding="utf-8")
+        options.report.write_text(report(outcome), encoding="utf-8")
     return 1 if outcome.findings else 0
+
+
+def report(outcome: Outcome) -> str:
+    """The page that tells of a run."""
+    verdict = "Violations were found." if outcome.findings else "No violation was found."
+    lines = "\n".join(f"- {line}" for line in str(outcome).splitlines())
+    minutes = outcome.seconds / 60
+    return f"""# The last long run of chaos
+
+{verdict} What was done, who worked meanwhile and what was looked for: [guides/chaos.md](guides/chaos.md).
+
+{lines}
+
+The same faults in the same order, on the same nodes:
+
+```console
+$ make chaos SEED={outcome.seed} MINUTES={minutes:g}
+```
+"""
 
 
 if __name__ == "__main__":

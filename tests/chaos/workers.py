@@ -72,17 +72,13 @@ class Worker(threading.Thread, ABC):
 
 
 def producer_config(bootstrap: str, name: str, told: Told) -> dict[str, object]:
-    """A producer that must lose nothing, and gives up only long after the run.
-
-    One request is in flight: after a refused write with more behind it, librdkafka begins a new producer epoch, and
-    then sends again what other partitions may hold already (ERRSEQ and DRAIN in its debug log).
-    """
+    """A producer that must lose nothing, and gives up only long after the run."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": name,
         "acks": "all",
         "enable.idempotence": True,
-        "max.in.flight.requests.per.connection": 1,
+        "max.in.flight.requests.per.connection": 5,
         "linger.ms": 2,
         "message.timeout.ms": 300_000,
         "socket.timeout.ms": 10_000,

@@ -80,7 +80,8 @@ class Refusals:
 
 
 def _counts(refusal: Refusal, now_ms: int) -> bool:
-    return 0 <= now_ms - refusal.at_ms <= MEMORY_MS
+    """Whether it was not long ago; those who ask look at the clock now and then, so it may lie a little ahead."""
+    return abs(now_ms - refusal.at_ms) <= MEMORY_MS
 
 
 def _ahead(sequence: int, other: int) -> bool:
