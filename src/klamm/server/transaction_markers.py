@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionShard
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -182,6 +182,9 @@ class MarkerWriter:
                     results = response.markers
                 except KlammError as error:
                     failure = error.code
+                except ProtocolError as error:
+                    log.failure("a broker's answer to markers makes no sense", error, broker=broker)
+                    failure = ErrorCode.UNKNOWN_SERVER_ERROR
                 for at, (partition, owed) in enumerate(shares):
                     codes = _codes(results[at]) if at < len(results) else {}
                     for name in sorted(owed.partitions):
