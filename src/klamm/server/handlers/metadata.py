@@ -106,7 +106,8 @@ def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) ->
 def _known_to_clients(cluster: ClusterImage) -> list[BrokerImage]:
     """The live brokers. When all are fenced, as after the last one of a cluster was told to stop, all there are.
 
-    An answer without brokers makes librdkafka (2.16) forget every one it knew: it never asks anybody anything again.
+    An answer without brokers makes librdkafka (2.16) forget every one it knew. It begins anew from its bootstrap
+    servers when the count of those that are down comes to the count of all, which it sometimes misses; then never.
     """
     return cluster.alive() or [broker for broker in cluster.brokers.values() if broker.endpoints]
 
