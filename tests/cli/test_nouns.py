@@ -36,7 +36,7 @@ def rows(result) -> list[dict]:
 def test_a_topic_from_creation_to_deletion(run):
     name = unique("orders")
     dry = run("topic", "create", name, "-p", "3", "-c", "retention=7d", "--dry-run")
-    assert dry.stdout == f"+ topic {name} partitions=3 replicas=1 retention.ms=604800000\n"
+    assert dry.stdout == f"+ topic {name} partitions=3 replicas=1 retention.ms=7d\n"
     assert name not in run("topic", "ls").stdout
     assert run("topic", "create", name, "-p", "3", "-c", "retention=7d").stdout.startswith(f"Created {name}")
     again = run("topic", "create", name, exits=exits.REFUSED)
@@ -53,7 +53,7 @@ def test_a_topic_from_creation_to_deletion(run):
     assert [each["leader"] for each in shown["partitions"]] == [1, 1, 1]
     plan = run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact", "--unset", "retention", "--dry-run")
     assert plan.stdout.splitlines() == [
-        "~ cleanup.policy: delete -> compact", "~ retention.ms: 604800000 -> unset", "~ partitions: 3 -> 4",
+        "~ cleanup.policy: delete -> compact", "~ retention.ms: 7d -> unset", "~ partitions: 3 -> 4",
     ]  # fmt: skip
     run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact", "--unset", "retention")
     after = rows(run("topic", "show", name))[0]
@@ -88,9 +88,7 @@ def test_settings(run):
     assert found["segment.bytes"]["value"] == str(64 << 20)
     assert "2d" in run("config", "ls", "topic", name, "-o", "table").stdout
     assert "min.compaction.lag.ms" in run("config", "ls", "topic", name, "--all", "--docs").stdout
-    assert (
-        run("config", "unset", "topic", name, "retention", "--dry-run").stdout == "~ retention.ms: 172800000 -> unset\n"
-    )
+    assert run("config", "unset", "topic", name, "retention", "--dry-run").stdout == "~ retention.ms: 2d -> unset\n"
     run("config", "unset", "topic", name, "retention")
     assert "retention.ms" not in run("config", "ls", "topic", name).stdout
     assert rows(run("config", "ls", "broker", "1", "--all"))
@@ -200,7 +198,15 @@ def test_a_protected_context_wants_its_name(run, klamm):
     run("topic", "create", name, "--confirm", "prod", where=False)
     assert name in run("topic", "ls", where=False).stdout
     run("topic", "ls", "--ctx", "dev", where=False, exits=exits.NO_ANSWER)
-    run("ctx", "protect", "prod", "--off", where=False)
+    run("ctx", "protect", "prod", "--off", where=False, exits=exits.NOT_AGREED)
+    run("ctx", "rm", "prod", "--yes", where=False, exits=exits.NOT_AGREED)
+    run("ctx", "add", "prod", "-b", klamm.bootstrap, where=False, exits=exits.NOT_AGREED)
+    run("produce", name, where=False, stdin="x\n", exits=exits.NOT_AGREED)
+    run("produce", name, "--confirm", "prod", where=False, stdin="x\n")
+    run("bench", "-n", "1", where=False, exits=exits.NOT_AGREED)
+    checks = {row["check"]: row["state"] for row in rows(run("doctor", where=False))}
+    assert (checks["round trip"], "clock" in checks) == ("left out", False)
+    run("ctx", "protect", "prod", "--off", "--confirm", "prod", where=False)
     run("topic", "delete", name, "-y", where=False)
     run("ctx", "use", "dev", where=False)
     run("topic", "ls", where=False, exits=exits.NO_ANSWER)
@@ -250,3 +256,45 @@ def test_the_scripts_are_written_and_run(run, tmp_path, klamm):
     assert listed.returncode == 0, listed.stderr
     assert "is there already" in run("shims", str(folder), where=False, exits=1).stderr
     run("shims", str(folder), "--force", where=False)
+
+
+def test_contexts_show_what_would_change(run):
+    dry = run("ctx", "add", "dev", "-b", "127.0.0.1:1", "--dry-run", where=False)
+    assert dry.stdout == "+ context dev bootstrap=127.0.0.1:1 protected=no\n~ in use: unset -> dev\n"
+    assert rows(run("ctx", "ls", where=False)) == []
+    run("ctx", "add", "dev", "-b", "127.0.0.1:1", where=False)
+    again = run("ctx", "add", "dev", "-b", "127.0.0.1:2", "-X", "client.id=me", "--dry-run", where=False)
+    assert again.stdout == (
+        "~ context dev: bootstrap=127.0.0.1:1 protected=no settings=none"
+        " -> bootstrap=127.0.0.1:2 protected=no settings=client.id\n"
+    )
+    assert (
+        "did you mean client.id"
+        in run("ctx", "add", "x", "-b", "a:1", "-X", "client.idd=1", where=False, exits=1).stderr
+    )
+    assert run("ctx", "rm", "dev", "--dry-run", where=False).stdout.startswith("- context dev ")
+    assert [row["context"] for row in rows(run("ctx", "ls", where=False))] == ["dev"]
+
+
+def test_a_dry_run_of_writing_shows_records_and_writes_none(run, filled):
+    before = values(run("consume", filled))
+    shown = run("produce", filled, "-K", ":", "--dry-run", stdin="k:v\n" + "k:" + "x" * 100 + "\n" + "a:b\n" * 20)
+    lines = shown.stdout.splitlines()
+    assert lines[0] == f"+ {filled} key=k value=v"
+    assert lines[1] == f"+ {filled} key=k value={'x' * 60}... (100 bytes)"
+    assert lines[-1].startswith("+ ... and 12 more, 22 records")
+    assert run("bench", "--topic", filled, "-n", "5", "--dry-run").stdout == f"+ 5 records of 100 bytes in {filled}\n"
+    assert values(run("consume", filled)) == before
+
+
+def test_kafkas_names_are_completed_once_they_are_meant(run):
+    from click.shell_completion import ShellComplete
+
+    from klamm.cli.main import cli
+
+    complete = ShellComplete(cli, {}, "klamm", "_KLAMM_COMPLETE").get_completions
+    assert [each.value for each in complete([], "kafka-con")] == [
+        "kafka-configs", "kafka-console-consumer", "kafka-console-producer", "kafka-consumer-groups",
+        "kafka-consumer-perf-test",
+    ]  # fmt: skip
+    assert [each.value for each in complete([], "to")] == ["topic"]

@@ -41,7 +41,7 @@ def test_fewer_copies_keep_the_racks():
 
 
 def test_too_few_brokers_are_refused():
-    with pytest.raises(NoPlace, match="t-0 wants 3 copies, and there are 2 brokers"):
+    with pytest.raises(NoPlace, match="t-0 has 3 copies, and 2 brokers may hold them"):
         plan_moves([Placement("t", 0, (1, 2, 3))], {1: None, 2: None})
 
 

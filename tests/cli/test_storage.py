@@ -1,5 +1,7 @@
 """`klamm storage` formats folders as kafka-storage does."""
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -125,6 +127,34 @@ def test_info_shows_what_is_there_and_what_is_missing(file, tmp_path):
     assert f"Found metadata in {tmp_path}/a: cluster.id={CLUSTER}, directory.id=" in full.stdout
     (tmp_path / "a" / "meta.properties").unlink()
     assert f"{tmp_path}/a is not formatted" in run("info", "-c", file).stdout
+
+
+def test_info_for_programs(file, tmp_path):
+    (tmp_path / "a").mkdir()
+    told = run("info", "-c", file, "-o", "json")
+    assert told.exit_code == 1
+    assert [(row["exists"], row["cluster_id"]) for row in json.loads(told.stdout)] == [
+        (True, None),
+        (False, None),
+        (False, None),
+    ]
+    run("format", "-t", CLUSTER, "-c", file)
+    rows = json.loads(run("info", "-c", file, "-o", "json").stdout)
+    assert [(row["directory"], row["cluster_id"]) for row in rows] == [
+        (str(tmp_path / name), CLUSTER) for name in ("a", "b", "meta")
+    ]
+
+
+def test_a_dry_run_shows_what_would_be_formatted(file, tmp_path):
+    dry = run("format", "-t", CLUSTER, "-c", file, "--dry-run")
+    assert dry.exit_code == 0, dry.stderr
+    assert [line.split()[:2] for line in dry.stdout.splitlines()] == [
+        ["+", f"{tmp_path}/{name}"] for name in ("a", "b", "meta")
+    ]
+    assert not (tmp_path / "a").exists()
+    run("format", "-t", CLUSTER, "-c", file)
+    assert run("format", "-t", CLUSTER, "-c", file, "--dry-run").exit_code == 1
+    assert "Nothing to change" in run("format", "-t", CLUSTER, "-c", file, "-g", "--dry-run").stderr
 
 
 def test_a_damaged_identity_is_refused_in_words(file, tmp_path):

@@ -64,17 +64,29 @@ def test_a_torn_tail_is_named_shown_and_mended(folder: Path):
 
 def test_json(folder: Path):
     path = tear(folder)
-    lines = [json.loads(line) for line in run("check", str(folder), "-o", "json").stdout.splitlines()]
+    lines = [json.loads(line) for line in run("check", str(folder), "-o", "jsonl").stdout.splitlines()]
     assert lines[0]["problem"]["file"] == str(path)
     assert lines[-1] == {
         "checked": {"partitions": 1, "segments": 1, "batches": 3, "size_bytes": path.stat().st_size},
         "problems": 1,
     }
-    dumped = run("dump", str(path), "--records", "-o", "json")
+    whole = json.loads(run("check", str(folder), "-o", "json").stdout)
+    assert whole["problems"] == [line["problem"] for line in lines if "problem" in line]
+    assert run("check", str(folder), "-o", "csv").stdout.splitlines()[0] == "file,position,what,repair"
+    assert f'file: "{path}"' in run("check", str(folder), "-o", "yaml").stdout
+    dumped = run("dump", str(path), "--records", "-o", "jsonl")
     assert dumped.exit_code == 1
     rows = [json.loads(line) for line in dumped.stdout.splitlines()]
     assert [row["kind"] for row in rows] == ["batch", "record"] * 3 + ["damage"]
     assert rows[1]["value"] == "value 0"
+    assert json.loads(run("dump", str(path), "--records", "-o", "json").stdout) == rows
+    assert run("dump", str(path), "--records", "-o", "yaml").stdout.count("- kind:") == len(rows)
+    table = run("dump", str(path), "--records", "-o", "csv").stdout.splitlines()
+    assert table[0].startswith("base_offset,last_offset,count,position")
+    assert len(table) == 4
+    empty = folder / "orders-0" / f"{0:020d}.txnindex"
+    empty.write_bytes(b"")
+    assert json.loads(run("dump", str(empty), "-o", "json").stdout) == []
 
 
 def test_dump_is_a_table(folder: Path):

@@ -10,6 +10,7 @@ from klamm.cli.cluster_moves import drain, elect, reassign
 from klamm.cli.output import output_option, show_one, table_lines
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
+from klamm.cli.units import counted
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Partition
@@ -85,7 +86,8 @@ def show_(*, target: Target, output: str) -> None:
     }
 
     def table() -> None:
-        click.echo(f"cluster {about.cluster_id}: {len(topics)} topics, {len(partitions)} partitions")
+        held = f"{counted(len(topics), 'topic')}, {counted(len(partitions), 'partition')}"
+        click.echo(f"cluster {about.cluster_id}: {held}")
         if members:
             voters = ",".join(str(voter.id) for voter in members.voters)
             click.echo(f"quorum: leader {members.leader}, epoch {members.epoch}, voters {voters}")

@@ -106,20 +106,20 @@ def change_settings(
 ) -> list[tuple[int, str, str | None]]:
     """What has to be done, written into the plan; checked by the broker before anybody is asked."""
     from klamm.cli.asking import configs
-    from klamm.cli.setting_words import parse_settings, setting_name
+    from klamm.cli.setting_words import parse_settings, setting_name, to_person
 
     before = {each.name: each for each in configs.describe(cluster, kind, name)}
     operations: list[tuple[int, str, str | None]] = []
     for key, value in parse_settings(settings).items():
         old = before.get(key)
         if old is None or old.value != value or old.is_default:
-            plan.changes(key, old.value if old else None, value)
+            plan.changes(key, to_person(key, old.value) if old else None, to_person(key, value))
             operations.append((configs.SET, key, value))
     for key in map(setting_name, keys):
         old = before.get(key)
         if old is not None and not old.is_default:
             default = next((value for source, _, value in old.synonyms if source == "DEFAULT_CONFIG"), None)
-            plan.changes(key, old.value, default)
+            plan.changes(key, to_person(key, old.value), to_person(key, default))
             operations.append((configs.DELETE, key, None))
     if operations:
         configs.alter(cluster, kind, name, operations, validate_only=True)

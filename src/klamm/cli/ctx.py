@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from klamm.cli import contexts as kept
+from klamm.cli.changes import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.refusal import refuses
-from klamm.cli.target import complete_context
+from klamm.cli.target import Target, complete_context
 
 _context = click.argument("name", metavar="NAME", shell_complete=complete_context)
 
@@ -62,8 +63,18 @@ def show_(*, name: str | None, output: str) -> None:
 @click.option("--command-config", "file", metavar="FILE", help="Client settings from a properties file.")
 @click.option("--protected", is_flag=True, help="Changes there need its name.")
 @click.option("--use", "use_it", is_flag=True, help="Use it from now on.")
+@consent_options
 @refuses
-def add(*, name: str, bootstrap: str, pairs: tuple[str, ...], file: str | None, protected: bool, use_it: bool) -> None:
+def add(
+    *,
+    name: str,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    file: str | None,
+    protected: bool,
+    use_it: bool,
+    consent: Consent,
+) -> None:
     """Keep a context, in place of one of the same name."""
     from klamm.cli.client_settings import ADMIN, from_java, read_properties, taken_by
     from klamm.cli.target import parse_pairs
@@ -72,46 +83,84 @@ def add(*, name: str, bootstrap: str, pairs: tuple[str, ...], file: str | None, 
     settings = from_java(None, read_properties(file)) if file else {}
     settings.update(parse_pairs(pairs))
     taken_by(ADMIN, settings)  # a mistake is told now, not when the context is used
-    held.contexts[kept.check_name(name)] = kept.Context(bootstrap, protected, settings)
+    before, after = held.contexts.get(kept.check_name(name)), kept.Context(bootstrap, protected, settings)
+    plan = Plan()
+    if before is None:
+        plan.adds(f"context {name} bootstrap={bootstrap} protected={_yes(protected)}")
+    elif before != after:
+        plan.changes(f"context {name}", _words(before), _words(after))
     if use_it or held.current is None:
+        _put_in_use(plan, held, name)
+    if consent.to(plan, _target(before, name)):
+        held.contexts[name] = after
+        kept.save(held)
+        click.echo(f"Kept {name}." + (" It is in use." if held.current == name else ""))
+
+
+def _words(context: kept.Context) -> str:
+    names = ",".join(sorted(context.settings)) or "none"
+    return f"bootstrap={context.bootstrap} protected={_yes(context.protected)} settings={names}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _put_in_use(plan: Plan, held: kept.Contexts, name: str) -> None:
+    if held.current != name:
+        plan.changes("in use", held.current, name)
         held.current = name
-    kept.save(held)
-    click.echo(f"Kept {name}." + (" It is in use." if held.current == name else ""))
+
+
+def _target(context: kept.Context | None, name: str | None = None) -> Target:
+    """Whose mark a change has to respect: a protected context is not given up without its name."""
+    return Target("", context=name, protected=context is not None and context.protected and name is not None)
 
 
 @ctx.command("use")
 @_context
+@consent_options
 @refuses
-def use(*, name: str) -> None:
+def use(*, name: str, consent: Consent) -> None:
     """Ask this context from now on."""
     held = kept.load()
     held.get(name)
-    held.current = name
-    kept.save(held)
-    click.echo(f"{name} is in use.")
+    plan = Plan()
+    _put_in_use(plan, held, name)
+    if consent.to(plan, _target(None)):
+        kept.save(held)
+        click.echo(f"{name} is in use.")
 
 
 @ctx.command("rm")
 @_context
+@consent_options
 @refuses
-def rm(*, name: str) -> None:
-    """Forget a context; the cluster is not touched."""
+def rm(*, name: str, consent: Consent) -> None:
+    """Forget a context; the cluster is not touched. The mark of a protected one goes only by its name."""
     held = kept.load()
-    held.get(name)
-    del held.contexts[name]
-    held.current = None if held.current == name else held.current
-    kept.save(held)
-    click.echo(f"Forgot {name}.")
+    found = held.get(name)
+    plan = Plan([("-", f"context {name} {_words(found)}")])
+    if consent.to(plan, _target(found, name)):
+        del held.contexts[name]
+        held.current = None if held.current == name else held.current
+        kept.save(held)
+        click.echo(f"Forgot {name}.")
 
 
 @ctx.command("protect")
 @_context
 @click.option("--off", is_flag=True, help="Take the mark away.")
+@consent_options
 @refuses
-def protect(*, name: str, off: bool) -> None:
-    """Mark a context: every change there needs its name."""
+def protect(*, name: str, off: bool, consent: Consent) -> None:
+    """Mark a context: every change there needs its name, and so does taking the mark away."""
     held = kept.load()
     found = held.get(name)
-    held.contexts[name] = kept.Context(found.bootstrap, not off, found.settings)
-    kept.save(held)
-    click.echo(f"{name} is {'no longer ' if off else ''}protected.")
+    plan = Plan()
+    if found.protected is off:
+        plan.changes(f"context {name}", f"protected={_yes(found.protected)}", f"protected={_yes(not off)}")
+    if consent.to(plan, _target(found, name)):
+        held.contexts[name] = kept.Context(found.bootstrap, not off, found.settings)
+        kept.save(held)
+        click.echo(f"{name} is {'no longer ' if off else ''}protected.")

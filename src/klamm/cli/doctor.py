@@ -162,6 +162,7 @@ class Doctor:
 
     def _partitions(self) -> None:
         from klamm.cli.asking.topics import list_topics
+        from klamm.cli.units import counted
 
         assert self.cluster is not None
         topics = list_topics(self.cluster)
@@ -173,7 +174,9 @@ class Doctor:
         if behind:
             self.add("partitions", "warning", f"{len(behind)} under-replicated, such as {behind[0]}")
         if not leaderless and not behind:
-            self.add("partitions", "ok", f"{len(parts)} in {len(topics)} topics, all with leader and replicas")
+            self.add(
+                "partitions", "ok", f"{len(parts)} in {counted(len(topics), 'topic')}, all with leader and replicas"
+            )
 
     def _disk(self) -> None:
         from klamm.cli.asking.cluster import log_dirs

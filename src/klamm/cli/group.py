@@ -9,6 +9,7 @@ from klamm.cli.completing import complete_group, complete_topic
 from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
+from klamm.cli.units import counted
 
 
 @click.group()
@@ -46,8 +47,8 @@ def show_(*, name: str, target: Target, output: str) -> None:
     def table() -> None:
         facts = ("type", "state", "assignor", "coordinator")
         click.echo(f"{name}: " + ", ".join(f"{fact} {found[fact] or '-'}" for fact in facts))
-        for title, rows in (("members", found["members"]), ("offsets", found["offsets"])):
-            click.echo(f"\n{len(rows)} {title}" if rows else f"\nno {title}")
+        for title, rows in (("member", found["members"]), ("offset", found["offsets"])):
+            click.echo(f"\n{counted(len(rows), title)}" if rows else f"\nno {title}s")
             for line in table_lines(rows):
                 click.echo(line)
 

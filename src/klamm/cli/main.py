@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 import klamm
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: Final = {
     "bench": ("klamm.cli.bench:bench", "Measure how fast a cluster takes and gives records."),
@@ -68,6 +71,17 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else " `klamm --help` lists those there are."
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Nouns; Kafka's names once their beginning is written, which is more than a noun's."""
+        found = super().shell_complete(ctx, incomplete)
+        if len(incomplete) > 1 and not ctx.invoked_subcommand:
+            from click.shell_completion import CompletionItem
+
+            from klamm.cli.kafka import SCRIPTS
+
+            found += [CompletionItem(name) for name in sorted(SCRIPTS) if name.startswith(incomplete)]
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The nouns, and one line about Kafka's names."""

@@ -39,6 +39,17 @@ output_option = click.option(
 )
 
 
+files_output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="Form of the answer.",
+)
+"""For what looks into files: a person reads it, also from the log of a job."""
+
+
 def show(rows: Sequence[Row], output: str, empty: str = "") -> None:
     """Print rows; `empty` is what a person reads when there are none."""
     if output == "table" and not rows:
@@ -133,7 +144,7 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
         return []
     heads = list(rows[0])
     titles = [_title(head) for head in heads]
-    right = [all(isinstance(row[head], int | float | None) for row in rows) for head in heads]
+    right = [_is_numeric([row[head] for row in rows]) for head in heads]
     cells = [[cell(head, row[head]) for head in heads] for row in rows]
     widths = [max(len(title), *(len(line[i]) for line in cells)) for i, title in enumerate(titles)]
 
@@ -143,6 +154,11 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
 
     title = line(titles)
     return [click.style(title, bold=True) if sys.stdout.isatty() else title, *(line(each) for each in cells)]
+
+
+def _is_numeric(values: Sequence[Any]) -> bool:
+    told = [value for value in values if value is not None]
+    return bool(told) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in told)
 
 
 def _title(head: str) -> str:

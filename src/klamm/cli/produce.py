@@ -162,13 +162,10 @@ def _send(
 
 
 def _report(topic: str, records: int, size: int, elapsed_s: float) -> None:
-    from klamm.cli.units import format_duration, format_size
+    from klamm.cli.units import counted, format_duration, format_size
 
-    noun = "record" if records == 1 else "records"
-    click.echo(
-        f"{records} {noun} ({format_size(size)}) acknowledged in {topic} after {format_duration(elapsed_s * 1000)}.",
-        err=True,
-    )
+    written = f"{counted(records, 'record')} ({format_size(size)})"
+    click.echo(f"{written} acknowledged in {topic} after {format_duration(elapsed_s * 1000)}.", err=True)
 
 
 def _header(text: str) -> tuple[str, bytes | None]:

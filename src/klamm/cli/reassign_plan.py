@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from klamm.cli.units import counted
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -72,7 +74,8 @@ class _Plan:
     def __init__(self, placement: Placement, racks: Mapping[int, str | None], copies: int) -> None:
         if copies > len(racks):
             raise NoPlace(
-                f"{placement.topic}-{placement.partition} wants {copies} copies, and there are {len(racks)} brokers"
+                f"{placement.topic}-{placement.partition} has {copies} {'copy' if copies == 1 else 'copies'},"
+                f" and {counted(len(racks), 'broker')} may hold them"
             )
         self.placement = placement
         self.replicas: list[int] = []

@@ -22,7 +22,6 @@ NEXT: Final = {
     "TRANSACTIONAL_ID_NOT_FOUND": "`klamm txn ls` lists the ids in use",
     "NON_EMPTY_GROUP": "stop its members first; `klamm group show GROUP` names them",
     "TOPIC_ALREADY_EXISTS": "`klamm topic show TOPIC` shows it, `klamm topic alter TOPIC` changes it",
-    "INVALID_TOPIC_EXCEPTION": "a name has letters, digits, '.', '_' and '-', at most 249 of them",
     "INVALID_PARTITIONS": "partitions can only become more; `klamm topic show TOPIC` counts them",
     "INVALID_REPLICATION_FACTOR": "`klamm cluster show` counts the brokers there are",
     "INVALID_CONFIG": "`klamm config ls topic TOPIC --all` lists the settings there are",
@@ -65,7 +64,7 @@ def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
         sentence = f"{code.name}: {sentence}"
     advice = NEXT.get(code.name)
     if advice and "`klamm " not in sentence and "first" not in sentence:
-        sentence = f"{sentence.rstrip('.')}; {advice}"
+        sentence = f"{sentence} {advice}" if sentence.endswith("?") else f"{sentence.rstrip('.')}; {advice}"
     return Refusal(sentence, code=exits.exit_code(code))
 
 

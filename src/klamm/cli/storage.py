@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
+from klamm.cli.changes import Plan, show_dry_run
+from klamm.cli.output import files_output_option, show
 from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.storage_check import check
 from klamm.cli.storage_dump import dump
@@ -42,6 +45,7 @@ def random_uuid() -> None:
     "-I", "--initial-controllers", metavar="LIST", help="The first controllers: id@host:port:directory-id,..."
 )
 @click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="Not supported yet: a first password.")
+@click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
 @refuses
 def format_(
     *,
@@ -54,6 +58,7 @@ def format_(
     no_initial_controllers: bool,
     initial_controllers: str | None,
     add_scram: tuple[str, ...],
+    dry_run: bool,
 ) -> None:
     """Give the data folders of a node their cluster id."""
     from klamm.server.config import load_config
@@ -83,8 +88,17 @@ def format_(
     elif initial_controllers is not None:
         voters = parse_initial_controllers(config, initial_controllers)
     report = format_folders(
-        config, cluster_id, ignore_formatted=ignore_formatted, voters=voters, now_ms=int(time.time() * 1000)
+        config,
+        cluster_id,
+        ignore_formatted=ignore_formatted,
+        voters=voters,
+        now_ms=int(time.time() * 1000),
+        dry_run=dry_run,
     )
+    if dry_run:
+        plan = Plan([("+", f"{path} cluster.id={cluster_id} node.id={config.node_id}") for path in report.formatted])
+        show_dry_run(plan)
+        return
     for path in report.formatted:
         kind = "metadata" if path == config.metadata_log_dir else "data"
         click.echo(f"Formatting {kind} directory {path} with metadata.version {METADATA_VERSION}.")
@@ -94,8 +108,9 @@ def format_(
 
 @storage.command()
 @click.option("-c", "--config", "file", required=True, metavar="FILE", help="The node's properties file.")
+@files_output_option
 @refuses
-def info(file: str) -> None:
+def info(*, file: str, output: str) -> None:
     """Show what the data folders of a node belong to.
 
     Ends with exit code 1 when something is wrong with them.
@@ -112,19 +127,39 @@ def info(file: str) -> None:
     problems = [f"{path} does not exist" for path in folders if path not in present]
     identities = read_identities(config)
     problems += [f"{path} is not formatted" for path in present if identities[path] is None]
-    if present:
+    rows = [
+        {
+            "directory": path,
+            "exists": path in present,
+            "cluster_id": identity.cluster_id if identity else None,
+            "directory_id": uuid_to_str(identity.directory_id) if identity else None,
+            "node_id": identity.node_id if identity else None,
+        }
+        for path, identity in ((path, identities.get(path)) for path in folders)
+    ]
+    if output == "table":
+        _print_info(rows, problems)
+    else:
+        show(rows, output)
+    if problems:
+        raise SystemExit(1)
+
+
+def _print_info(rows: list[dict[str, Any]], problems: list[str]) -> None:
+    """As Kafka's tool prints it."""
+    if any(row["exists"] for row in rows):
         click.echo("Found log directories:")
-        for path in present:
-            click.echo(f"  {path}")
-    for path, identity in identities.items():
-        if identity is not None:
-            ids = f"cluster.id={identity.cluster_id}, directory.id={uuid_to_str(identity.directory_id)}"
-            click.echo(f"Found metadata in {path}: {ids}, node.id={identity.node_id}, version=1")
+        for row in rows:
+            if row["exists"]:
+                click.echo(f"  {row['directory']}")
+    for row in rows:
+        if row["cluster_id"] is not None:
+            ids = f"cluster.id={row['cluster_id']}, directory.id={row['directory_id']}"
+            click.echo(f"Found metadata in {row['directory']}: {ids}, node.id={row['node_id']}, version=1")
     if problems:
         click.echo("Found problems:")
         for problem in problems:
             click.echo(f"  {problem}")
-        raise SystemExit(1)
 
 
 _FEATURES = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
+from klamm.cli.output import files_output_option, show, show_one
 from klamm.cli.refusal import refuses
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@files_output_option
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Processes; as many as there are cores by default."
 )
@@ -40,14 +41,7 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
             click.echo(f"klamm: a node is running on {path}; what it is writing now may look torn", err=True)
     with _Bar() as bar:
         found = check_folders(paths, workers=workers, looked=bar.show)
-    if output == "json":
-        _print_json(found)
-    else:
-        for problem in found.problems:
-            click.echo(str(problem))
-        for note in found.notes:
-            click.echo(f"note: {note}")
-        click.echo(_summary(found, time.monotonic() - started))
+    _print(found, output, time.monotonic() - started)
     if found.problems:
         raise SystemExit(1)
 
@@ -63,16 +57,28 @@ def _summary(found: Findings, seconds: float) -> str:
     return f"{verdict}: {looked}"
 
 
-def _print_json(found: Findings) -> None:
-    import json
-
-    for problem in found.problems:
-        fields = {"file": problem.path, "position": problem.position, "what": problem.what, "repair": problem.fix.value}
-        click.echo(json.dumps({"problem": fields}))
-    for note in found.notes:
-        click.echo(json.dumps({"note": note}))
+def _print(found: Findings, output: str, seconds: float) -> None:
+    problems = [
+        {"file": problem.path, "position": problem.position, "what": problem.what, "repair": problem.fix.value}
+        for problem in found.problems
+    ]
     sizes = {name: getattr(found, name) for name in ("partitions", "segments", "batches", "size_bytes")}
-    click.echo(json.dumps({"checked": sizes, "problems": len(found.problems)}))
+
+    def table() -> None:
+        for problem in found.problems:
+            click.echo(str(problem))
+        for note in found.notes:
+            click.echo(f"note: {note}")
+        click.echo(_summary(found, seconds))
+
+    if output == "csv":
+        show(problems, output)
+    elif output == "jsonl":
+        show([{"problem": each} for each in problems], output)
+        show([{"note": each} for each in found.notes], output)
+        show([{"checked": sizes, "problems": len(problems)}], output)
+    else:
+        show_one({"checked": sizes, "problems": problems, "notes": list(found.notes)}, output, table)
 
 
 class _Bar:

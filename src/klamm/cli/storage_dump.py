@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from klamm.cli.output import csv_lines, files_output_option, yaml_lines
 from klamm.cli.refusal import refuses
 
 if TYPE_CHECKING:
     from klamm.storage.dump import Row
 
+Line = tuple[str, str | None]
+"""A row's kind and how it is printed, if it is."""
 _SAMPLE = 100
 """Rows that are read before the first is printed, to know how wide columns are."""
 _ASIDE = ("record", "damage", "state")
@@ -21,7 +24,7 @@ _ASIDE = ("record", "damage", "state")
 
 @click.command()
 @click.argument("file", metavar="FILE")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@files_output_option
 @click.option("--records", "--deep", "records", is_flag=True, help="The records inside of batches too.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows.")
 @refuses
@@ -30,7 +33,7 @@ def dump(*, file: str, output: str, records: bool, limit: int | None) -> None:
 
     FILE is a segment, an index, a producer or metadata snapshot, a checkpoint, meta.properties, partition.metadata or
     quorum-state; its name tells which. With --records, the records of __consumer_offsets, __transaction_state and the
-    metadata log are decoded. `-o json` prints one object per line. Ends with exit code 1 when the file is damaged.
+    metadata log are decoded. Ends with exit code 1 when the file is damaged.
     """
     from itertools import islice
 
@@ -38,10 +41,10 @@ def dump(*, file: str, output: str, records: bool, limit: int | None) -> None:
 
     rows: Iterable[Row] = islice(dump_file(file, records=records, metadata=_decode_metadata), limit)
     damaged = False
-    lines = _json_lines(rows) if output == "json" else _text_lines(rows)
-    for kind, line in lines:
+    for kind, line in _FORMS[output](rows):
         damaged = damaged or kind == "damage"
-        click.echo(line)
+        if line is not None:
+            click.echo(line)
     if damaged:
         raise SystemExit(1)
 
@@ -58,12 +61,38 @@ def _decode_metadata(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     return {"type": type(record).__name__, "version": version, "data": plain(record)}
 
 
-def _json_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+def _json_lines(rows: Iterable[Row]) -> Iterator[Line]:
     for kind, fields in rows:
         yield kind, json.dumps({"kind": kind, **fields}, ensure_ascii=False)
 
 
-def _text_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+def _json_list(rows: Iterable[Row]) -> Iterator[Line]:
+    """One document, written row by row: a file may be larger than memory."""
+    before = None
+    yield "begin", "["
+    for kind, line in _json_lines(rows):
+        yield kind, None if before is None else f"  {before},"
+        before = line
+    yield "end", "]" if before is None else f"  {before}\n]"
+
+
+def _yaml(rows: Iterable[Row]) -> Iterator[Line]:
+    for kind, fields in rows:
+        yield kind, "\n".join(yaml_lines([{"kind": kind, **fields}]))
+
+
+def _csv(rows: Iterable[Row]) -> Iterator[Line]:
+    """The rows of the table; what stands beside it (records, damage) has other columns and is left out."""
+    first = True
+    for kind, fields in rows:
+        if kind in _ASIDE:
+            yield kind, None
+        else:
+            yield kind, "\n".join(csv_lines([fields])[0 if first else 1 :])
+            first = False
+
+
+def _text_lines(rows: Iterable[Row]) -> Iterator[Line]:
     """A table whose columns are as wide as the first rows need, and lines aside for what is no row of it."""
     stream = iter(rows)
     sample = [row for row, _ in zip(stream, range(_SAMPLE), strict=False)]
@@ -78,7 +107,7 @@ def _text_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
     yield from _lines(stream, widths)
 
 
-def _lines(rows: Iterable[Row], widths: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _lines(rows: Iterable[Row], widths: dict[str, int]) -> Iterator[Line]:
     for kind, fields in rows:
         if kind in _ASIDE:
             said = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
@@ -100,3 +129,6 @@ def _value(value: Any) -> str:
     if isinstance(value, str) and value and " " not in value:
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+_FORMS = {"table": _text_lines, "json": _json_list, "jsonl": _json_lines, "yaml": _yaml, "csv": _csv}

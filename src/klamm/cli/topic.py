@@ -14,6 +14,7 @@ from klamm.cli.completing import complete_setting, complete_topic
 from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.refusal import Refusal, broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
+from klamm.cli.units import counted
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Topic
@@ -123,7 +124,8 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
     }
 
     def table() -> None:
-        click.echo(f"{name}: {len(partitions)} partitions, {found.replication_factor} replicas, id {found.id}\n")
+        counts = f"{counted(len(partitions), 'partition')}, {counted(found.replication_factor, 'replica')}"
+        click.echo(f"{name}: {counts}, id {found.id}\n")
         for line in table_lines(partitions):
             click.echo(line)
         words = [
@@ -179,7 +181,7 @@ def create(
 ) -> None:
     """Create topics."""
     from klamm.cli.asking.topics import create_topic
-    from klamm.cli.setting_words import parse_settings
+    from klamm.cli.setting_words import parse_settings, to_person
     from klamm.model.errors import ErrorCode, KlammError
 
     configs = parse_settings(settings)
@@ -202,22 +204,18 @@ def create(
     with target.cluster() as cluster:
         plan, wanted = Plan(), []
         for name in dict.fromkeys(names):
-            counted = make(cluster, name, validate_only=True)
-            if counted is None:
+            shape = make(cluster, name, validate_only=True)
+            if shape is None:
                 continue
             wanted.append(name)
-            own = "".join(f" {key}={value}" for key, value in configs.items())
-            plan.adds(f"topic {name} partitions={counted[0]} replicas={counted[1]}{own}")
+            own = "".join(f" {key}={to_person(key, value)}" for key, value in configs.items())
+            plan.adds(f"topic {name} partitions={shape[0]} replicas={shape[1]}{own}")
         if not consent.to(plan, target):
             return
         for name in wanted:
-            counted = make(cluster, name, validate_only=False)
-            if counted is not None:
-                click.echo(f"Created {name} with {_count(counted[0], 'partition')}, {_count(counted[1], 'replica')}.")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+            shape = make(cluster, name, validate_only=False)
+            if shape is not None:
+                click.echo(f"Created {name} with {counted(shape[0], 'partition')}, {counted(shape[1], 'replica')}.")
 
 
 @topic.command("alter")

@@ -111,6 +111,11 @@ def format_size(size_bytes: float) -> str:
     return f"{text} {unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 topic`, `2 topics`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def format_time(ms: int) -> str:
     """A moment in local time with its zone; `-` for none."""
     if ms < 0:

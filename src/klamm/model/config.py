@@ -165,7 +165,8 @@ class ConfigDef:
         """The sentence for a name nobody knows."""
         nearest = self.nearest(name)
         hint = f"; did you mean {nearest}?" if nearest else ""
-        return f"{name} is not a {self.title}{hint}"
+        article = "an" if self.title[0] in "aeiou" else "a"
+        return f"{name} is not {article} {self.title}{hint}"
 
 
 def format_value(value: Value) -> str | None:

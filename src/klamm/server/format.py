@@ -96,8 +96,9 @@ def format_folders(
     now_ms: int = 0,
     disk: Disk | None = None,
     new_uuid: Callable[[], Uuid] = random_uuid,
+    dry_run: bool = False,
 ) -> FormatReport:
-    """Write meta.properties into every folder that has none.
+    """Write meta.properties into every folder that has none; `dry_run` checks everything and writes nothing.
 
     `voters` are the first of a quorum that may change; they go into a snapshot that the log begins with. A directory
     id of zero in this node's own entry stands for the one its metadata folder gets here.
@@ -122,7 +123,7 @@ def format_folders(
             " add --ignore-formatted to leave it as it is and format the others"
         )
     fresh = [path for path in folders if identities[path] is None]
-    for path in fresh:
+    for path in () if dry_run else fresh:
         directory_id = new_uuid()
         if path == config.metadata_log_dir and voters is not None:
             own = voters.get(config.node_id)
