@@ -182,6 +182,11 @@ class Broker:
             return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
         return "(no log)"
 
+    @property
+    def is_formatted(self) -> bool:
+        """Whether the one log dir, or one of several in it, knows its cluster."""
+        return any(self.data.glob("meta.properties")) or any(self.data.glob("*/meta.properties"))
+
     def prepare(self, config: Path) -> None:
         """Format the data folder where the kind of broker wants it done by hand."""
 
@@ -198,8 +203,8 @@ class ApacheKafka(Broker):
     kind = "kafka"
 
     def prepare(self, config: Path) -> None:
-        if any(self.data.glob("meta.properties")) or any(self.data.glob("*/meta.properties")):
-            return  # the one log dir, or one of several in it
+        if self.is_formatted:
+            return
         command = toolchain.java_command(heap_mb=128)
         command += ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *self.format_flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=READY_TIMEOUT_S, check=False)
@@ -220,7 +225,7 @@ class Klamm(Broker):
 
     def prepare(self, config: Path) -> None:
         by_hand = self.format_flags or "," in self.properties()["controller.quorum.voters"]
-        if not by_hand or (self.data / "meta.properties").exists():
+        if not by_hand or self.is_formatted:
             return
         command = [*klamm_command(), "storage", "format", "-t", CLUSTER_ID, "-c", str(config), *self.format_flags]
         done = subprocess.run(

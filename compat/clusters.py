@@ -79,3 +79,16 @@ class BrokerCluster:
         """Leave no process behind."""
         for node in self.nodes:
             node.close()
+
+
+def changing_quorum(kind: str, folder: Path, nodes: int) -> list[Broker]:
+    """Combined nodes 1..n, not started: the first is a quorum of one that may grow, the others find it by address."""
+    made = [KINDS[kind](folder / str(node_id)) for node_id in range(1, nodes + 1)]
+    for node_id, node in enumerate(made, 1):
+        node.format_flags = ("--standalone",) if node_id == 1 else ("--no-initial-controllers",)
+        node.overrides = {
+            "node.id": str(node_id),
+            "controller.quorum.voters": "",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{made[0].controller_port}",
+        }
+    return made

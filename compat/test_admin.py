@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from compat.brokers import KINDS, Broker
+from compat.brokers import Broker
+from compat.clusters import changing_quorum
 from harness.admin_stories import ACCESS, MOVING, ONE_BROKER, voters_come_and_go
 from harness.client_stories import Story, until
 from klamm.client import Admin
@@ -22,16 +23,10 @@ AUTHORIZER = {
 
 def start(kind: str, tmp_path_factory: pytest.TempPathFactory) -> list[Broker]:
     folder = tmp_path_factory.mktemp(f"admin-{kind}")
-    made = [KINDS[kind](folder / str(node_id)) for node_id in (1, 2)]
-    for node_id, node in enumerate(made, 1):
-        node.format_flags = ("--standalone",) if node_id == 1 else ("--no-initial-controllers",)
-        node.overrides = {
-            "node.id": str(node_id),
-            "controller.quorum.voters": "",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{made[0].controller_port}",
-            "log.dirs": f"{node.data / 'one'},{node.data / 'two'}",
-            **(AUTHORIZER if kind == "kafka" else {}),
-        }
+    made = changing_quorum(kind, folder, 2)
+    for node in made:
+        node.overrides["log.dirs"] = f"{node.data / 'one'},{node.data / 'two'}"
+        node.overrides |= AUTHORIZER if kind == "kafka" else {}
     try:
         with ThreadPoolExecutor() as pool:  # a JVM each, where folders are formatted by hand
             list(pool.map(Broker.write_config, made))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compat.brokers import KINDS, Broker
+from compat.brokers import Broker
 from compat.clients import JavaClient
+from compat.clusters import changing_quorum
 
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 PATIENCE_S = 200.0
@@ -16,16 +17,7 @@ PATIENCE_S = 200.0
 
 @pytest.fixture(scope="module")
 def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    kind = KINDS[request.config.getoption("--broker")]
-    folder = tmp_path_factory.mktemp("quorum")
-    made = [kind(folder / str(node_id)) for node_id in (1, 2, 3)]
-    for node_id, node in enumerate(made, 1):
-        node.format_flags = ("--standalone",) if node_id == 1 else ("--no-initial-controllers",)
-        node.overrides = {
-            "node.id": str(node_id),
-            "controller.quorum.voters": "",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{made[0].controller_port}",
-        }
+    made = changing_quorum(request.config.getoption("--broker"), tmp_path_factory.mktemp("quorum"), 3)
     try:
         for node in made:
             node.spawn()

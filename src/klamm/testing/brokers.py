@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.testing.names import unique
-from klamm.testing.orders import Gone, Link, told
+from klamm.testing.orders import Gone, Link, Obedient, told
 
 if TYPE_CHECKING:
     from klamm.client import Admin, Consumer, Producer
@@ -212,7 +212,7 @@ class InProcessBroker(Broker):
         self._alive().heal()
 
 
-class ChildBroker(Broker):
+class ChildBroker(Obedient, Broker):
     """A broker in a process of its own: it can really be killed, and shares no interpreter with the test."""
 
     _process: subprocess.Popen[bytes] | None = None
@@ -305,19 +305,6 @@ class ChildBroker(Broker):
         if self._paused:
             self._alive().send_signal(signal.SIGCONT)
             self._paused = False
-
-    def slow(self, seconds: float, api: str | None = None) -> None:
-        """Let requests wait."""
-        self._order(do="slow", seconds=seconds, api=api)
-
-    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
-        """Answer with an error."""
-        self._order(do="refuse", error=error, api=api, times=times)
-
-    def heal(self) -> None:
-        """Take faults back."""
-        self.resume()
-        self._order(do="heal")
 
 
 class OtherBroker(Broker):

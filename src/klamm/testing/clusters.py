@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.testing.brokers import DEFAULTS, Broker
 from klamm.testing.nursery import Nursery
-from klamm.testing.orders import Gone, Link, told
+from klamm.testing.orders import Gone, Link, Obedient, told
 
 if TYPE_CHECKING:
     from klamm.server.local_cluster import LocalNode
@@ -22,7 +22,7 @@ READY_S: Final = 90.0
 STOP_S: Final = 30.0
 
 
-class ClusterNode:
+class ClusterNode(Obedient):
     """One node of a cluster. Faults are what clients meet: what nodes ask each other is served as ever."""
 
     def __init__(self, plan: LocalNode, nursery: Nursery, log_level: str) -> None:
@@ -102,19 +102,6 @@ class ClusterNode:
                 self.kill()
                 raise TimeoutError(f"node {self.id} did not stop within {STOP_S:.0f} s:\n{self.log()}")
             time.sleep(0.005)
-
-    def slow(self, seconds: float, api: str | None = None) -> None:
-        """Let clients' requests (or those of one API, e.g. "Produce") wait so long before they are looked at."""
-        self._order(do="slow", seconds=seconds, api=api)
-
-    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
-        """Answer clients' requests with an error, by its name and the API's, for so many times."""
-        self._order(do="refuse", error=error, api=api, times=times)
-
-    def heal(self) -> None:
-        """Take pause, slowness and refusals back."""
-        self.resume()
-        self._order(do="heal")
 
     def _order(self, **order: Any) -> None:
         self.wait()

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -73,6 +74,31 @@ def told(answer: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer:
         raise RuntimeError(answer["error"])
     return answer
+
+
+class Obedient(ABC):
+    """The faults of a broker that takes them as orders."""
+
+    @abstractmethod
+    def _order(self, **order: Any) -> None:
+        """Let the broker do it; returns when it has."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Go on."""
+
+    def slow(self, seconds: float, api: str | None = None) -> None:
+        """Let clients' requests (or those of one API, e.g. "Produce") wait so long before they are looked at."""
+        self._order(do="slow", seconds=seconds, api=api)
+
+    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+        """Answer clients' requests with an error, by its name and the API's, for so many times."""
+        self._order(do="refuse", error=error, api=api, times=times)
+
+    def heal(self) -> None:
+        """Take pause, slowness and refusals back."""
+        self.resume()
+        self._order(do="heal")
 
 
 def obey(life: NodeThread, link: Link, ended: threading.Event) -> None:

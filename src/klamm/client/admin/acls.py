@@ -68,14 +68,11 @@ class AccessAdmin(AdminBase):
             ]
         )
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
-            outcomes = Outcomes()
+        def read(answer: Any, outcomes: Outcomes) -> None:
             for rule, result in zip(wanted, answer.results, strict=True):
                 outcomes.add(rule, result.error_code, result.error_message)
-            return outcomes
 
-        (await self._retrying(once)).settled()
+        await self._settle(request, read)
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Remove every rule that matches one of the filters; returns those removed."""
@@ -84,19 +81,14 @@ class AccessAdmin(AdminBase):
             return []
         request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_matching(each)) for each in wanted])
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
-            outcomes = Outcomes()
+        def read(answer: Any, outcomes: Outcomes) -> None:
             for rule, result in zip(wanted, answer.filter_results, strict=True):
-                removed = [
-                    _binding(each.resource_type, each.resource_name, each.pattern_type, each)
-                    for each in result.matching_acls
-                    if not each.error_code
-                ]
-                outcomes.add(rule, result.error_code, result.error_message, removed)
-            return outcomes
+                outcomes.add(rule, result.error_code, result.error_message, [])
+                for each in result.matching_acls:
+                    removed = _binding(each.resource_type, each.resource_name, each.pattern_type, each)
+                    outcomes.add(removed, each.error_code, each.error_message, [removed])
 
-        found = (await self._retrying(once)).settled()
+        found = await self._settle(request, read)
         return sorted({each for removed in found.values() for each in removed})
 
     async def describe_client_quotas(
@@ -134,15 +126,12 @@ class AccessAdmin(AdminBase):
             validate_only=validate_only,
         )
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
-            outcomes = Outcomes()
+        def read(answer: Any, outcomes: Outcomes) -> None:
             for entry in answer.entries:
                 entity = tuple((part.entity_type, part.entity_name) for part in entry.entity)
                 outcomes.add(entity, entry.error_code, entry.error_message)
-            return outcomes
 
-        (await self._retrying(once)).settled()
+        await self._settle(request, read)
 
     async def describe_user_scram_credentials(
         self, users: Sequence[str] | None = None
@@ -182,14 +171,11 @@ class AccessAdmin(AdminBase):
             upsertions=upsertions,
         )
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
-            outcomes = Outcomes()
+        def read(answer: Any, outcomes: Outcomes) -> None:
             for each in answer.results:
                 outcomes.add(each.user, each.error_code, each.error_message)
-            return outcomes
 
-        (await self._retrying(once)).settled()
+        await self._settle(request, read)
 
 
 def _matching(filter: AclFilter) -> dict[str, Any]:

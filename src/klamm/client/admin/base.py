@@ -112,6 +112,35 @@ class AdminBase:
 
         return await self._retrying(once)
 
+    async def _settle(
+        self, request: Any, read: Callable[[Any, Outcomes], None], timeout_s: float | None = None
+    ) -> dict[Any, Any]:
+        """What became of each thing a request is about, as `read` finds it in the answer."""
+
+        async def once() -> Outcomes:
+            outcomes = Outcomes()
+            read(await self.request(request), outcomes)
+            return outcomes
+
+        return (await self._retrying(once, timeout_s)).settled()
+
+    async def _settle_by_leader(
+        self,
+        places: Iterable[TopicPartition],
+        request: Callable[[dict[str, list[int]]], Any],
+        read: Callable[[Any, Outcomes], None],
+    ) -> dict[Any, Any]:
+        """The same for partitions, each leader asked about its own: `request` makes the question of them by topic."""
+        wanted = list(places)
+
+        async def once() -> Outcomes:
+            outcomes = Outcomes()
+            for leader, mine in (await self._by_leader(wanted)).items():
+                read(await self.request(request(by_topic(mine)), broker=leader), outcomes)
+            return outcomes
+
+        return (await self._retrying(once)).settled()
+
     async def _ask_coordinator(
         self, kind: int, key: str, request: Any, check: Callable[[Any], None], version: int | None = None
     ) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.types import ElectionType, LogDir, Reassignment, ReplicaInfo
@@ -45,10 +46,8 @@ class ReplicasAdmin(AdminBase):
             election_type=int(election), topic_partitions=wanted, timeout_ms=self._settings.number("request.timeout.ms")
         )
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
+        def read(answer: Any, outcomes: Outcomes) -> None:
             raise_for(answer.error_code)
-            outcomes = Outcomes()
             for topic in answer.replica_election_results:
                 for each in topic.partition_result:
                     not_needed = each.error_code == ErrorCode.ELECTION_NOT_NEEDED
@@ -58,9 +57,8 @@ class ReplicasAdmin(AdminBase):
                         each.error_message,
                         not not_needed,
                     )
-            return outcomes
 
-        return (await self._retrying(once)).settled()
+        return await self._settle(request, read)
 
     async def alter_partition_reassignments(
         self, moves: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
@@ -82,16 +80,13 @@ class ReplicasAdmin(AdminBase):
             topics=topics,
         )
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
+        def read(answer: Any, outcomes: Outcomes) -> None:
             raise_for(answer.error_code, answer.error_message)
-            outcomes = Outcomes()
             for topic in answer.responses:
                 for each in topic.partitions:
                     outcomes.add(TopicPartition(topic.name, each.partition_index), each.error_code, each.error_message)
-            return outcomes
 
-        (await self._retrying(once)).settled()
+        await self._settle(request, read)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.types import CreatedTopic, PartitionDescription, TopicDescription, TopicListing, operations
 from klamm.client.errors import UnsupportedVersionError, raise_for
 from klamm.client.types import NewPartitions, NewTopic, OffsetAndTimestamp, TopicPartition
@@ -155,9 +156,7 @@ class TopicsAdmin(AdminBase):
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         request = CreateTopicsRequest(topics=wanted, timeout_ms=int(limit_s * 1000), validate_only=validate_only)
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
-            outcomes = Outcomes()
+        def read(answer: Any, outcomes: Outcomes) -> None:
             for each in answer.topics:
                 made = CreatedTopic(
                     each.name,
@@ -167,9 +166,8 @@ class TopicsAdmin(AdminBase):
                     {entry.name: entry.value for entry in each.configs or ()},
                 )
                 outcomes.add(each.name, each.error_code, each.error_message, made)
-            return outcomes
 
-        return (await self._retrying(once, limit_s)).settled()
+        return await self._settle(request, read, timeout_s=limit_s)
 
     async def delete_topics(self, names: Iterable[str], *, timeout_s: float | None = None) -> None:
         """Remove topics and their records."""
@@ -181,14 +179,11 @@ class TopicsAdmin(AdminBase):
             topics=[DeleteTopicState(name=each) for each in wanted], topic_names=wanted, timeout_ms=int(limit_s * 1000)
         )
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
-            outcomes = Outcomes()
+        def read(answer: Any, outcomes: Outcomes) -> None:
             for each in answer.responses:
                 outcomes.add(each.name, each.error_code, each.error_message)
-            return outcomes
 
-        (await self._retrying(once, limit_s)).settled()
+        await self._settle(request, read, timeout_s=limit_s)
 
     async def create_partitions(
         self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
@@ -211,43 +206,36 @@ class TopicsAdmin(AdminBase):
             topics=topics, timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only
         )
 
-        async def once() -> Outcomes:
-            answer = await self.request(request)
-            outcomes = Outcomes()
+        def read(answer: Any, outcomes: Outcomes) -> None:
             for each in answer.results:
                 outcomes.add(each.name, each.error_code, each.error_message)
-            return outcomes
 
-        (await self._retrying(once)).settled()
+        await self._settle(request, read)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Drop all records before these offsets (-1: all there are); returns where each partition now begins."""
         places = {TopicPartition(*key): offset for key, offset in before.items()}
 
-        async def once() -> Outcomes:
-            outcomes = Outcomes()
-            for leader, mine in (await self._by_leader(places)).items():
-                request = DeleteRecordsRequest(
-                    topics=[
-                        DeleteRecordsTopic(
-                            name=topic,
-                            partitions=[
-                                DeleteRecordsPartition(partition_index=each, offset=places[TopicPartition(topic, each)])
-                                for each in partitions
-                            ],
-                        )
-                        for topic, partitions in by_topic(mine).items()
+        def request(mine: dict[str, list[int]]) -> DeleteRecordsRequest:
+            topics = [
+                DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=each, offset=places[TopicPartition(topic, each)])
+                        for each in partitions
                     ],
-                    timeout_ms=int(self._settings.number("request.timeout.ms")),
                 )
-                answer = await self.request(request, broker=leader)
-                for topic in answer.topics:
-                    for each in topic.partitions:
-                        where = TopicPartition(topic.name, each.partition_index)
-                        outcomes.add(where, each.error_code, None, each.low_watermark)
-            return outcomes
+                for topic, partitions in mine.items()
+            ]
+            return DeleteRecordsRequest(topics=topics, timeout_ms=self._settings.number("request.timeout.ms"))
 
-        return (await self._retrying(once)).settled()
+        def read(answer: Any, outcomes: Outcomes) -> None:
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    where = TopicPartition(topic.name, each.partition_index)
+                    outcomes.add(where, each.error_code, None, each.low_watermark)
+
+        return await self._settle_by_leader(places, request, read)
 
     async def list_offsets(
         self, specs: Mapping[TopicPartition, int], *, isolation: str = "read_uncommitted"
@@ -257,35 +245,32 @@ class TopicsAdmin(AdminBase):
         if not places:
             return {}
 
-        async def once() -> Outcomes:
-            outcomes = Outcomes()
-            for leader, mine in (await self._by_leader(places)).items():
-                request = ListOffsetsRequest(
-                    replica_id=-1,
-                    isolation_level=1 if isolation == "read_committed" else 0,
-                    topics=[
-                        ListOffsetsTopic(
-                            name=topic,
-                            partitions=[
-                                ListOffsetsPartition(
-                                    partition_index=each, timestamp=places[TopicPartition(topic, each)]
-                                )
-                                for each in partitions
-                            ],
-                        )
-                        for topic, partitions in by_topic(mine).items()
+        def request(mine: dict[str, list[int]]) -> ListOffsetsRequest:
+            topics = [
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=each, timestamp=places[TopicPartition(topic, each)])
+                        for each in partitions
                     ],
-                    timeout_ms=int(self._settings.number("request.timeout.ms")),
                 )
-                answer = await self.request(request, broker=leader)
-                for topic in answer.topics:
-                    for each in topic.partitions:
-                        where = TopicPartition(topic.name, each.partition_index)
-                        found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
-                        outcomes.add(where, each.error_code, None, found)
-            return outcomes
+                for topic, partitions in mine.items()
+            ]
+            return ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=1 if isolation == "read_committed" else 0,
+                topics=topics,
+                timeout_ms=self._settings.number("request.timeout.ms"),
+            )
 
-        return (await self._retrying(once)).settled()
+        def read(answer: Any, outcomes: Outcomes) -> None:
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    where = TopicPartition(topic.name, each.partition_index)
+                    found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+                    outcomes.add(where, each.error_code, None, found)
+
+        return await self._settle_by_leader(places, request, read)
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.types import ProducerState, TransactionDescription, TransactionListing
 from klamm.client.cluster import ADMIN, TRANSACTION_COORDINATOR
 from klamm.client.errors import raise_for
@@ -80,32 +80,30 @@ class TransactionsAdmin(AdminBase):
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerState]]:
         """The producers partitions remember, and their open transactions."""
-        wanted = [TopicPartition(*each) for each in partitions]
 
-        async def once() -> Outcomes:
-            outcomes = Outcomes()
-            for leader, mine in (await self._by_leader(wanted)).items():
-                request = DescribeProducersRequest(
-                    topics=[TopicRequest(name=name, partition_indexes=each) for name, each in by_topic(mine).items()]
-                )
-                for topic in (await self.request(request, broker=leader)).topics:
-                    for each in topic.partitions:
-                        states = [
-                            ProducerState(
-                                state.producer_id,
-                                state.producer_epoch,
-                                state.last_sequence,
-                                state.last_timestamp,
-                                state.coordinator_epoch,
-                                state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None,
-                            )
-                            for state in each.active_producers
-                        ]
-                        where = TopicPartition(topic.name, each.partition_index)
-                        outcomes.add(where, each.error_code, each.error_message, states)
-            return outcomes
+        def request(mine: dict[str, list[int]]) -> DescribeProducersRequest:
+            return DescribeProducersRequest(
+                topics=[TopicRequest(name=name, partition_indexes=each) for name, each in mine.items()]
+            )
 
-        return (await self._retrying(once)).settled()
+        def read(answer: Any, outcomes: Outcomes) -> None:
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    states = [
+                        ProducerState(
+                            state.producer_id,
+                            state.producer_epoch,
+                            state.last_sequence,
+                            state.last_timestamp,
+                            state.coordinator_epoch,
+                            state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None,
+                        )
+                        for state in each.active_producers
+                    ]
+                    where = TopicPartition(topic.name, each.partition_index)
+                    outcomes.add(where, each.error_code, each.error_message, states)
+
+        return await self._settle_by_leader((TopicPartition(*each) for each in partitions), request, read)
 
     async def abort_transaction(
         self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
