@@ -14,6 +14,8 @@ READY_S = 90.0
 class KlammNode(KlammProcess):
     """One node of a cluster; its folder and port stay the same from start to start."""
 
+    ready_s = READY_S
+
     def __init__(self, node: LocalNode, log_level: str, main: Sequence[str]) -> None:
         super().__init__(Path(node.folder), log_level=log_level)
         self._main = main
@@ -88,7 +90,7 @@ class KlammCluster:
             for node in chosen:
                 node.launch()
             for node in chosen:
-                node.wait_ready(READY_S)
+                node.wait_ready()
         except BaseException:
             self.__exit__()
             raise

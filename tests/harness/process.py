@@ -14,8 +14,8 @@ from typing import Self
 KLAMM = (sys.executable, "-c", "from klamm.cli.main import main; main()")
 """The `klamm` command of the interpreter that runs the tests."""
 
-READY_S = 30.0
-STOP_S = 30.0
+READY_S = 60.0
+STOP_S = 60.0
 _LOUD = re.compile(r"\b(warning|error|critical|Traceback)\b", re.IGNORECASE)
 _READY = re.compile(r"Klamm is ready on (\S+):(\d+)\n")
 _KEEP_LOG_CHARS = 4000
@@ -32,6 +32,9 @@ class KlammFailed(AssertionError):
 
 class KlammProcess:
     """One node in a process of its own; the first start takes a free port, later ones the same again."""
+
+    ready_s = READY_S
+    """How long a start may take."""
 
     def __init__(self, folder: Path, *, overrides: dict[str, str] | None = None, log_level: str = "info") -> None:
         self.folder = Path(folder)
@@ -83,9 +86,9 @@ class KlammProcess:
                 self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
             )
 
-    def wait_ready(self, timeout_s: float = READY_S) -> Self:
+    def wait_ready(self, timeout_s: float | None = None) -> Self:
         """Wait for the line that says it serves."""
-        line = self._first_line(timeout_s)
+        line = self._first_line(self.ready_s if timeout_s is None else timeout_s)
         match = _READY.fullmatch(line)
         if match is None:
             self.kill9()
