@@ -12,6 +12,7 @@ import pytest
 from compat.brokers import Broker
 from compat.clusters import changing_quorum
 from harness.admin_stories import ACCESS, MOVING, ONE_BROKER, voters_come_and_go
+from harness.client_stories import STORIES as CLIENT_STORIES
 from harness.client_stories import Story, until
 from klamm.client import Admin
 
@@ -54,7 +55,7 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     close(made)
 
 
-STORIES = ONE_BROKER | MOVING
+STORIES = ONE_BROKER | MOVING | {name: story for name, story in CLIENT_STORIES.items() if name.startswith("an_admin")}
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from harness import Wire, unique
 from harness.process import KLAMM, KlammProcess
-from klamm.cli.local_cluster import free_ports
 from klamm.cli.main import cli
 from klamm.model.errors import ErrorCode
 from klamm.model.properties import format_properties
+from klamm.server.local_cluster import free_ports
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

@@ -428,7 +428,7 @@ def an_admin_sees_the_cluster(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
         cluster = admin.describe_cluster()
         assert cluster.cluster_id
-        assert len(cluster.brokers) == 1
+        assert cluster.brokers
         quorum = admin.describe_quorum()
         assert quorum.leader_id in {each.replica_id for each in quorum.voters}
         assert admin.describe_features().finalized["metadata.version"] > 0

@@ -6,7 +6,7 @@ from typing import Self
 
 from harness.links import Links
 from harness.process import KLAMM, KlammProcess
-from klamm.cli.local_cluster import LocalNode, free_ports, plan_cluster, prepare_cluster
+from klamm.server.local_cluster import LocalNode, free_ports, plan_cluster, prepare_cluster
 
 READY_S = 90.0
 
