@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.cluster import KlammCluster
 
+pytestmark = pytest.mark.timeout(400)
+
 PATIENCE_S = 90.0
 QUEUED_MAX = 500
 QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": 500}

@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from harness.cluster import KlammCluster
 from harness.wire import Wire, batch, produce_fields
 
+pytestmark = pytest.mark.timeout(400)
+
 PATIENCE_S = 90.0
 QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": 500}
 NOT_ENOUGH_REPLICAS = 19
