@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import KLAMM, KlammCluster, unique
 
-pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.properties import format_properties
 from klamm.server.local_cluster import free_ports
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 
 PATIENCE_S = 90.0
 CLUSTER = "l6t1Q_H-TtyNbcQtxA6dGA"
