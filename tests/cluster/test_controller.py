@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from harness import KlammCluster, Wire, unique
 from klamm.model.errors import ErrorCode
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 
 PATIENCE_S = 60.0
 SETTINGS = {
