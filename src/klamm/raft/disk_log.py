@@ -5,6 +5,7 @@ import os
 from klamm.model.errors import StorageFailure
 from klamm.model.ids import METADATA_TOPIC_ID, TopicPartition
 from klamm.raft.config import RaftConfig
+from klamm.storage.checkpoints import CLOSED_AT
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.log import Log
@@ -24,7 +25,10 @@ class DiskRaftLog:
 
     @classmethod
     def open(cls, config: RaftConfig, disk: Disk, now_ms: int, start_offset: int, recovery_point: int) -> "DiskRaftLog":
-        """Open or create the log; what lies below `recovery_point` is known to be durable and is not scanned again."""
+        """Open or create the log; what lies below `recovery_point` is known to be durable and is not scanned again.
+
+        StorageFailure when durable bytes are damaged: what a member has said it has, it may not do without.
+        """
         settings = LogConfig(
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
@@ -40,7 +44,14 @@ class DiskRaftLog:
             now_ms=now_ms,
             recovery_point=recovery_point,
             log_start_offset=start_offset,
+            durable_offset=_closed_at(disk, config.folder),
         )
+        if log.failed:
+            raise StorageFailure(
+                f"{config.folder}: the log of the metadata is damaged after offset {log.log_end_offset}, "
+                "see `klamm storage check`; restore its files, or let this member begin anew without them"
+            )
+        _forget_closing(disk, config.folder)
         log.set_topic_id(METADATA_TOPIC_ID)
         begin = _after_the_last_hole(log)
         if begin > log.log_start_offset:
@@ -98,10 +109,28 @@ class DiskRaftLog:
         return b"" if found is None else found.read()
 
     def close(self) -> None:
-        """Flush and release the files."""
+        """Flush, leave a note of how far that was, and release the files."""
         if not self._closed:
             self._closed = True
+            self._log.flush()
             self._log.close()
+            text = f"{self._log.log_end_offset}\n"
+            self._disk.replace_file(os.path.join(self._log.path, CLOSED_AT), text.encode())
+
+
+def _closed_at(disk: Disk, folder: str) -> int:
+    """Where the log ended when it was closed properly; 0 when it was not, or nobody can tell."""
+    try:
+        return int(disk.read_file(os.path.join(folder, CLOSED_AT)))
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def _forget_closing(disk: Disk, folder: str) -> None:
+    """What is written from now on may be torn by a crash."""
+    if disk.exists(os.path.join(folder, CLOSED_AT)):
+        disk.unlink(os.path.join(folder, CLOSED_AT))
+        disk.sync_dir(folder)
 
 
 def _after_the_last_hole(log: Log) -> int:

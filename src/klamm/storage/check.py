@@ -22,6 +22,7 @@ from klamm.storage.batch_file import BatchFile
 from klamm.storage.check_segment import UNCLEANED, Looked, SegmentCheck
 from klamm.storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLOSED_AT,
     LEADER_EPOCH,
     LOG_START_OFFSET,
     PARTITION_METADATA,
@@ -231,7 +232,7 @@ def _check_small_files(
             found.notes.append(f"{path}: an interrupted compaction, settled by the next start")
         elif name.endswith(_LEFTOVERS):
             found.notes.append(f"{path}: left over from an interrupted change, removed by the next start")
-        elif not (suffix == LOG_SUFFIX and stem.isdigit()) and name != LEADER_EPOCH:
+        elif not (suffix == LOG_SUFFIX and stem.isdigit()) and name not in (LEADER_EPOCH, CLOSED_AT):
             found.notes.append(f"{path}: no file of this log")
 
 

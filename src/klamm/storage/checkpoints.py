@@ -26,6 +26,8 @@ CLEANER_OFFSET = "cleaner-offset-checkpoint"
 LEADER_EPOCH = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CLOSED_AT = "closed-at"
+"""In the folder of the quorum's log: where that ended when it was closed properly."""
 
 
 class UnreadableCheckpoint(StorageFailure):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from klamm.model.errors import CorruptBatch
 from klamm.model.ids import ZERO_UUID, TopicPartition
 from klamm.records.batch import HEADER_SIZE, BatchView
-from klamm.storage.checkpoints import LEADER_EPOCH, PARTITION_METADATA, read_topic_id
+from klamm.storage.checkpoints import CLOSED_AT, LEADER_EPOCH, PARTITION_METADATA, read_topic_id
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.epochs import LeaderEpochs
@@ -35,7 +35,7 @@ from klamm.telemetry.log import get_logger
 logger = get_logger("storage")
 
 _SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-_OTHER_NAMES = {LEADER_EPOCH, PARTITION_METADATA, "quorum-state"}
+_OTHER_NAMES = {LEADER_EPOCH, PARTITION_METADATA, CLOSED_AT, "quorum-state"}
 _OTHER_SUFFIXES = (".checkpoint",)
 _REFILL_AGE_MS = 600_000
 """Producers retry for delivery.timeout.ms, two minutes by default; those silent much longer have given up."""
@@ -55,12 +55,14 @@ def open_log(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    durable_offset: int = 0,
     progress: Progress | None = None,
 ) -> Log:
     """Open the log in a folder, creating both when there is none.
 
-    `clean` says that whoever wrote it stopped properly. `progress(name, bytes)` is told of what was checked. A log that
-    is damaged where it was durable comes back `failed`.
+    `clean` says that whoever wrote it stopped properly. What lies below `recovery_point` is durable and is not checked;
+    what lies below `durable_offset` is durable, too. A log that is damaged where it was durable comes back `failed`.
+    `progress(name, bytes)` is told of what was checked.
     """
     disk.makedirs(path, exist_ok=True)
     settle_swaps(disk, path)
@@ -78,7 +80,7 @@ def open_log(
         epochs=epochs,
         snapshots=snapshots,
         now_ms=now_ms,
-        recovery_point=recovery_point,
+        recovery_point=max(recovery_point, durable_offset),
     )
 
     suspects = [] if clean else [s for s in found if _end(found, s) > recovery_point or s is found[-1]]

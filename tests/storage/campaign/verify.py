@@ -55,7 +55,7 @@ def findings(folder: str, expected: Expectation, chance: random.Random) -> list[
     known = expected.before.keys() | expected.after.keys()
     problems += [f"{log.name} came back" for log in manager.logs() if log.topic_partition not in known]
     try:
-        problems += _finish_moves(manager)
+        problems += _finish_moves(manager, expected)
     except Exception as error:  # noqa: BLE001
         problems.append(f"going on with a move failed: {type(error).__name__}: {error}")
     before = {log.topic_partition: _summary(log) for log in manager.logs()}
@@ -71,7 +71,7 @@ def findings(folder: str, expected: Expectation, chance: random.Random) -> list[
     return [*problems, *_checked(folder)]
 
 
-def _finish_moves(manager: LogManager) -> list[str]:
+def _finish_moves(manager: LogManager, expected: Expectation) -> list[str]:
     """Let the copies that were found become what they are copies of."""
     problems: list[str] = []
     moves = SteppedMoves(manager, CLOCK, lambda *_: None)
@@ -81,24 +81,27 @@ def _finish_moves(manager: LogManager) -> list[str]:
         moves.finish(move)
         log = manager.get(*source.topic_partition)
         assert log is move.future
-        held = _batches(log)
-        first = log.segments[0].base_offset
-        if first > source.log_start_offset or list(held) != [batch for batch in wanted if batch.base >= first]:
-            problems.append(f"{log.name} holds {_shown(held)} after a move, not {_shown(wanted)}")
+        start = log.log_start_offset
+        held = [batch for batch in _batches(log) if batch.last >= start]
+        # A copy that began after records were deleted remembers that, even if nothing else does.
+        starts = [each[source.topic_partition].start for each in (expected.before, expected.after)]
+        if held != [batch for batch in wanted if batch.last >= start] or start > max(*starts, source.log_start_offset):
+            problems.append(f"{log.name} holds {_shown(held)} from {start} on after a move, not {_shown(wanted)}")
         problems += [f"{log.name} after a move {what}" for what in _differences(log, source)]
     return problems
 
 
 def _differences(log: Log, source: Log) -> Iterator[str]:
-    for name in ("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset", "topic_id"):
-        if getattr(log, name) != getattr(source, name):
+    for name in ("log_end_offset", "high_watermark", "last_stable_offset", "topic_id"):
+        if getattr(log, name) != getattr(source, name) and getattr(log, name) != log.log_start_offset:
             yield f"has the {name} {getattr(log, name)}, not {getattr(source, name)}"
-    ends = {epoch: source.end_offset_for_epoch(epoch) for epoch, _ in source.leader_epochs.entries()}
-    for epoch, end in ends.items():
-        if log.end_offset_for_epoch(epoch) != end:
+    for epoch, start in source.leader_epochs.entries():
+        end = source.end_offset_for_epoch(epoch)
+        if end[1] > max(start, log.log_start_offset) and log.end_offset_for_epoch(epoch) != end:
             yield f"ends epoch {epoch} at {log.end_offset_for_epoch(epoch)}, not {end}"
     aborted = set(source.aborted_transactions(log.log_start_offset, log.log_end_offset))
-    if missing := aborted - set(log.aborted_transactions(log.log_start_offset, log.log_end_offset)):
+    known = set(log.aborted_transactions(log.log_start_offset, log.log_end_offset))
+    if missing := [txn for txn in aborted - known if txn.first_offset >= log.log_start_offset]:
         yield f"does not know the aborted transactions {missing}"
 
 
