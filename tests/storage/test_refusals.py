@@ -45,6 +45,15 @@ def test_what_follows_a_batch_that_found_no_room_waits_for_it(home: Home, begins
     assert [offset for offset, _ in read_all(log)] == list(range(begins + 4))
 
 
+def test_a_later_one_may_be_refused_too(home: Home):
+    """What was taken since then is not waited for any more, though nobody has said so."""
+    log = home.open()
+    answer(log, 0)
+    for first in (1, 3, 5):
+        fill(home, log, first)
+        assert [answer(log, first + 1), answer(log, first), answer(log, first + 1)] == [FULL, first, first + 1]
+
+
 def test_it_may_fail_again_and_still_nothing_overtakes_it(home: Home):
     log = home.open()
     for _ in range(3):

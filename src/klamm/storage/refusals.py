@@ -53,12 +53,11 @@ class Refusals:
             following = entry.next_sequence if epoch == entry.epoch else 0
             if epoch < entry.epoch or sequence != following:
                 return  # it is there already, or would not have been taken anyway
-        known = self._first.pop(producer_id, None)
-        if known is not None and _counts(known, now_ms):
-            if known.epoch > epoch or (known.epoch == epoch and _ahead(sequence, known.sequence)):
-                self._first[producer_id] = known
-                return
-        elif len(self._first) >= PRODUCERS_MAX:
+        known = self._first.get(producer_id)
+        # Of a producer the log has nothing of, only the refusals tell what comes first.
+        if entry is None and known is not None and _counts(known, now_ms) and _precedes(known, epoch, sequence):
+            return
+        if known is None and len(self._first) >= PRODUCERS_MAX:
             del self._first[next(iter(self._first))]
         self._first[producer_id] = Refusal(epoch, sequence, code, now_ms)
 
@@ -82,6 +81,10 @@ class Refusals:
 def _counts(refusal: Refusal, now_ms: int) -> bool:
     """Whether it was not long ago; those who ask look at the clock now and then, so it may lie a little ahead."""
     return abs(now_ms - refusal.at_ms) <= MEMORY_MS
+
+
+def _precedes(refusal: Refusal, epoch: int, sequence: int) -> bool:
+    return refusal.epoch > epoch or (refusal.epoch == epoch and _ahead(sequence, refusal.sequence))
 
 
 def _ahead(sequence: int, other: int) -> bool:
