@@ -40,7 +40,7 @@ def tear(folder: Path) -> Path:
 def test_a_clean_folder(folder: Path):
     result = run("check", str(folder))
     assert result.exit_code == 0
-    assert result.stdout.startswith("clean: 1 partitions, 1 segments, 3 batches")
+    assert result.stdout.startswith("clean: 1 partition, 1 segment, 3 batches")
     assert run("repair", str(folder), "--dry-run").stdout == "clean: nothing to do\n"
 
 
@@ -128,8 +128,8 @@ def test_wrong_paths_are_refused_in_one_sentence(folder: Path):
 
 
 def test_a_terminal_sees_a_bar(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    from klamm.cli.storage_check import _Bar
+    from klamm.cli.storage_check import Bar
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with _Bar() as bar:
+    with Bar() as bar:
         bar.show(1, 2)

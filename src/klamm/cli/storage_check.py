@@ -39,7 +39,7 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
     for path in paths:
         if is_held(path):
             click.echo(f"klamm: a node is running on {path}; what it is writing now may look torn", err=True)
-    with _Bar() as bar:
+    with Bar() as bar:
         found = check_folders(paths, workers=workers, looked=bar.show)
     _print(found, output, time.monotonic() - started)
     if found.problems:
@@ -49,12 +49,17 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
 def _summary(found: Findings, seconds: float) -> str:
     rate = found.size_bytes / 1e6 / max(seconds, 0.001)
     looked = (
-        f"{found.partitions} partitions, {found.segments} segments, {found.batches} batches, "
+        f"{counted(found.partitions, 'partition')}, {counted(found.segments, 'segment')}, "
+        f"{counted(found.batches, 'batch', 'batches')}, "
         f"{found.size_bytes / 1e6:.1f} MB in {seconds:.1f} s ({rate:.0f} MB/s)"
     )
-    count = len(found.problems)
-    verdict = "clean" if not count else "1 problem" if count == 1 else f"{count} problems"
+    verdict = counted(len(found.problems), "problem") if found.problems else "clean"
     return f"{verdict}: {looked}"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _print(found: Findings, output: str, seconds: float) -> None:
@@ -81,7 +86,7 @@ def _print(found: Findings, output: str, seconds: float) -> None:
         show_one({"checked": sizes, "problems": problems, "notes": list(found.notes)}, output, table)
 
 
-class _Bar:
+class Bar:
     """A progress bar on standard error, where that is a terminal."""
 
     def __enter__(self) -> Self:

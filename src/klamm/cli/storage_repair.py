@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from klamm.cli.refusal import refuses
+from klamm.cli.storage_check import Bar, counted
 
 
 @click.command()
@@ -29,7 +30,8 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     paths = [os.path.abspath(folder) for folder in folders]
     held = hold(paths)
     try:
-        plan = make_plan(paths)
+        with Bar() as bar:
+            plan = make_plan(paths, looked=bar.show)
         for problem in plan.found.problems:
             where = "" if problem.position is None else f" at position {problem.position}"
             click.echo(f"problem: {problem.path}{where}: {problem.what}")
@@ -41,14 +43,16 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
         for problem in plan.left:
             click.echo(f"left as it is: {problem.path}: {problem.what}")
         if dry_run:
-            click.echo(f"{len(plan.steps)} steps would be done; nothing was changed")
+            click.echo(f"{counted(len(plan.steps), 'step')} would be done; nothing was changed")
             raise SystemExit(1)
         for step in plan.steps:
             step.run()
-        left = check_folders(paths).problems
+        with Bar() as bar:
+            left = check_folders(paths, looked=bar.show).problems
         for problem in left:
             click.echo(f"remains: {problem}")
-        click.echo(f"{len(plan.steps)} steps done, {len(left)} problems remain")
+        remain = "1 problem remains" if len(left) == 1 else f"{len(left)} problems remain"
+        click.echo(f"{counted(len(plan.steps), 'step')} done, {remain}")
         if left:
             raise SystemExit(1)
     finally:

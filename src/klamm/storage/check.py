@@ -45,6 +45,8 @@ from klamm.storage.swaps import CLEANED_SUFFIX, SWAP_SUFFIX
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEANER_OFFSET)
 QUORUM_STATE = "quorum-state"
+ASIDE_SUFFIX = ".damaged"
+"""How repair names what it cuts off."""
 _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _LEFTOVERS = (".deleted", CLEANED_SUFFIX, ".tmp", ".part")
 _INLINE_BYTES = 512 << 20
@@ -122,7 +124,8 @@ def inspect_partition(task: Task, looked: Looked = lambda _size: None) -> Findin
         segment = SegmentCheck(folder, base, end, found, last=last, closed=task.clean, holes=task.compacted, disk=disk)
         end_offset, whole = segment.run(producers, epochs, looked, knows_producers=knows)
         damaged = not whole
-    _check_small_files(disk, folder, names, set(bases), end_offset, found)
+    # Where the log is damaged, nobody knows its end: snapshots are not judged by it.
+    _check_small_files(disk, folder, names, set(bases), 2**63 if damaged else end_offset, found)
     return found
 
 
@@ -230,6 +233,8 @@ def _check_small_files(
             _check_json(disk, path, "leaderEpoch", Fix.NOTHING, found)
         elif name.endswith(SWAP_SUFFIX):
             found.notes.append(f"{path}: an interrupted compaction, settled by the next start")
+        elif name.endswith(ASIDE_SUFFIX):
+            found.notes.append(f"{path}: set aside by an earlier repair")
         elif name.endswith(_LEFTOVERS):
             found.notes.append(f"{path}: left over from an interrupted change, removed by the next start")
         elif not (suffix == LOG_SUFFIX and stem.isdigit()) and name not in (LEADER_EPOCH, CLOSED_AT):
@@ -276,7 +281,7 @@ def _check_checkpoint(disk: Disk, path: str, found: Findings) -> None:
                 found.add(path, f"offset {offset} of {topic}-{partition} stands there once, not twice", Fix.CHECKPOINT)
     except (StorageFailure, ValueError) as error:
         what = str(error) if isinstance(error, StorageFailure) else f"a line of it cannot be read: {error}"
-        found.add(path, what, Fix.CHECKPOINT)
+        found.add(path, what.replace(path, "it", 1), Fix.CHECKPOINT)
 
 
 def _check_json(disk: Disk, path: str, key: str, fix: Fix, found: Findings) -> None:

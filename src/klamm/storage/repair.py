@@ -11,7 +11,7 @@ from functools import partial
 
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView
-from klamm.storage.check import check_folders
+from klamm.storage.check import ASIDE_SUFFIX, check_folders
 from klamm.storage.checkpoints import RECOVERY_POINT, read_offsets, write_lines, write_offsets
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, write_all
@@ -25,7 +25,6 @@ from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
 
-ASIDE_SUFFIX = ".damaged"
 _COPY_BYTES = 1 << 20
 
 

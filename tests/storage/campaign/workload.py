@@ -48,6 +48,19 @@ def config_for(topic: str) -> LogConfig:
     return CONFIGS.get(topic, LOG)
 
 
+class Job(Future[Any]):
+    """Work of `Later`; whoever waits for it has it done, with all that came before."""
+
+    def __init__(self, later: "Later") -> None:
+        super().__init__()
+        self._later = later
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if not self.done():
+            self._later.run_up_to(self)
+        return super().exception(timeout)
+
+
 class Later:
     """Threads whose work is done when the workload says so, or never: a crash may come first."""
 
@@ -55,9 +68,12 @@ class Later:
         self._jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
 
     def submit(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-        job: Future[Any] = Future()
+        job = Job(self)
         self._jobs.append((job, lambda: call(*args, **kwargs)))
         return job
+
+    def run_up_to(self, job: Job) -> None:
+        self.run(1 + next(i for i, (each, _) in enumerate(self._jobs) if each is job))
 
     def run(self, count: int) -> None:
         jobs, self._jobs = self._jobs[:count], self._jobs[count:]
