@@ -25,6 +25,7 @@ from klamm.client.errors import (
     error_for,
 )
 from klamm.client.metadata import Broker, ClusterTable
+from klamm.client.tls import tls_context
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -53,6 +54,7 @@ class Cluster:
         """Called after every update and every failure to get one."""
         self.failure: KafkaError | None = None
         """Why metadata cannot be had now; None after every success."""
+        self._tls = tls_context(settings)
         self._bootstrap = [_address(each) for each in settings["bootstrap.servers"]]
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._opening: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
@@ -148,7 +150,7 @@ class Cluster:
             0.0,
         )
         await asyncio.sleep(max(not_before - self._loop.time(), 0))
-        connection = Connection(host, port, settings)
+        connection = Connection(host, port, settings, self._tls)
         try:
             await connection.open()
         except DisconnectedError:

@@ -8,6 +8,7 @@ fails every request it carried, once; it is never repaired, only replaced.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 from collections import deque
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klamm.client.config import Settings
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.frames import AnswerReader
-from klamm.model.errors import ConfigError, ErrorCode, ProtocolError, RemoteProtocolError
+from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode_into
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _IOV_MAX = 64
 _READS_PER_TURN = 8
+_PIECE_BYTES = 1 << 20
+"""Of an answer that is larger, so much is let gather before it is looked at: being woken costs more than copying."""
 _PAUSE_WRITING_BYTES = 4 << 20
 _VERSION = "0.1.0"
 
@@ -44,7 +47,7 @@ class Pending(NamedTuple):
 class Connection:
     """Speaks to one broker in the newest versions both sides know."""
 
-    def __init__(self, host: str, port: int, settings: Settings) -> None:
+    def __init__(self, host: str, port: int, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
         self.host, self.port = host, port
         self.address = f"{host}:{port}"
         self.last_used = 0.0
@@ -55,6 +58,7 @@ class Connection:
         self.versions: dict[int, tuple[int, int]] = {}
         self.closed: BaseException | None = None
         self._settings = settings
+        self._tls = tls
         self._client_id = settings.text("client.id")
         self._timeout_s = settings.seconds("request.timeout.ms")
         self._loop = asyncio.get_running_loop()
@@ -66,6 +70,7 @@ class Connection:
         self._socket: socket.socket | None = None
         self._transport: asyncio.Transport | None = None
         self._writing = False
+        self._gathers = 1
         self._expiry: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
 
@@ -76,8 +81,8 @@ class Connection:
         limit_s = self._settings.seconds("socket.connection.setup.timeout.ms")
         try:
             async with asyncio.timeout(limit_s):
-                if self._settings.text("security.protocol").upper() == "SSL":
-                    await self._open_tls()
+                if self._tls is not None:
+                    await self._open_tls(self._tls)
                 else:
                     await self._open_plain()
                 await self._handshake()
@@ -116,11 +121,9 @@ class Connection:
             return
         raise failure or OSError(f"{self.host} has no address")
 
-    async def _open_tls(self) -> None:
-        context = tls_context(self._settings)
-        named = bool(self._settings.text("ssl.endpoint.identification.algorithm"))
+    async def _open_tls(self, context: ssl.SSLContext) -> None:
         await self._loop.create_connection(
-            lambda: _TlsProtocol(self), self.host, self.port, ssl=context, server_hostname=self.host if named else ""
+            lambda: _TlsProtocol(self), self.host, self.port, ssl=context, server_hostname=self.host
         )
 
     async def _handshake(self) -> None:
@@ -300,7 +303,7 @@ class Connection:
             try:
                 count = sock.recv_into(room)
             except (BlockingIOError, InterruptedError):
-                return
+                break
             except OSError as error:
                 self._fail(error)
                 return
@@ -309,7 +312,16 @@ class Connection:
                 return
             self.took(count)
             if count < len(room):
-                return
+                break
+        if sock is not None and self.closed is None:
+            self._gather(sock, max(min(self._reader.lacking, _PIECE_BYTES), 1))
+
+    def _gather(self, sock: socket.socket, count: int) -> None:
+        """Have the kernel tell of new bytes when there are `count` of them, or the connection ends."""
+        if count != self._gathers:
+            self._gathers = count
+            with contextlib.suppress(OSError):  # it is only thrift
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def took(self, count: int) -> None:
         """So many bytes were put into the reader's room."""
@@ -365,22 +377,3 @@ class _TlsProtocol(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection._fail(exc or DisconnectedError(f"{self._connection.address} closed the connection"))
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext:
-    """What the ssl.* settings say, or the context given."""
-    import ssl  # noqa: PLC0415 - most connections are plain, and it takes a while
-
-    given = settings["ssl.context"]
-    if isinstance(given, ssl.SSLContext):
-        return given
-    if given is not None:
-        raise ConfigError("ssl.context is an ssl.SSLContext")
-    context = ssl.create_default_context(cafile=settings["ssl.ca.location"])
-    if settings["ssl.certificate.location"]:
-        context.load_cert_chain(
-            settings["ssl.certificate.location"], settings["ssl.key.location"], settings["ssl.key.password"]
-        )
-    if not settings.text("ssl.endpoint.identification.algorithm"):
-        context.check_hostname = False
-    return context

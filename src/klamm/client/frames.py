@@ -7,9 +7,12 @@ nobody looks at any more is used again, since fresh memory costs more than the b
 
 import struct
 
+from klamm.client.spares import Spares
 from klamm.model.errors import RemoteProtocolError
 
 _SIZE = struct.Struct(">i")
+_TLS_ALERT = b"\x15\x03"
+"""How a server that expects TLS begins its answer to what is none."""
 _SMALL_BYTES = 64 * 1024
 _GROWTH = 8
 _KEPT = 4
@@ -24,8 +27,8 @@ class AnswerReader:
     """
 
     __slots__ = (
+        "_begun",
         "_end",
-        "_kept",
         "_large",
         "_large_end",
         "_large_size",
@@ -33,14 +36,16 @@ class AnswerReader:
         "_size_max",
         "_small",
         "_small_view",
+        "_spares",
     )
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
+        self._begun = False
         self._small = bytearray(_SMALL_BYTES)
         self._small_view = memoryview(self._small)
         self._end = 0
-        self._kept: list[bytearray] = []
+        self._spares = Spares(_KEPT)
         self._large: bytearray | None = None
         self._large_view = memoryview(b"")
         self._large_end = 0
@@ -54,6 +59,11 @@ class AnswerReader:
             self._grow(min(self._large_size, _GROWTH * len(self._large)))
         return self._large_view[self._large_end :]
 
+    @property
+    def lacking(self) -> int:
+        """Bytes still to come of a large answer, 0 when none is under way."""
+        return 0 if self._large is None else self._large_size - self._large_end
+
     def received(self, count: int) -> list[memoryview]:
         """Take `count` bytes put into the room; returns the answers that are now whole, without their size."""
         if self._large is not None:
@@ -61,7 +71,7 @@ class AnswerReader:
             if self._large_end < self._large_size:
                 return []
             answer = self._large_view[: self._large_size]
-            self._keep(self._large)
+            self._spares.give(self._large)
             self._large, self._large_view = None, memoryview(b"")
             return [answer]
         self._end += count
@@ -69,6 +79,10 @@ class AnswerReader:
         start, end = 0, self._end
         while end - start >= 4:
             (size,) = _SIZE.unpack_from(self._small, start)
+            if not self._begun:
+                self._begun = True
+                if self._small.startswith(_TLS_ALERT):
+                    raise RemoteProtocolError("it speaks TLS: security.protocol=SSL is needed here")
             if not 4 <= size <= self._size_max:
                 raise RemoteProtocolError(f"an answer of {size} bytes; 4 to {self._size_max} are accepted")
             stop = start + 4 + size
@@ -88,36 +102,13 @@ class AnswerReader:
 
     def _begin_large(self, size: int, start: int, end: int) -> None:
         held = end - start
-        self._large = self._unused(size) or bytearray(min(size, max(_GROWTH * held, 4 * _SMALL_BYTES)))
+        self._large = self._spares.take(size) or bytearray(min(size, max(_GROWTH * held, 4 * _SMALL_BYTES)))
         self._large_view = memoryview(self._large)
         self._large_view[:held] = self._small_view[start:end]
         self._large_end, self._large_size = held, size
-
-    def _unused(self, size: int) -> bytearray | None:
-        """A buffer of an earlier answer that is large enough and that nobody looks at."""
-        for index, buffer in enumerate(self._kept):
-            if len(buffer) >= size and _free(buffer):
-                return self._kept.pop(index)
-        return None
-
-    def _keep(self, buffer: bytearray) -> None:
-        """Remember a buffer; of too many, the smallest is forgotten."""
-        self._kept.append(buffer)
-        if len(self._kept) > _KEPT:
-            self._kept.remove(min(self._kept, key=len))
 
     def _grow(self, size: int) -> None:
         grown = bytearray(size)
         view = memoryview(grown)
         view[: self._large_end] = self._large_view[: self._large_end]
         self._large, self._large_view = grown, view
-
-
-def _free(buffer: bytearray) -> bool:
-    """Whether no view of it is left: a bytearray refuses to change its size while there is one."""
-    try:
-        buffer.append(0)
-    except BufferError:
-        return False
-    buffer.pop()
-    return True
