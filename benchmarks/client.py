@@ -1,7 +1,8 @@
-"""`python -m benchmarks.client`: Klamm's Python client beside the others, on one broker, in one run.
+"""Klamm's Python client beside the others, on one broker, in one run; loads are named client-<work>-<bytes>.
 
-Loads are named client-<work>-<bytes>; results go to results/client.json. The clients take turns within each repeat, so
-that a machine that slows down slows all of them.
+`python -m benchmarks` has them among its loads. `python -m benchmarks.client` runs them alone, against either broker,
+and writes results/client.json. In every turn each client does the work once in a process of its own, so a machine that
+slows down slows all of them; a ratio is that of one turn, and the median of the turns is judged.
 """
 
 import argparse
@@ -10,19 +11,21 @@ import signal
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from compat.brokers import KINDS
 
+from benchmarks import loaders
 from benchmarks.client_work import WORKS
-from benchmarks.compare import HEAP_MB, OVERRIDES, work_folder
-from benchmarks.machine import facts
-from benchmarks.report import RESULTS
+from benchmarks.loads import Bench, Load, Reach, Sample
+from benchmarks.machine import PageCache, cpu_seconds, facts
 
 PARTITIONS = 6
 LIMIT_S = 300.0
+SIZES = (100, 1000)
 COUNTS = {
     ("kafka-python", "produce"): 60_000,
     ("aiokafka", "produce"): 150_000,
@@ -31,138 +34,164 @@ COUNTS = {
 }
 COUNT = 500_000
 COLUMNS = 1_000_000
+READING = ("consume", "columns-out")
+IN_FLIGHT = 5
+BATCH_BYTES = 1_000_000
 
-
-@dataclass(frozen=True)
-class Reach:
-    """A ratio to be kept: ours to theirs in records per second."""
-
-    work: str
-    ours: str
-    theirs: str
-    ratio: float
-
-
-REACHES = (
-    Reach("produce", "klamm async", "aiokafka", 2.0),
-    Reach("produce", "klamm", "kafka-python", 4.0),
-    Reach("consume", "klamm async", "aiokafka", 2.0),
-    Reach("consume", "klamm", "kafka-python", 4.0),
-    Reach("columns-in", "klamm columns", "confluent-kafka", 3.0),
-    Reach("columns-out", "klamm columns", "confluent-kafka", 2.0),
-)
+TITLES = {
+    "produce": "Python clients produce one by one",
+    "consume": "Python clients consume one by one",
+    "columns-in": "send_arrow beside confluent-kafka's produce",
+    "columns-out": "poll_arrow beside confluent-kafka's consume",
+}
+PAIRS = {
+    "produce": (("klamm async", "aiokafka", 2.0), ("klamm", "kafka-python", 4.0)),
+    "consume": (("klamm async", "aiokafka", 2.0), ("klamm", "kafka-python", 4.0)),
+    "columns-in": (("klamm columns", "confluent-kafka", 3.0),),
+    "columns-out": (("klamm columns", "confluent-kafka", 2.0),),
+}
+"""Ours, theirs, and how many times their records per second ours should reach."""
 
 
 def records(client: str, work: str, size: int, scale: float) -> int:
     count = COUNTS.get((client, work), COLUMNS if work.startswith("columns") else COUNT)
     if size > 500:
-        count //= 3 if work == "produce" else 2
+        count //= 3 if work == "produce" else 1
     return max(int(count * scale) // 1000 * 1000, 5000)
 
 
-def run(client: str, work: str, bootstrap: str, topic: str, size: int, count: int) -> tuple[float, float]:
-    """Records per second, and per second of the client's CPU."""
-    command = [sys.executable, "-m", "benchmarks.client_work", client, work, bootstrap, topic, str(size), str(count)]
+def one(client: str, work: str, bench: Bench, topic: str, size: int, count: int) -> Sample:
+    """One client's rate, and what a GB of values cost it and the broker in CPU time."""
+    arguments = [client, work, bench.broker.bootstrap, topic, str(size), str(count)]
+    command = [sys.executable, "-m", "benchmarks.client_work", *arguments]
+    bench.cache.fill()
+    before = cpu_seconds(bench.broker.pid)
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    broker_s = cpu_seconds(bench.broker.pid) - before
     if done.returncode:
-        raise RuntimeError(f"{client} {work}: {done.stderr[-1500:]}")
+        raise loaders.LoadFailed(f"{client} {work}: {done.stderr[-1500:]}")
     found = json.loads(done.stdout.splitlines()[-1])
-    return found["records"] / found["seconds"], found["records"] / max(found["cpu_s"], 1e-6)
+    gigabytes = count * size / 1e9
+    return {
+        f"{client} records/s": count / found["seconds"],
+        f"{client} CPU s/GB": found["cpu_s"] / gigabytes,
+        f"{client} broker CPU s/GB": broker_s / gigabytes,
+    }
 
 
-def measure(bootstrap: str, sizes: list[int], works: list[str], *, scale: float, repeats: int) -> list[dict[str, Any]]:
-    from klamm.client import Admin
-
-    rows = []
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        for size in sizes:
-            filled = ""
-            for work in works:
-                clients = [client for client, each in WORKS if each == work]
-                reading = work in ("consume", "columns-out")
-                if reading and not filled:
-                    filled = f"client-read-{size}"
-                    admin.create_topic(filled, PARTITIONS, 1)
-                    most = max(records(client, each, size, scale) for client, each in WORKS if each in works)
-                    enough = int(most * 1.2) // 100_000 * 100_000 + 200_000
-                    run("klamm columns", "columns-in", bootstrap, filled, size, enough)
-                rates: dict[str, list[tuple[float, float]]] = {client: [] for client in clients}
-                for turn in range(repeats):
-                    for client in clients:
-                        topic = filled
-                        if not reading:
-                            topic = f"client-{work}-{size}-{turn}-{client.replace(' ', '-')}"
-                            admin.create_topic(topic, PARTITIONS, 1)
-                        count = records(client, work, size, scale)
-                        rates[client].append(run(client, work, bootstrap, topic, size, count))
-                        if not reading:
-                            admin.delete_topics([topic])
-                medians = {client: statistics.median(rate for rate, _ in each) for client, each in rates.items()}
-                by_cpu = {client: statistics.median(rate for _, rate in each) for client, each in rates.items()}
-                row = {"load": f"client-{work}-{size}", "records/s": medians, "records/CPU s": by_cpu, "runs": rates}
-                rows.append(row)
-                shown = "  ".join(f"{client} {rate:,.0f}" for client, rate in medians.items())
-                print(f"client-{work}-{size:<6} {shown}", flush=True)
-    return rows
+def raw(work: str, bench: Bench, topic: str, size: int) -> Sample:
+    """What the broker takes and gives when frames cost the client nothing: one connection, as our client has."""
+    bench.cache.fill()
+    if work == "columns-in":
+        per_batch = BATCH_BYTES // (size + 10)
+        requests = bench.count(COLUMNS * size / BATCH_BYTES)
+        what = (bench.broker.port, topic, PARTITIONS, 1, IN_FLIGHT, size, per_batch, requests, LIMIT_S, 0)
+        result = loaders.raw("produce", *what, timeout_s=LIMIT_S)
+    else:
+        requests = bench.count(COLUMNS * size / BATCH_BYTES)
+        what = (bench.broker.port, topic, PARTITIONS, 1, 1, 1 << 20, 0, requests, LIMIT_S)
+        result = loaders.raw("fetch", *what, timeout_s=LIMIT_S)
+    return {"raw loader MB/s": result["bytes"] / 1e6 / max(result["seconds"], 1e-9)}
 
 
-def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    verdicts = []
-    for row in rows:
-        for reach in REACHES:
-            if not row["load"].startswith(f"client-{reach.work}-"):
-                continue
-            ratio = row["records/s"][reach.ours] / row["records/s"][reach.theirs]
-            by_cpu = row["records/CPU s"][reach.ours] / row["records/CPU s"][reach.theirs]
-            verdicts.append(
-                {
-                    "load": row["load"],
-                    "ours": reach.ours,
-                    "theirs": reach.theirs,
-                    "ratio": round(ratio, 2),
-                    "ratio by CPU": round(by_cpu, 2),
-                    "reach": reach.ratio,
-                    "pass": ratio >= reach.ratio,
-                }
-            )
-    return verdicts
+def turn(work: str, size: int) -> Callable[[Bench], Sample]:
+    """Every client does the work once."""
+
+    def run(bench: Bench) -> Sample:
+        reading = work in READING
+        sample: Sample = {}
+
+        def topic() -> str:
+            return filled(bench, size) if reading else bench.fresh_topic("client", PARTITIONS)
+
+        for client in (client for client, each in WORKS if each == work):
+            count = records(client, work, size, bench.scale)
+            sample |= one(client, work, bench, topic(), size, count)
+        for ours, theirs, _ in PAIRS[work]:
+            sample[f"{ours} : {theirs}"] = sample[f"{ours} records/s"] / sample[f"{theirs} records/s"]
+            by_cpu = sample[f"{theirs} CPU s/GB"] / max(sample[f"{ours} CPU s/GB"], 1e-9)
+            sample[f"{ours} : {theirs} by CPU"] = by_cpu
+        if work.startswith("columns"):
+            sample |= raw(work, bench, topic(), size)
+            reached = sample["klamm columns records/s"] * size / 1e6
+            sample["klamm columns : raw loader"] = reached / sample["raw loader MB/s"]
+        return sample
+
+    return run
+
+
+def filled(bench: Bench, size: int) -> str:
+    """A topic with more than any client reads."""
+    topic = f"client-read-{size}"
+    if topic not in bench.prepared:
+        bench.fresh_topic(topic, PARTITIONS)
+        most = max(records(client, work, size, bench.scale) for client, work in WORKS if work in READING)
+        one("klamm columns", "columns-in", bench, topic, size, int(most * 1.2) // 100_000 * 100_000 + 200_000)
+        bench.prepared.add(topic)
+    return topic
+
+
+def load(work: str, size: int) -> Load:
+    reaches: list[Reach] = []
+    for ours, theirs, ratio in PAIRS[work]:
+        reaches += [Reach(f"{ours} : {theirs}", ratio, own=True), Reach(f"{ours} : {theirs} by CPU", own=True)]
+    if work.startswith("columns"):
+        reaches += [Reach("klamm columns : raw loader", own=True)]
+    title = f"{TITLES[work]}, {'1 KB' if size == 1000 else f'{size} B'} values"
+    return Load(f"client-{work}-{size}", title, turn(work, size), tuple(reaches), warm_ups=0, only="klamm")
+
+
+CLIENT = tuple(load(work, size) for size in SIZES for work in TITLES)
+
+
+def measure(bench: Bench, chosen: Load, repeats: int) -> dict[str, Any]:
+    began = time.monotonic()
+    runs = [chosen.run(bench) for _ in range(repeats)]
+    medians = {name: statistics.median(each[name] for each in runs) for name in runs[0]}
+    print(f"{chosen.name}  ({time.monotonic() - began:.0f} s)", flush=True)
+    for name, value in medians.items():
+        print(f"    {name:44} {value:12,.2f}", flush=True)
+    verdicts = [
+        {"measure": reach.measure, "ratio": medians[reach.measure], "reach": reach.ratio}
+        | ({} if reach.ratio is None else {"pass": reach.holds(medians[reach.measure])})
+        for reach in chosen.reaches
+    ]
+    return {"load": chosen.name, "title": chosen.title, "medians": medians, "runs": runs, "ratios": verdicts}
 
 
 def main() -> int:
+    from benchmarks.compare import HEAP_MB, OVERRIDES, work_folder
+    from benchmarks.report import RESULTS
+
     parser = argparse.ArgumentParser(prog="python -m benchmarks.client", description=__doc__)
     parser.add_argument("--broker", choices=sorted(KINDS), default="klamm")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, once")
-    parser.add_argument("--only", help="works, separated by commas: produce, consume, columns-in, columns-out")
-    parser.add_argument("--sizes", default="100,1000")
+    parser.add_argument("--only", help="loads whose name contains one of these, separated by commas")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker goes too
-    works = options.only.split(",") if options.only else ["produce", "consume", "columns-in", "columns-out"]
     scale, repeats = (0.1, 1) if options.quick else (options.scale, options.repeats)
-    sizes = [int(each) for each in options.sizes.split(",")]
+    wanted = options.only.split(",") if options.only else [""]
+    chosen = [each for each in CLIENT if any(part in each.name for part in wanted)]
     with work_folder() as folder:
+        cache = PageCache(Path(folder))
         broker = KINDS[options.broker](Path(folder) / "broker", heap_mb=HEAP_MB, overrides=OVERRIDES)
         try:
             broker.start()
-            rows = measure(broker.bootstrap, sizes, works, scale=scale, repeats=repeats)
+            bench = Bench(KINDS[options.broker], broker, Path(folder), cache, scale)
+            rows = [measure(bench, each, repeats) for each in chosen]
         finally:
             broker.close()
-    verdicts = judged(rows)
-    for each in verdicts:
-        words = f"{each['load']:24} {each['ours']} : {each['theirs']} = {each['ratio']:.2f} (reach {each['reach']:g}; "
-        print(f"{words}by CPU {each['ratio by CPU']:.2f}) {'pass' if each['pass'] else 'FAIL'}")
+            cache.close()
+    judged = [(row["load"], each) for row in rows for each in row["ratios"] if "pass" in each]
+    for name, each in judged:
+        words = f"{name:24} {each['measure']} = {each['ratio']:.2f} (reach {each['reach']:g})"
+        print(f"{words} {'pass' if each['pass'] else 'FAIL'}")
     if not options.only and not options.quick:
-        result = {
-            "machine": facts(),
-            "broker": options.broker,
-            "repeats": repeats,
-            "scale": scale,
-            "rows": rows,
-            "ratios": verdicts,
-        }
+        result = {"machine": facts(), "broker": options.broker, "repeats": repeats, "scale": scale, "rows": rows}
         (RESULTS / "client.json").write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if all(each["pass"] for each in verdicts) else 1
+    return 0 if all(each["pass"] for _, each in judged) else 1
 
 
 if __name__ == "__main__":

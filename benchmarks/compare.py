@@ -14,6 +14,7 @@ from compat.toolchain import cache_dir
 from confluent_kafka import KafkaException
 
 from benchmarks.care import CARE
+from benchmarks.client import CLIENT
 from benchmarks.cluster import CLUSTER, NODES, ClusterBench
 from benchmarks.coordinators import COORDINATORS
 from benchmarks.loaders import LoadFailed
@@ -35,7 +36,9 @@ class Row:
     failures: dict[str, str] = field(default_factory=dict)
 
     def ratio(self, reach: Reach) -> float | None:
-        """Klamm : Kafka, where both were measured."""
+        """Klamm : Kafka, where both were measured, or what Klamm's measure says if that is a ratio by itself."""
+        if reach.own:
+            return self.medians.get("klamm", {}).get(reach.measure)
         kafka = self.medians.get("kafka", {}).get(reach.measure)
         klamm = self.medians.get("klamm", {}).get(reach.measure)
         return None if not kafka or klamm is None else klamm / kafka
@@ -43,7 +46,7 @@ class Row:
 
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
-    loads = [*LOADS, *CARE, *COORDINATORS, *CLUSTER]
+    loads = [*LOADS, *CARE, *COORDINATORS, *CLIENT, *CLUSTER]
     if not pattern:
         return loads
     parts = pattern.split(",")
@@ -72,7 +75,7 @@ def compare(kinds: Sequence[str], loads: Sequence[Load], *, scale: float, repeat
 def _run_broker(
     kind: str, rows: dict[str, Row], folder: Path, cache: PageCache, *, scale: float, repeats: int | None
 ) -> None:
-    single = [row for row in rows.values() if row.load not in CLUSTER]
+    single = [row for row in rows.values() if row.load not in CLUSTER and row.load.only in (None, kind)]
     if single:
         _run_node(kind, single, folder, cache, scale=scale, repeats=repeats)
     several = [row for row in rows.values() if row.load in CLUSTER]

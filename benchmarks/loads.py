@@ -32,10 +32,12 @@ class Reach:
     measure: str
     ratio: float | None = None
     prototype: str = ""
+    own: bool = False
+    """The measure is itself a ratio to others, of which more is better."""
 
     @property
     def higher_is_better(self) -> bool:
-        return self.measure.endswith("/s")
+        return self.own or self.measure.endswith("/s")
 
     def holds(self, ratio: float) -> bool:
         if self.ratio is None:
@@ -103,6 +105,8 @@ class Load:
     reaches: tuple[Reach, ...]
     repeats: int = 3
     warm_ups: int = 1
+    only: str | None = None
+    """The broker it is run against; None for both."""
 
 
 def with_rates(sample: Sample, result: dict[str, float]) -> Sample:
