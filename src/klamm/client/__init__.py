@@ -5,10 +5,10 @@ are the same for code without one, over a single thread. Nothing here knows how 
 
     config        settings by Kafka's names                 errors, types      what crosses the border
     frames, connection, metadata, cluster                   bytes, one broker, what is known, all brokers
-    producer/     partitioners, accumulator, idempotence, transactions: pure; sender, producer: the shell
-    consumer/     assignors, subscription, sessions, aborted: pure; fetcher, groups, consumer: the shell
+    producer/     partitioners, accumulator, idempotence, transactions: pure; sender, tables, producer: the shell
+    consumer/     assignors, subscription, sessions, shelf: pure; fetcher, groups, consumer: the shell
     admin/        one file per family of questions
-    columns       Arrow tables in and out
+    columns       Arrow tables out (in: producer/tables)     spares             buffers used again
     blocking_*    the blocking face                         wire, groups       the small one the command line began with
 
 Names are imported when they are first used: asking for a topic list should not wait for the rest.

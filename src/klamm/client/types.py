@@ -64,6 +64,14 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+def as_offsets(given: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as users write them, numbers and tuples included."""
+    return {
+        TopicPartition(*where): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+        for where, each in given.items()
+    }
+
+
 class OffsetAndTimestamp(NamedTuple):
     """What a search by time found."""
 

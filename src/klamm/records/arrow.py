@@ -5,12 +5,13 @@ timestampType, headers.
 """
 
 import bisect
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import CorruptBatch
 from klamm.records import kernels
-from klamm.records.batch import HEADER_SIZE, BatchView, Buffer, seal_batch
+from klamm.records.batch import HEADER_OVERHEAD, HEADER_SIZE, RECORD_OVERHEAD, BatchView, Buffer, seal_batch
 from klamm.records.columnar import BinaryColumn, RecordColumns, decode_columns
 
 if TYPE_CHECKING:
@@ -29,16 +30,33 @@ def to_arrow(
 
     `from_offset` drops earlier records: a fetch returns the whole batch that contains its offset.
     """
+    columns = source if isinstance(source, RecordColumns) else decode_columns(source)
+    places = [(topic, partition, columns.rows)]
+    return to_arrow_of(columns, places, from_offset=from_offset, include_headers=include_headers)
+
+
+def to_arrow_of(
+    columns: RecordColumns,
+    places: Sequence[tuple[str, int, int]],
+    *,
+    from_offset: int | None = None,
+    include_headers: bool = True,
+) -> "pa.RecordBatch":
+    """As `to_arrow`, of several partitions: `places` are topic, partition and number of rows, as they follow.
+
+    `from_offset` is for one partition alone.
+    """
     import pyarrow as pa  # noqa: PLC0415 - an optional extra
 
-    columns = source if isinstance(source, RecordColumns) else decode_columns(source)
     rows = columns.rows
+    topics = [pa.repeat(pa.scalar(topic, pa.string()), count) for topic, _, count in _by_topic(places)]
+    partitions = bytearray().join(each.to_bytes(4, sys.byteorder) * count for _, each, count in places)
     names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     arrays = [
         _arrow_binary(columns.keys, rows, pa.binary()),
         _arrow_binary(columns.values, rows, pa.binary()),
-        pa.repeat(pa.scalar(topic, pa.string()), rows),
-        pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        topics[0] if len(topics) == 1 else pa.concat_arrays(topics),
+        _arrow_fixed(partitions, rows, pa.int32()),
         _arrow_fixed(columns.offsets, rows, pa.int64()),
         _arrow_timestamps(columns.timestamps, rows),
         _arrow_fixed(columns.timestamp_types, rows, pa.int32()),
@@ -50,6 +68,15 @@ def to_arrow(
     if from_offset is not None:
         batch = batch.slice(bisect.bisect_left(memoryview(columns.offsets).cast("q"), from_offset))
     return batch
+
+
+def _by_topic(places: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Neighbours of one topic taken together."""
+    found: list[tuple[str, int, int]] = []
+    for topic, partition, rows in places:
+        before = found.pop()[2] if found and found[-1][0] == topic else 0
+        found.append((topic, partition, before + rows))
+    return found
 
 
 def _arrow_fixed(data: bytearray, rows: int, kind: "pa.DataType") -> "pa.Array":
@@ -100,38 +127,88 @@ def from_arrow(table: "pa.RecordBatch", *, now_ms: int, **header: Any) -> bytear
     Reads the columns key, value (binary or text), timestamp (now_ms where absent or null) and headers, each optional;
     others are ignored. `header` are the keyword arguments of `seal_batch`: codec, producer_id, base_offset ...
     """
-    rows = table.num_rows
-    if not rows:
-        raise ValueError("a batch needs at least one row")
-    columns = {
-        name: table.column(name) for name in ("key", "value", "timestamp", "headers") if name in table.schema.names
-    }
-    timestamps = _milliseconds(columns.get("timestamp"), rows, now_ms)
-    base_timestamp = timestamps.cast("q")[0]
-    batch, max_timestamp = kernels.encode_columns(
-        rows,
-        base_timestamp,
-        timestamps,
-        binary_buffers(columns.get("key")),
-        binary_buffers(columns.get("value")),
-        _header_buffers(columns.get("headers")),
-        HEADER_SIZE,
-    )
-    return seal_batch(
-        batch,
-        record_count=rows,
-        last_offset_delta=rows - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        **header,
-    )
+    return ArrowRows(table, now_ms).encode(0, table.num_rows, **header)
 
 
-def _milliseconds(column: "pa.Array | None", rows: int, now_ms: int) -> memoryview:
+class ArrowRows:
+    """The buffers of a pyarrow RecordBatch's columns, taken out once: a batch of any of its rows is one kernel call.
+
+    Columns are as for `from_arrow`. The buffers are read whenever a batch is made, not copied.
+    """
+
+    __slots__ = ("_headers", "_keys", "_now_ms", "_spans", "_timestamps", "_values", "rows")
+
+    def __init__(self, table: "pa.RecordBatch", now_ms: int) -> None:
+        names = ("key", "value", "timestamp", "headers")
+        columns = {name: table.column(name) for name in names if name in table.schema.names}
+        self.rows: int = table.num_rows
+        self._now_ms = now_ms
+        self._timestamps = _milliseconds(columns.get("timestamp"), now_ms)
+        self._keys = binary_buffers(columns.get("key"))
+        self._values = binary_buffers(columns.get("value"))
+        self._headers = _header_buffers(columns.get("headers"))
+        self._spans = [
+            memoryview(each[1]).cast("i")[each[3] :] for each in (self._keys, self._values) if each is not None
+        ]
+
+    def size(self, first: int, end: int) -> int:
+        """The most bytes that the records of these rows take, uncompressed."""
+        size = RECORD_OVERHEAD * (end - first)
+        for span in self._spans:
+            size += span[end] - span[first]
+        return size if self._headers is None else size + _headers_size(self._headers, first, end)
+
+    def encode(self, first: int, rows: int, *, spare: bytearray | None = None, **header: Any) -> bytearray:
+        """A batch of `rows` rows from `first`, built in `spare` where one is given and large enough."""
+        if not rows:
+            raise ValueError("a batch needs at least one row")
+        if self._timestamps is None:
+            timestamps = memoryview(self._now_ms.to_bytes(8, "little", signed=True) * rows)
+        else:
+            timestamps = self._timestamps[8 * first : 8 * (first + rows)]
+        base_timestamp = timestamps.cast("q")[0]
+        batch, max_timestamp = kernels.encode_columns(
+            rows,
+            base_timestamp,
+            timestamps,
+            _from(self._keys, first),
+            _from(self._values, first),
+            _from(self._headers, first),
+            HEADER_SIZE,
+            spare,
+        )
+        return seal_batch(
+            batch,
+            record_count=rows,
+            last_offset_delta=rows - 1,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            **header,
+        )
+
+
+def _from(column: tuple[Any, ...] | None, first: int) -> tuple[Any, ...] | None:
+    """A column's buffers with its first index moved on."""
+    return None if column is None else (*column[:-1], column[-1] + first)
+
+
+def _headers_size(headers: tuple[Any, ...], first: int, end: int) -> int:
+    """The most bytes that the headers of some rows take."""
+    _, offsets, names, values, start = headers
+    lists = memoryview(offsets).cast("i")
+    low, high = lists[start + first], lists[start + end]
+    size = HEADER_OVERHEAD * (high - low)
+    for _, spans, _, at in (names, values):
+        span = memoryview(spans).cast("i")
+        size += span[at + high] - span[at + low]
+    return int(size)
+
+
+def _milliseconds(column: "pa.Array | None", now_ms: int) -> memoryview | None:
     import pyarrow as pa  # noqa: PLC0415
 
     if column is None:
-        return memoryview(now_ms.to_bytes(8, "little", signed=True) * rows)
+        return None
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
     column = column.cast(pa.int64()).fill_null(now_ms)
@@ -168,7 +245,7 @@ def _header_buffers(column: "pa.Array | None") -> tuple[Any, ...] | None:
     return (
         None if validity is None else _bytes_of(validity),
         _bytes_of(offsets),
-        binary_buffers(pairs.field("key")),
-        binary_buffers(pairs.field("value")),
+        binary_buffers(pairs.field("key").cast(pa.binary())),
+        binary_buffers(pairs.field("value").cast(pa.binary())),
         column.offset,
     )

@@ -32,6 +32,11 @@ LOG_OVERHEAD = 12
 CRC_START = 21
 MAGIC = 2
 
+RECORD_OVERHEAD = 21
+"""What a record is taken to need besides key, value and headers, at the most: varints and an attribute byte."""
+HEADER_OVERHEAD = 10
+"""The same for a header besides name and value: two varints."""
+
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE = 0x08
 TRANSACTIONAL = 0x10

@@ -865,13 +865,20 @@ def _column_headers(headers: tuple, first: cython.longlong, count: cython.longlo
 
 
 def encode_columns(
-    rows: int, base_timestamp: int, timestamps: object, keys: object, values: object, headers: object, prefix: int = 0
+    rows: int,
+    base_timestamp: int,
+    timestamps: object,
+    keys: object,
+    values: object,
+    headers: object,
+    prefix: int = 0,
+    spare: object = None,
 ) -> tuple[bytearray, int]:
     """Encode Arrow columns, `rows` records of them, after `prefix` bytes left for the caller's header.
 
     `timestamps` are int64 milliseconds. `keys` and `values` are (validity or None, int32 offsets, data, first index) or
     None for a column of nulls; `headers` is (validity or None, int32 list offsets, names, values, first index) or None.
-    Returns the buffer and the largest timestamp.
+    `spare` is a bytearray to write into, of which no view may exist. Returns the buffer and the largest timestamp.
     """
     q: cython.p_uchar = cython.NULL if cython.compiled else None
     f: cython.longlong[4]
@@ -886,7 +893,8 @@ def encode_columns(
     pos: cython.Py_ssize_t = prefix
     size: cython.Py_ssize_t = 0
     header_count: cython.Py_ssize_t = 0
-    capacity: cython.Py_ssize_t = prefix + 256
+    reused: bytearray = bytearray() if spare is None else spare
+    capacity: cython.Py_ssize_t = max(prefix + 256, len(reused))
     pairs: list = []
     key_bits: cython.p_uchar = _readable(b"", 0)
     key_offsets: cython.p_int = _ints(b"", 0)
@@ -939,13 +947,13 @@ def encode_columns(
             list_bits = _readable(headers[0], (list_first + n + 7) // 8)
     if cython.compiled:
         stamps = cython.cast(cython.p_longlong, _readable(timestamps, 8 * n))
-        out: bytearray = PyByteArray_FromStringAndSize(cython.NULL, capacity)
+        out: bytearray = reused if capacity == len(reused) else PyByteArray_FromStringAndSize(cython.NULL, capacity)
         q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
     else:
         stamps = _readable(timestamps, 8 * n).cast("q")
         f = [0] * 4
         h = [0] * 2
-        q = out = bytearray(capacity)
+        q = out = reused if capacity == len(reused) else bytearray(capacity)
     for i in range(n):
         timestamp = stamps[i]
         if i == 0 or timestamp > largest:

@@ -40,6 +40,7 @@ def encode_columns(
     values: tuple[Any, ...] | None,
     headers: tuple[Any, ...] | None,
     prefix: int = 0,
+    spare: bytearray | None = None,
 ) -> tuple[bytearray, int]: ...
 def map_keys(
     data: bytes | bytearray | memoryview, first_offset: int, table: bytearray, limit: int, seed: bytes, w: bytearray

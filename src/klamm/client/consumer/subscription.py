@@ -33,6 +33,7 @@ class Assigned:
         "high_watermark",
         "last_stable_offset",
         "log_start_offset",
+        "origin",
         "paused",
         "pending",
         "position",
@@ -58,6 +59,8 @@ class Assigned:
         self.batches: deque[BatchView] = deque()
         self.pending: list[Any] = []
         """Records decoded and not handed out yet."""
+        self.origin: BatchView | None = None
+        """The batch that `pending` was decoded from last."""
         self.buffered = 0
         self.paused = False
         self.reset: int | None = None
@@ -89,9 +92,34 @@ class Assigned:
         """Throw away what was fetched or is on its way."""
         self.batches.clear()
         self.pending.clear()
+        self.origin = None
         self.buffered = 0
         self.error = None
         self.ticket += 1
+
+    def undecode(self) -> None:
+        """Have records that were decoded lie ready as a batch again; what cannot is fetched again."""
+        if not self.pending:
+            return
+        assert self.position is not None
+        if self.origin is None or self.origin.base_offset > self.pending[0].offset:
+            self.seek(self.position, self.position_epoch)
+            return
+        self.batches.appendleft(self.origin)
+        self.buffered += self.origin.size
+        self.pending, self.origin = [], None
+
+    def spoil(self, error: KafkaError) -> None:
+        """What was fetched cannot be read: the next poll tells, and reading goes on from the position."""
+        self.clear()
+        self.fetch_offset = -1 if self.position is None else self.position
+        self.error = error
+
+    def raise_error(self) -> None:
+        """Tell what went wrong with this partition, once."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
 
     def position_reached(self, offset: int) -> bool:
         """Whether everything before `offset` was handed out."""

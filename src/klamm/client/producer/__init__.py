@@ -1,6 +1,8 @@
-"""Producing: pure parts (`partitioners`, `batch`, `accumulator`, `identity`, `transactions`) under a shell.
+"""Producing: pure parts (`rows`, `topics`, `partitioners`, `accumulator`, `identity`, `transactions`) under a shell.
 
-`sender` gets batches to brokers, `coordinator` asks for ids and ends transactions, `producer` is what users hold.
+`batch` is what goes to a broker and the promises about it, `sender` gets it there, `room` is where callers wait while
+buffers are full, `session` stands for the producer with coordinators, which `coordinator` asks, `tables` makes batches
+of Arrow tables; `producer` is what users hold.
 """
 
 from klamm.client.producer.batch import Delivery

@@ -11,7 +11,7 @@ import logging
 import struct
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Protocol
 
 from klamm.client.errors import KafkaError, KafkaTimeoutError
 from klamm.client.types import RecordMetadata
@@ -19,9 +19,6 @@ from klamm.model.ids import TopicPartition
 from klamm.records import kernels
 from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL, BatchView, seal_batch
 from klamm.records.crc import crc32c
-
-RECORD_OVERHEAD = 21
-"""The most a record takes besides key, value and headers: five varints, one varlong, an attribute byte."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +28,29 @@ _MARKS = struct.Struct(">qhi")
 Row = tuple[int, bytes | None, bytes | None, Any]
 
 
+class Part(Protocol):
+    """The records of a batch that come from a table; they are encoded when the batch is sent, not before."""
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+
+    @property
+    def size(self) -> int:
+        """The most bytes they take."""
+
+    def encode(self, **header: Any) -> bytearray:
+        """The whole batch; `header` is as for `seal_batch`."""
+
+    def done(self, data: bytearray) -> None:
+        """The bytes are needed no more."""
+
+
 class Batch:
-    """Records for one partition: open while `rows` grows, sealed once `data` is made, done once somebody knows."""
+    """Records for one partition: open while `rows` grows, sealed once `data` is made, done once somebody knows.
+
+    Those of a table come as a `part` of it instead of rows.
+    """
 
     __slots__ = (
         "attempts",
@@ -47,6 +65,7 @@ class Batch:
         "due",
         "error",
         "log_append_time",
+        "part",
         "producer_epoch",
         "producer_id",
         "rows",
@@ -60,6 +79,7 @@ class Batch:
         self.where = where
         self.created = created
         self.rows: list[Row] = []
+        self.part: Part | None = None
         self.size = HEADER_SIZE
         self.count = 0
         self.data: bytearray | None = None
@@ -81,10 +101,11 @@ class Batch:
         self.callbacks: list[Callable[[], None]] = []
 
     @classmethod
-    def of_columns(cls, where: TopicPartition, created: float, data: bytearray, count: int) -> Batch:
-        """A batch whose records are already encoded, header and all."""
+    def of_part(cls, where: TopicPartition, created: float, part: Part) -> Batch:
+        """A batch of some rows of a table; nothing can be added to it."""
         batch = cls(where, created)
-        batch.data, batch.count, batch.size = data, count, len(data)
+        batch.part, batch.count = part, part.count
+        batch.size += part.size
         return batch
 
     @property
@@ -97,6 +118,17 @@ class Batch:
         if self.data is not None:
             self.restamp(transactional=transactional)
             return
+        header: dict[str, Any] = {
+            "attributes": TRANSACTIONAL if transactional else 0,
+            "codec": codec,
+            "level": level,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "base_sequence": self.base_sequence,
+        }
+        if self.part is not None:
+            self.data = self.part.encode(**header)
+            return
         base_timestamp = self.rows[0][0]
         encoded, max_timestamp = kernels.encode_records(self.rows, base_timestamp, HEADER_SIZE)
         self.count = len(self.rows)
@@ -106,12 +138,7 @@ class Batch:
             last_offset_delta=self.count - 1,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
-            attributes=TRANSACTIONAL if transactional else 0,
-            codec=codec,
-            level=level,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
+            **header,
         )
         self.rows = []
 
@@ -145,7 +172,7 @@ class Batch:
         self.children = [(0, halves[0]), (middle, halves[1])]
         for child in halves:
             child.callbacks.append(self._child_done)
-        self.data = None
+        self._forget()
         return halves
 
     def _child_done(self) -> None:
@@ -166,14 +193,20 @@ class Batch:
 
     def _finish(self) -> None:
         self.done = True
-        self.rows = []
-        self.data = None
+        self._forget()
         while self.callbacks:
             try:
                 callback = self.callbacks.pop()
             except IndexError:  # another thread took the last one
                 break
             callback()
+
+    def _forget(self) -> None:
+        """Let go of the records."""
+        part, data = self.part, self.data
+        self.rows, self.part, self.data = [], None, None
+        if part is not None and data is not None:
+            part.done(data)
 
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call back once, from whichever thread finishes it, at once when it is done."""
@@ -184,6 +217,14 @@ class Batch:
             except ValueError:  # it was called in between
                 return
             callback()
+
+    async def finished(self) -> None:
+        """Wait until it is done, on the producer's loop."""
+        if not self.done:
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            self.when_done(lambda: _wake(loop, waiter))
+            await waiter
 
     def outcome(self, index: int) -> tuple[int, int, KafkaError | None]:
         """Offset, broker's timestamp (-1: keep the record's) and error of one record."""
@@ -229,11 +270,7 @@ class Delivery:
         self._batch.when_done(lambda: _quietly(callback, self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self._batch.done:
-            loop = asyncio.get_running_loop()
-            waiter: asyncio.Future[None] = loop.create_future()
-            self._batch.when_done(lambda: _wake(loop, waiter))
-            yield from waiter.__await__()
+        yield from self._batch.finished().__await__()
         return self.metadata
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:

@@ -21,12 +21,14 @@ from klamm.client.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
     RecordTooLargeError,
+    SerializationError,
     TransactionAbortableError,
     error_for,
 )
 from klamm.client.producer.accumulator import Accumulator, PartitionQueue
 from klamm.client.producer.batch import Batch
 from klamm.client.producer.identity import Identity
+from klamm.client.producer.session import Session
 from klamm.client.producer.transactions import Transactions
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID, TopicPartition
@@ -42,7 +44,7 @@ _SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PROD
 
 
 class Sender:
-    """Owns what is in flight. `prepare` is called when something is needed before sending: an id, partitions to add."""
+    """Owns what is in flight. The session is asked for what is needed before sending: an id, partitions to announce."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class Sender:
         identity: Identity | None,
         transactions: Transactions | None,
         guard: AbstractContextManager[Any],
-        prepare: Callable[[], None],
+        session: Session | None,
         released: Callable[[], None],
     ) -> None:
         self.settings: Settings = cluster.settings
@@ -60,7 +62,7 @@ class Sender:
         self._identity = identity
         self._transactions = transactions
         self._guard = guard
-        self._prepare = prepare
+        self._session = session
         self._released = released
         self._loop = asyncio.get_running_loop()
         self._scheduled = False
@@ -79,6 +81,8 @@ class Sender:
         self._level = self._codec_level()
         self._backoff = (settings.seconds("retry.backoff.ms"), settings.seconds("retry.backoff.max.ms"))
         cluster.listeners.append(self.wake)
+        if session is not None:
+            session.wake = self.wake
 
     def _codec_level(self) -> int | None:
         name = f"compression.{self.settings['compression.type']}.level"
@@ -94,6 +98,14 @@ class Sender:
         if not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._pump)
+
+    def push(self, where: TopicPartition) -> None:
+        """Something complete was added for this partition: send now if its broker may get more.
+
+        Otherwise the next answer has it sent. Only on the loop's thread.
+        """
+        if not self._stopped and self._in_flight.get(self._cluster.table.leader(where), 0) < self._max_in_flight:
+            self._pump()
 
     def wake_at(self, when: float) -> None:
         """Look at a time of the loop's clock, or earlier."""
@@ -155,6 +167,10 @@ class Sender:
             self._prepare()
             return False
         return True
+
+    def _prepare(self) -> None:
+        assert self._session is not None
+        self._session.prepare()
 
     def _drop(self, transactions: Transactions) -> None:
         """The transaction will not be committed: nothing of it need be sent any more."""
@@ -238,10 +254,10 @@ class Sender:
         transactions = self._transactions
         topics: dict[str, TopicProduceData] = {}
         version = self._version(connection, taken)
-        for queue, batch in taken:
-            if self._identity is not None:
-                self._identity.stamp(queue, batch, batch.count or len(batch.rows))
-            batch.seal(self._codec, self._level, transactional=transactions is not None)
+        taken = [each for each in taken if self._sealed(*each)]
+        if not taken:
+            return
+        for _, batch in taken:
             batch.attempts += 1
             batch.sent = True
             batch.sent_sequence = batch.base_sequence
@@ -266,6 +282,21 @@ class Sender:
         answer = connection.send(_PRODUCE, version, pieces, answered=self._acks != 0)
         self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
         answer.add_done_callback(partial(self._answered, leader, taken))
+
+    def _sealed(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Make the bytes of a batch; False when that cannot be done, which its deliveries tell."""
+        if self._identity is not None:
+            self._identity.stamp(queue, batch, batch.count or len(batch.rows))
+        try:
+            batch.seal(self._codec, self._level, transactional=self._transactions is not None)
+        except Exception as error:  # noqa: BLE001 - whatever a record was, the others must get on
+            refused = SerializationError(f"records for {batch.where} cannot be written as a batch: {error}")
+            refused.__cause__ = error
+            with self._guard:
+                self._give_up(queue, batch, refused)
+            self._released()
+            return False
+        return True
 
     def _version(self, connection: Connection, taken: list[tuple[PartitionQueue, Batch]]) -> int:
         version = connection.version_of("Produce")

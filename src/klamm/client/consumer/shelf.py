@@ -1,0 +1,174 @@
+"""What lies ready of a consumer's partitions, decoded when it is asked for and handed out partitions by turns. Pure.
+
+Fetched batches wait undecoded in `Assigned`; a position moves behind what was handed out. What an iteration was given
+and did not use goes back on the shelf (`settle`) before anything looks at positions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+from klamm.client.config import Settings
+from klamm.client.consumer.subscription import Assigned, Subscription
+from klamm.client.errors import CorruptRecordError, KafkaError, SerializationError
+from klamm.client.serde import deserializer
+from klamm.client.types import Record
+from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.records import kernels
+from klamm.records.batch import BatchView
+
+
+class Shelf:
+    """Hands out what the fetcher put into the subscription's partitions."""
+
+    def __init__(self, subscription: Subscription, settings: Settings) -> None:
+        self.subscription = subscription
+        self.check_crcs: bool = settings["check.crcs"]
+        self._key_deserializer = deserializer(settings["key.deserializer"], "key.deserializer")
+        self._value_deserializer = deserializer(settings["value.deserializer"], "value.deserializer")
+        self._max_records = settings.number("max.poll.records")
+        self._order: list[TopicPartition] = []
+        self._iterated: tuple[Assigned, int, list[Record], Iterator[Record]] | None = None
+
+    # Turns
+
+    def turns(self) -> list[Assigned]:
+        """The partitions that may be read, those that had their turn last at the end."""
+        assigned = self.subscription.assigned
+        self._order = list(dict.fromkeys([*(each for each in self._order if each in assigned), *assigned]))
+        return [assigned[each] for each in self._order if not assigned[each].paused]
+
+    def had_turn(self, state: Assigned) -> None:
+        """Something of it was handed out: the others are next."""
+        self._order.remove(state.where)
+        self._order.append(state.where)
+
+    # Records
+
+    def collect(self, limit: int | None = None) -> list[Record]:
+        """At most `limit` records (max.poll.records), none of the partitions in pieces smaller than need be."""
+        limit = self._max_records if limit is None else limit
+        found: list[Record] = []
+        for state in self.turns():
+            records = self._decode(state, limit - len(found))
+            if records:
+                found += records
+                self.had_turn(state)
+            if len(found) >= limit:
+                break
+            if not found:
+                state.raise_error()
+        return found
+
+    def chunk(self) -> Iterator[Record] | None:
+        """Records of one partition, of which some may be given back."""
+        for state in self.turns():
+            records = self._decode(state, self._max_records)
+            if records:
+                self.had_turn(state)
+                handing = iter(records)
+                self._iterated = (state, state.ticket, records, handing)
+                return handing
+            state.raise_error()
+        return None
+
+    def settle(self) -> None:
+        """What an iteration was given and has not handed out goes back."""
+        if self._iterated is None:
+            return
+        state, ticket, records, handing = self._iterated
+        self._iterated = None
+        left = operator.length_hint(handing)
+        if left and state.ticket == ticket and self.subscription.assigned.get(state.where) is state:
+            rest = records[len(records) - left :]
+            if self._key_deserializer is None and self._value_deserializer is None:
+                state.pending[:0] = rest
+                state.position = rest[0].offset
+            else:
+                state.seek(rest[0].offset)
+        records.clear()
+
+    def forget(self, gone: list[TopicPartition] | None = None) -> None:
+        """An iteration ends now if it is over one of these partitions, over any without them."""
+        if self._iterated is not None and (gone is None or self._iterated[0].where in gone):
+            self._iterated[2].clear()
+            self._iterated = None
+
+    # Decoding
+
+    def _decode(self, state: Assigned, limit: int) -> list[Record]:
+        """At most `limit` records of one partition; its position moves behind them."""
+        found: list[Record] = []
+        while len(found) < limit:
+            if not state.pending:
+                if not state.batches:
+                    break
+                if not self._decode_batch(state):
+                    break
+                continue
+            room = limit - len(found)
+            if len(state.pending) <= room:
+                found += state.pending
+                state.pending, state.origin = [], None
+            else:
+                found += state.pending[:room]
+                del state.pending[:room]
+        if found:
+            last = found[-1]
+            state.position = last.offset + 1
+            state.position_epoch = last.leader_epoch
+            if not state.pending and not state.batches and state.fetch_offset > state.position:
+                state.position = state.fetch_offset
+        if found and (self._key_deserializer is not None or self._value_deserializer is not None):
+            return self._deserialized(state, found)
+        return found
+
+    def _decode_batch(self, state: Assigned) -> bool:
+        batch = state.batches[0]
+        try:
+            state.pending = self._rows(state, batch)
+        except (CorruptBatch, KlammError) as error:
+            where = f"{state.where} at offset {max(batch.base_offset, state.position or 0)}"
+            state.spoil(CorruptRecordError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {error}"))
+            return False
+        state.origin = state.batches.popleft()
+        state.buffered -= batch.size
+        if not state.pending and not state.batches:
+            state.position = max(state.position or 0, state.fetch_offset)
+        return True
+
+    def _rows(self, state: Assigned, batch: BatchView) -> list[Record]:
+        if self.check_crcs:
+            batch.check_crc()
+        rows: list[Record] = kernels.decode_client_records(
+            batch.unpacked_records(),
+            batch.record_count,
+            batch.base_offset,
+            batch.base_timestamp,
+            batch.max_timestamp if batch.is_log_append_time else None,
+            state.position or 0,
+            Record,
+            state.where.topic,
+            state.where.partition,
+            batch.leader_epoch,
+        )
+        return rows
+
+    def _deserialized(self, state: Assigned, records: list[Record]) -> list[Record]:
+        made: list[Record] = []
+        for record in records:
+            key, value = record.key, record.value
+            try:
+                if self._key_deserializer is not None:
+                    key = self._key_deserializer(record.topic, key)
+                if self._value_deserializer is not None:
+                    value = self._value_deserializer(record.topic, value)
+            except KafkaError as error:
+                state.seek(record.offset, record.leader_epoch)
+                if made:
+                    break
+                raise SerializationError(f"{state.where} offset {record.offset}: {error}") from error
+            made.append(record._replace(key=key, value=value))
+        return made

@@ -1,0 +1,195 @@
+"""A producer's standing with coordinators: its id, and transactions from begin to end.
+
+The shell around `Transactions` (what is allowed when) and `Coordinator` (who is asked what).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from klamm.client.errors import (
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
+from klamm.client.producer.accumulator import Accumulator
+from klamm.client.producer.coordinator import Coordinator, GroupMetadata
+from klamm.client.producer.identity import Identity
+from klamm.client.producer.transactions import Transactions, TransactionStatus
+from klamm.client.types import OffsetAndMetadata, TopicPartition, as_offsets
+from klamm.model.errors import ErrorCode
+
+S = TransactionStatus
+_LONG_S = 3600.0 * 24 * 365
+_CLOSING_S = 5.0
+
+
+class Session:
+    """Exists for producers with an id. `flush` delivers everything, `released` is called when memory was freed."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        transactions: Transactions | None,
+        coordinator: Coordinator,
+        accumulator: Accumulator,
+        guard: AbstractContextManager[Any],
+        flush: Callable[[float | None], Awaitable[None]],
+        released: Callable[[], None],
+        block_s: float,
+    ) -> None:
+        self.wake: Callable[[], None] = lambda: None
+        """Has the sender look again, once an id or partitions are there."""
+        self._identity = identity
+        self._given_transactions = transactions
+        self._coordinator = coordinator
+        self._accumulator = accumulator
+        self._guard = guard
+        self._flush = flush
+        self._released = released
+        self._block_s = block_s
+        self._preparing: asyncio.Task[None] | None = None
+
+    # What the sender needs
+
+    def prepare(self) -> None:
+        """Get what is needed before sending: an id, or partitions announced."""
+        if self._preparing is None or self._preparing.done():
+            self._preparing = asyncio.create_task(self._prepare(), name="klamm producer preparing")
+
+    async def _prepare(self) -> None:
+        transactions = self._given_transactions
+        try:
+            if transactions is None:
+                given = await self._coordinator.get_id(_LONG_S)
+                with self._guard:
+                    self._identity.given(*given, self._accumulator.queues.values())
+            elif transactions.unannounced:
+                await self._coordinator.announce(frozenset(transactions.unannounced), self._block_s)
+        except KafkaError as error:
+            if transactions is not None:
+                self._coordinator.failed(error)
+            else:
+                with self._guard:
+                    self._accumulator.fail_waiting(error)
+                self._released()
+        self.wake()
+
+    async def stop(self) -> None:
+        """Leave off preparing."""
+        if self._preparing is not None:
+            self._preparing.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._preparing
+
+    # Transactions
+
+    @property
+    def transactions(self) -> Transactions:
+        """The state of the transactional id; IllegalStateError without one."""
+        if self._given_transactions is None:
+            raise IllegalStateError("transactions need a transactional.id")
+        return self._given_transactions
+
+    @property
+    def open(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        transactions = self._given_transactions
+        return transactions is not None and transactions.status in (S.IN_TRANSACTION, S.ABORTABLE_ERROR)
+
+    async def init(self, timeout_s: float | None) -> None:
+        """Take over the transactional id."""
+        transactions = self.transactions
+        transactions.require(S.UNINITIALIZED)
+        transactions.move(S.INITIALIZING)
+        try:
+            given = await self._coordinator.get_id(self._block_s if timeout_s is None else timeout_s)
+        except KafkaError as error:
+            if error.retriable:
+                transactions.move(S.UNINITIALIZED)
+            else:
+                transactions.fatal(error)
+            raise
+        except BaseException:
+            transactions.move(S.UNINITIALIZED)
+            raise
+        self._identity.given(*given, self._accumulator.queues.values())
+        transactions.move(S.READY)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        transactions = self.transactions
+        transactions.require(S.READY)
+        transactions.move(S.IN_TRANSACTION)
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata | str
+    ) -> None:
+        """Commit a consumer's offsets with the transaction."""
+        self.transactions.require(S.IN_TRANSACTION)
+        if not offsets:
+            return
+        member = GroupMetadata(group) if isinstance(group, str) else group
+        try:
+            await self._coordinator.send_offsets(as_offsets(offsets), member, self._block_s)
+        except KafkaError as error:
+            raise self._coordinator.failed(error) from None
+
+    async def commit(self, timeout_s: float | None) -> None:
+        """Deliver everything and commit; TransactionAbortableError when any of it failed."""
+        transactions = self.transactions
+        transactions.require(S.IN_TRANSACTION)
+        limit_s = self._block_s if timeout_s is None else timeout_s
+        transactions.move(S.COMMITTING)
+        try:
+            await self._flush(limit_s)
+        except BaseException:
+            transactions.fail(KafkaTimeoutError("not everything was delivered in time"))
+            raise
+        if transactions.failed is not None:
+            if transactions.status is S.FATAL_ERROR:
+                raise transactions.failed
+            raise TransactionAbortableError(
+                ErrorCode.TRANSACTION_ABORTABLE, f"the transaction can only be aborted: {transactions.failed}"
+            ) from transactions.failed
+        await self._end(limit_s, commit=True)
+
+    async def abort(self, timeout_s: float | None) -> None:
+        """End the transaction as if it had not been."""
+        transactions = self.transactions
+        transactions.require(S.IN_TRANSACTION, S.ABORTABLE_ERROR)
+        transactions.move(S.ABORTING)
+        dropped = TransactionAbortableError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted")
+        with self._guard:
+            self._accumulator.fail_waiting(dropped)
+        for batch in list(self._accumulator.incomplete):
+            await batch.finished()
+        await self._end(self._block_s if timeout_s is None else timeout_s, commit=False)
+
+    async def abort_quietly(self, timeout_s: float | None) -> None:
+        """Abort what is open because the producer closes; whoever comes next would do so too."""
+        with suppress(KafkaError):
+            await self.abort(min(timeout_s or _CLOSING_S, self._block_s) or 1.0)
+
+    async def _end(self, timeout_s: float, *, commit: bool) -> None:
+        transactions, identity = self.transactions, self._identity
+        try:
+            given = await self._coordinator.end(timeout_s, commit=commit) if transactions.touched else None
+            if given is None and identity.bump_needed:
+                given = await self._coordinator.get_id(timeout_s, keep=True)
+        except KafkaError as error:
+            if commit and (isinstance(error, ProducerFencedError) or not error.retriable):
+                transactions.fail(error)
+                if transactions.failed is None:
+                    transactions.fatal(error)
+            else:  # nobody knows how it ended; only the next init_transactions of the id can tell
+                transactions.fatal(error)
+            raise
+        if given is not None:
+            identity.given(*given, self._accumulator.queues.values())
+        transactions.move(S.READY)

@@ -1,0 +1,73 @@
+"""Where records of a topic go: the queues of its partitions, and which of them is next without a key. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from klamm.client.config import Settings
+from klamm.client.metadata import ClusterTable
+from klamm.client.producer.accumulator import Accumulator, PartitionQueue
+from klamm.client.producer.partitioners import Chance, Sticky
+from klamm.model.ids import TopicPartition
+
+
+class Topic:
+    """What is needed to place a record of a topic."""
+
+    __slots__ = ("queues", "sticky")
+
+    def __init__(self, queues: list[PartitionQueue], sticky: Sticky) -> None:
+        self.queues = queues
+        self.sticky = sticky
+
+
+class Topics:
+    """The topics that were written to; `follow` says whom to ask about leaders and the time."""
+
+    def __init__(self, accumulator: Accumulator, settings: Settings, chance: Chance) -> None:
+        self.known: dict[str, Topic] = {}
+        self._accumulator = accumulator
+        self._chance = chance
+        self._batch_size = settings.number("batch.size")
+        self._adaptive: bool = settings["partitioner.adaptive.partitioning.enable"]
+        self._slow_s = settings.seconds("partitioner.availability.timeout.ms")
+        self._table = ClusterTable()
+        self._clock: Callable[[], float] = float
+
+    def follow(self, table: ClusterTable, clock: Callable[[], float]) -> None:
+        """Learn from this table from now on."""
+        self._table, self._clock = table, clock
+
+    def learn(self, topic: str) -> Topic:
+        """Take a topic as the table has it now."""
+        count = self._table.partition_count(topic)
+        found = self.known.get(topic)
+        if found is None:
+            found = self.known[topic] = Topic([], Sticky(self._batch_size, self._chance))
+        if count > len(found.queues):
+            found.queues = [self._accumulator.queue(TopicPartition(topic, index)) for index in range(count)]
+        return found
+
+    def learn_all(self) -> None:
+        """The table has changed: topics may have grown."""
+        for name in self.known:
+            self.learn(name)
+
+    def sticky(self, found: Topic, size: int) -> int:
+        """The partition for a record of `size` bytes without a key."""
+        sticky = found.sticky
+        if sticky.partition < 0 or sticky.partition >= len(found.queues) or sticky.took(size):
+            self.switch(found)
+        return sticky.partition
+
+    def switch(self, found: Topic) -> int:
+        """Another partition, by how much waits for each."""
+        return found.sticky.switch(len(found.queues), self._loads(found) if self._adaptive else None)
+
+    def _loads(self, found: Topic) -> list[int]:
+        leader = self._table.leader
+        before = self._clock() - self._slow_s if self._slow_s else None
+        return [
+            -1 if leader(queue.where) < 0 or (before is not None and queue.stuck_since(before)) else len(queue)
+            for queue in found.queues
+        ]
