@@ -125,10 +125,9 @@ def _options(bootstrap: str, timeout_s: float, settings: Mapping[str, Any]) -> d
     known = admin_settings({**settings, "bootstrap.servers": bootstrap}, {})
     wait_s = known.seconds("request.timeout.ms") if "request.timeout.ms" in known.given else timeout_s
     options: dict[str, Any] = {"timeout_s": wait_s, "client_id": known.text("client.id")}
-    if known.text("security.protocol").upper() == "SSL":
-        from klamm.client.connection import tls_context  # noqa: PLC0415 - most connections are plain
+    from klamm.client.tls import tls_context  # noqa: PLC0415
 
-        options["tls"] = tls_context(known)
+    options["tls"] = tls_context(known)
     return options
 
 
