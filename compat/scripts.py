@@ -55,14 +55,14 @@ def comparison(java: JavaClient, broker: Broker) -> Beside:
         assert ours.exit == exits, shown
         left, right = (PASSING.sub("~", each.out).splitlines() for each in (theirs, ours))
         if not ordered:
-            left, right = sorted(map(_settings_sorted, left)), sorted(map(_settings_sorted, right))
+            left, right = sorted(map(settings_sorted, left)), sorted(map(settings_sorted, right))
         assert right == left, shown
         return ours
 
     return compare
 
 
-def _settings_sorted(line: str) -> str:
+def settings_sorted(line: str) -> str:
     """Kafka's tool prints a topic's settings in the order of a hash table."""
     before, found, settings = line.partition("Configs: ")
     return before + found + ",".join(sorted(settings.split(",")))

@@ -198,7 +198,7 @@ def test_reassigning_where_nothing_moves(klamm, wire, tmp_path: Path):
     where = ("--bootstrap-server", klamm.bootstrap, "--reassignment-json-file", str(plan))
     refused = run("kafka-reassign-partitions", "--execute", *where)
     assert refused.exit_code == 1
-    assert "Unknown broker id 7" in refused.stderr
+    assert "Unknown broker id 7" in refused.stdout
     assert (
         "No partition reassignments found"
         in run("kafka-reassign-partitions", "--list", "--bootstrap-server", klamm.bootstrap).stdout

@@ -43,6 +43,13 @@ _RATES = (
 _LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
+_BUSY: Final = (
+    "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create a"
+    " new partition assignment in addition to the existing one. The --additional flag can also be used to change the"
+    " throttle by resubmitting the current reassignment."
+)
+
+
 def main(args: list[str]) -> int:
     """Run kafka-reassign-partitions."""
     parsed = read_flags(FLAGS, args)
@@ -61,8 +68,11 @@ def main(args: list[str]) -> int:
                 raise Usage(f'Missing required argument "[{name}]"')
 
     checked(FLAGS, check)
-    with connect(parsed) as cluster:
-        _ACTIONS[action](cluster, parsed)
+    try:
+        with connect(parsed) as cluster:
+            _ACTIONS[action](cluster, parsed)
+    except ToolFailed as failed:
+        raise ToolFailed(str(failed), out=True) from None  # as Kafka's, beside the plan that was printed before
     return 0
 
 
@@ -153,9 +163,7 @@ def _execute(cluster: Cluster, parsed: Parsed) -> None:
     plan = _plan(parsed)
     moves = list_moves(cluster)
     if moves and not parsed.has("additional"):
-        raise ToolFailed(
-            "Error: There is an existing assignment running. Write --additional to add to it, or --cancel to end it"
-        )
+        raise ToolFailed(_BUSY)
     current = _current(cluster, sorted({topic for topic, _ in plan}))
     missing = [place for place in plan if place not in current]
     if missing:
