@@ -65,11 +65,17 @@ class FaultyHandler:
         self.slowness: list[Slowness] = []
         self.refusals: list[Refusing] = []
         self._waiting: dict[Channel, deque[bytearray]] = {}
+        self._timers: dict[Channel, asyncio.TimerHandle] = {}
 
     def heal(self) -> None:
         """Serve as ever; what waits is served at once."""
         self.slowness.clear()
         self.refusals.clear()
+        for channel, waiting in list(self._waiting.items()):
+            self._forget(channel)
+            for frame in waiting:
+                if not channel.closed:
+                    self._serve(channel, memoryview(frame), 0, len(frame))
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Handle a frame now, later, or by refusing."""
@@ -83,7 +89,7 @@ class FaultyHandler:
         delay = self._delay(_KEY.unpack_from(view, start)[0])
         if delay:
             self._waiting[channel] = deque([bytearray(view[start:end])])
-            self._loop.call_later(delay, self._next, channel)
+            self._timers[channel] = self._loop.call_later(delay, self._next, channel)
             return
         self._serve(channel, view, start, end)
 
@@ -91,18 +97,25 @@ class FaultyHandler:
         """Serve what waited longest; the next one waits its own time from now."""
         waiting = self._waiting.get(channel)
         if not waiting or channel.closed:
-            self._waiting.pop(channel, None)
+            self._forget(channel)
             return
         frame = waiting.popleft()
         self._serve(channel, memoryview(frame), 0, len(frame))
         if waiting:
-            self._loop.call_later(self._delay(_KEY.unpack_from(waiting[0])[0]), self._next, channel)
+            delay = self._delay(_KEY.unpack_from(waiting[0])[0])
+            self._timers[channel] = self._loop.call_later(delay, self._next, channel)
         else:
-            self._waiting.pop(channel, None)
+            self._forget(channel)
+
+    def _forget(self, channel: Channel) -> None:
+        self._waiting.pop(channel, None)
+        timer = self._timers.pop(channel, None)
+        if timer is not None:
+            timer.cancel()
 
     def closed(self, channel: Channel) -> None:
         """Nobody waits there any more."""
-        self._waiting.pop(channel, None)
+        self._forget(channel)
         self.inner.closed(channel)
 
     def _delay(self, api_key: int) -> float:
