@@ -13,7 +13,7 @@ from harness.wire import produce_fields
 from klamm.storage import scanning
 from klamm.testing.sim.bugs import planted
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("defects")]
+pytestmark = pytest.mark.timeout(300)
 SEEDS = range(1, 9)
 """With a defect planted, one of these must show it: chance decides what a power loss takes."""
 
