@@ -24,6 +24,14 @@ def replicated(bootstrap, partitions=3):
     return name
 
 
+def leader_of(admin, name):
+    return admin.describe_topics([name])[name].partitions[0].leader
+
+
+def coordinator_of(admin, group):
+    return admin.describe_groups([group])[group].coordinator.id
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_leaders_and_coordinators_move(cluster, protocol):
@@ -53,10 +61,10 @@ def test_leaders_and_coordinators_move(cluster, protocol):
             for number in range(COUNT):
                 promised.append(producer.send(name, b"%d" % number, partition=number % 3))
                 if number in (300, 600):
-                    leader = admin.describe_topics([name])[name].partitions[0].leader
-                    cluster.node(leader).kill9()
+                    lost = leader_of(admin, name) if number == 300 else coordinator_of(admin, group)
+                    cluster.node(lost).kill9()
                     promised[-1].result(PATIENCE_S)
-                    cluster.node(leader).start()
+                    cluster.node(lost).start()
             producer.flush(PATIENCE_S)
             assert all(each.metadata.offset >= 0 for each in promised)
         until(lambda: failures or len(set(seen)) == COUNT, "everything is read")
@@ -71,21 +79,24 @@ def test_leaders_and_coordinators_move(cluster, protocol):
 
 
 @pytest.mark.timeout(240)
-def test_a_transaction_survives_the_loss_of_a_leader(cluster):
-    name = replicated(cluster.bootstrap)
+@pytest.mark.parametrize("coordinator", [False, True], ids=["leader", "coordinator"])
+def test_a_transaction_survives_the_loss_of_a_leader_and_of_its_coordinator(cluster, coordinator):
+    name, transactional_id = replicated(cluster.bootstrap), unique("tx")
     with (
         Admin(bootstrap_servers=cluster.bootstrap) as admin,
-        Producer(bootstrap_servers=cluster.bootstrap, transactional_id=unique("tx")) as producer,
+        Producer(bootstrap_servers=cluster.bootstrap, transactional_id=transactional_id) as producer,
     ):
         producer.init_transactions()
         with producer.transaction():
             for number in range(30):
                 producer.send(name, b"%d" % number, partition=number % 3)
-            leader = admin.describe_topics([name])[name].partitions[0].leader
-            cluster.node(leader).kill9()
+            producer.flush(PATIENCE_S)
+            described = admin.describe_transactions([transactional_id])[transactional_id]
+            lost = described.coordinator if coordinator else leader_of(admin, name)
+            cluster.node(lost).kill9()
             for number in range(30, 60):
                 producer.send(name, b"%d" % number, partition=number % 3)
-        cluster.node(leader).start()
+        cluster.node(lost).start()
     found = read_all(cluster.bootstrap, name, 60, isolation_level="read_committed")
     assert sorted(int(each.value) for each in found) == list(range(60))
     assert {each.topic_partition for each in found} == {TopicPartition(name, each) for each in range(3)}
@@ -100,7 +111,7 @@ def test_a_consumer_reads_from_the_replica_of_its_rack(tmp_path):
             for number in range(100):
                 producer.send(name, b"%d" % number)
         with Admin(bootstrap_servers=nodes.bootstrap) as admin:
-            leader = admin.describe_topics([name])[name].partitions[0].leader
+            leader = leader_of(admin, name)
         near = next(each for each in (1, 2, 3) if each != leader)
         with reader(nodes.bootstrap, client_rack=f"rack-{near}") as consumer:
             consumer.assign([(name, 0)])

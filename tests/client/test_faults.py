@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 
+import pyarrow as pa
 import pytest
 
 from client.lying_broker import LyingBroker
@@ -167,6 +168,23 @@ def test_random_noise_never_hangs_nor_escapes():
         print("errors", errors)
 
 
+def test_half_of_a_large_answer_is_given_up_in_time():
+    """The kernel is asked to wake the client for large pieces only; an answer that stalls must not stall the client."""
+    good = fetched(bytes(build_batch([(1, b"k", b"good", ())])))
+    stalls = iter([struct.pack(">i", 4 << 20) + bytes(100_000), struct.pack(">i", 4 << 20) + bytes(3 << 20)])
+
+    def answer(request, version):
+        return next(stalls, None) or good(request, version)
+
+    with (
+        LyingBroker({"Fetch": answer}) as broker,
+        reader(broker.bootstrap, fetch_max_wait_ms=10, request_timeout_ms=500, retry_backoff_ms=10) as consumer,
+    ):
+        consumer.assign([("t", 0)])
+        consumer.seek(("t", 0), 0)
+        assert [each.value for each in consumer.poll(PATIENCE_S)] == [b"good"]
+
+
 def test_prefetch_is_bounded():
     batch = bytes(build_batch([(1, None, b"v" * 1000, ()) for _ in range(100)]))
 
@@ -233,6 +251,34 @@ def test_what_cannot_be_delivered_fails_in_time():
         assert producer._accumulator.used == 0
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda *_: ProduceResponse(responses=[]),
+        lambda *_: ProduceResponse(responses=[TopicProduceResponse(name="other", partition_responses=[])]),
+        lambda *_: struct.pack(">i", 40) + bytes(40),
+        lambda *_: b"HTTP/1.1 200 OK\r\n\r\n",
+    ],
+    ids=["nothing", "another topic", "another question", "another protocol"],
+)
+def test_answers_that_lie_about_records_are_not_believed(lie):
+    """Nothing counts as delivered, nothing hangs, nothing is kept."""
+    with (
+        LyingBroker({"InitProducerId": some_id, "Produce": lie}) as broker,
+        Producer(
+            bootstrap_servers=broker.bootstrap,
+            delivery_timeout_ms=600,
+            request_timeout_ms=400,
+            linger_ms=0,
+            reconnect_backoff_ms=10,
+            retry_backoff_ms=10,
+        ) as producer,
+    ):
+        with pytest.raises(KafkaTimeoutError):
+            producer.send("t", b"x").result(PATIENCE_S)
+        assert producer._accumulator.used == 0
+
+
 def test_a_refusal_for_good_is_told_at_once():
     with (
         LyingBroker({"InitProducerId": some_id, "Produce": produced(29)}) as broker,
@@ -261,8 +307,8 @@ def test_sequences_begin_again_when_the_broker_lost_them():
     assert epochs[-2:] == [(1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize("transactional", [False, True])
-def test_lost_answers_neither_lose_nor_double(tmp_path, transactional):
+@pytest.mark.parametrize(("transactional", "tables"), [(False, False), (True, False), (False, True)])
+def test_lost_answers_neither_lose_nor_double(tmp_path, transactional, tables):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     with CuttingProxy(seed) as proxy:
@@ -282,7 +328,11 @@ def test_lost_answers_neither_lose_nor_double(tmp_path, transactional):
                     producer.init_transactions()
                     producer.begin_transaction()
                 proxy.chance = 0.1
-                promised = [producer.send(name, b"%05d" % each, partition=each % 2) for each in range(1500)]
+                if tables:
+                    rows = pa.table({"value": [b"%05d" % each for each in range(1500)], "at": [0, 1] * 750})
+                    promised = producer.send_arrow(name, rows, partition="at")
+                else:
+                    promised = [producer.send(name, b"%05d" % each, partition=each % 2) for each in range(1500)]
                 producer.flush(PATIENCE_S)
                 proxy.chance = 0.0
                 if transactional:

@@ -1,0 +1,125 @@
+"""Parts of tables: every row once, none too large, the same bytes whatever buffer they are built in."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from client.lying_broker import LyingBroker
+from client.test_faults import produced, some_id
+from harness.client_stories import PATIENCE_S
+from klamm.client import Producer
+from klamm.client.errors import BufferFullError, SerializationError
+from klamm.client.producer.tables import TablePart, _parts
+from klamm.client.spares import Spares
+from klamm.records import BatchView
+from klamm.records.arrow import ArrowRows
+
+PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def some_rows(chance, count):
+    def data(most):
+        return None if chance.random() < 0.2 else chance.randbytes(chance.randrange(most))
+
+    headers = [[("h" * chance.randrange(1, 9), data(20)) for _ in range(chance.randrange(3))] for _ in range(count)]
+    columns = {
+        "key": pa.array([data(30) for _ in range(count)], pa.binary()),
+        "value": pa.array([data(300) for _ in range(count)], pa.binary()),
+        "headers": pa.array(headers, PAIRS),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_every_row_is_in_one_part_and_none_is_too_large():
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(20):
+        start = chance.randrange(5)
+        table = some_rows(chance, chance.randrange(start + 1, 200)).slice(start)
+        limit = chance.choice([0, 200, 1000, 5000, 1 << 20])
+        spares = Spares(2)
+        found = []
+        for part in _parts(ArrowRows(table, 7), limit, spares):
+            data = part.encode()
+            assert len(data) <= 61 + part.size
+            assert len(data) <= limit or part.count == 1
+            found += [(each[2], each[3], list(each[4])) for each in BatchView(data).decode_rows()]
+            part.done(data)
+        wanted = [
+            (row["key"], row["value"], [(each["key"], each["value"]) for each in row["headers"]])
+            for row in table.to_pylist()
+        ]
+        assert found == wanted
+
+
+def test_rows_of_one_size_are_cut_where_they_would_be_without_a_guess():
+    rows = ArrowRows(pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 79] * 1000)}), 7)
+    assert [each.count for each in _parts(rows, 61 + 30 * 100, Spares(1))] == [30] * 33 + [10]
+
+
+def test_a_buffer_that_somebody_looks_at_is_left_alone():
+    spares = Spares(2)
+    first, second = bytearray(100), bytearray(200)
+    spares.give(first)
+    spares.give(second)
+    view = memoryview(second)
+    assert spares.take(50) is first
+    assert spares.take(50) is None
+    view.release()
+    assert spares.take(201) is None
+    assert spares.take() is second
+    for size in (1, 3, 2):
+        spares.give(bytearray(size))
+    assert [len(spares.take()), len(spares.take()), spares.take()] == [2, 3, None]
+
+
+def test_a_part_is_built_where_the_last_one_was():
+    spares = Spares(1)
+    rows = ArrowRows(pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 1000] * 20)}), 7)
+    part = TablePart(rows, 0, 10, spares)
+    data = part.encode()
+    part.done(data)
+    assert TablePart(rows, 10, 20, spares).encode() is data
+
+
+def test_a_full_buffer_makes_send_arrow_wait_and_then_fail():
+    table = pa.table({"value": pa.array([b"x" * 1000] * 1000)})
+    with LyingBroker({"InitProducerId": some_id, "Produce": lambda *_: None}) as broker:
+        producer = Producer(
+            bootstrap_servers=broker.bootstrap, buffer_memory=100_000, max_block_ms=300, batch_size=10_000
+        )
+        try:
+            with pytest.raises(BufferFullError, match=r"buffer\.memory=100000"):
+                producer.send_arrow("t", table)
+            assert producer._accumulator.used <= 100_000 + 10_000
+        finally:
+            producer.close(0)
+
+
+def test_a_full_buffer_opens_for_the_rest_of_a_table():
+    table = pa.table({"value": pa.array([b"x" * 1000] * 500)})
+    with (
+        LyingBroker({"InitProducerId": some_id, "Produce": produced(0)}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap, buffer_memory=50_000, batch_size=5000) as producer,
+    ):
+        promised = producer.send_arrow("t", table)
+        producer.flush(PATIENCE_S)
+        assert all(each.done() for each in promised)
+        assert producer._accumulator.used == 0
+
+
+def test_rows_that_cannot_be_written_fail_their_promise_and_no_other():
+    unnamed = pa.table({"value": pa.array([b"x"]), "headers": pa.array([[{"key": None, "value": b"y"}]], PAIRS)})
+    with (
+        LyingBroker({"InitProducerId": some_id, "Produce": produced(0)}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap) as producer,
+    ):
+        (promise,) = producer.send_arrow("t", unnamed)
+        with pytest.raises(SerializationError, match="name"):
+            promise.result(PATIENCE_S)
+        with pytest.raises(SerializationError, match="t-0"):
+            producer.send("t", b"x", timestamp=1 << 70).result(PATIENCE_S)
+        producer.send("t", b"y").result(PATIENCE_S)
+        assert producer._accumulator.used == 0
