@@ -4,16 +4,22 @@ One quorum that can change, two brokers with two log dirs each. Klamm has no aut
 passwords are told to Apache Kafka alone; that Klamm refuses them in words is in `tests/client`.
 """
 
+import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from compat.brokers import Broker
 from compat.clusters import changing_quorum
 from harness.admin_stories import ACCESS, MOVING, ONE_BROKER, voters_come_and_go
 from harness.client_stories import STORIES as CLIENT_STORIES
 from harness.client_stories import Story, until
+from harness.wire import unique
+from klamm.cli.main import cli
 from klamm.client import Admin
 
 AUTHORIZER = {
@@ -72,6 +78,48 @@ def test_story_of_access(nodes: list[Broker], story: Story) -> None:
 def test_voters_come_and_go(nodes: list[Broker]) -> None:
     listener = ("CONTROLLER", "127.0.0.1", nodes[1].controller_port)
     voters_come_and_go(nodes[0].bootstrap, 2, listener)
+
+
+def test_the_command_line(nodes: list[Broker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every noun that speaks to a cluster, from nothing to nothing."""
+    monkeypatch.setenv("KLAMM_CONTEXTS", os.devnull)
+    topic, group = unique("nouns"), unique("group")
+
+    def klamm(*words: str, exits: int = 0, stdin: str = "") -> list[dict[str, Any]]:
+        done = CliRunner().invoke(cli, [*words, "-b", nodes[0].bootstrap], input=stdin, prog_name="klamm")
+        assert done.exit_code == exits, f"{words}\n{done.output}\n{done.exception!r}"
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    klamm("topic", "create", topic, "-p", "2", "-r", "2", "-c", "retention=7d", "--dry-run")
+    klamm("topic", "create", topic, "-p", "2", "-r", "2", "-c", "retention=7d")
+    klamm("topic", "create", topic, exits=1)
+    assert topic in {row["topic"] for row in klamm("topic", "ls", "--sizes")}
+    klamm("produce", topic, "-K", ":", stdin="a:1\nb:2\na:3\n")
+    assert {row["value"] for row in klamm("consume", topic, "--where", 'key == "a"')} == {"1", "3"}
+    assert len(klamm("tail", topic, "--no-follow", "-n", "2")) == 2
+    assert len(klamm("consume", topic, "-g", group, "-n", "3")) == 3
+    assert group in {row["group"] for row in klamm("group", "ls")}
+    klamm("group", "seek", group, "--to", "earliest", "--topic", topic, "--yes")
+    (shown,) = klamm("group", "show", group)
+    assert {row["offset"] for row in shown["offsets"]} == {0}
+    klamm("topic", "alter", topic, "-p", "3", "--unset", "retention")
+    klamm("config", "set", "topic", topic, "segment.bytes=64MiB")
+    assert "segment.bytes" in {row["setting"] for row in klamm("config", "ls", "topic", topic)}
+    klamm("config", "unset", "topic", topic, "segment.bytes")
+    klamm("topic", "trim", topic, "--before", "latest", "--yes")
+    (shown,) = klamm("topic", "show", topic)
+    assert {row["first"] == row["next"] for row in shown["partitions"]} == {True}
+    klamm("txn", "ls")
+    klamm("txn", "show", "nobody", exits=3)
+    klamm("cluster", "reassign", topic, "--dry-run")
+    klamm("cluster", "elect", topic)
+    (shown,) = klamm("cluster", "show")
+    assert len(shown["brokers"]) == 2
+    assert {row["state"] for row in klamm("doctor")} <= {"ok", "warning"}
+    klamm("bench", "--topic", topic, "-n", "100")
+    klamm("group", "delete", group, "--yes")
+    klamm("topic", "delete", topic, "--yes")
+    klamm("topic", "show", topic, exits=3)
 
 
 def test_a_broker_that_left_is_unregistered(nodes: list[Broker]) -> None:

@@ -8,6 +8,7 @@ Requests and answers are the messages of `klamm.protocol`; the version is the ne
 
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +29,7 @@ GROUP, TRANSACTION = 0, 1
 
 RESPONSE_BYTES_MAX = 100 << 20
 _LENGTH = struct.Struct(">i")
-_RETRIES = 50
+_RETRY_S = 0.05
 _RETRY = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -202,12 +203,38 @@ class Cluster:
         raise KlammError(code, f"nobody leads {topic}-{partition}")
 
     def coordinator(self, kind: int, key: str) -> Connection:
-        """The broker that looks after a group or a transactional id."""
-        for _ in range(_RETRIES):
+        """The broker that looks after a group or a transactional id, once it does.
+
+        The first question of that kind makes a cluster create the topic it answers from, and a coordinator that has
+        just moved still loads: both are waited for, no longer than for an answer.
+        """
+        deadline = time.monotonic() + self._options["timeout_s"]
+        while True:
             answer = self._first.ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
             found = answer.coordinators[0] if answer.coordinators else answer
-            if found.error_code not in _RETRY:
+            code, said = found.error_code, found.error_message
+            if not code:
+                connection = self._connect(found.host, found.port)
+                code, said = _readiness(connection, kind, key), None
+            if code not in _RETRY:
                 break
+            if time.monotonic() > deadline:
+                raise KlammError(ErrorCode(code), said or f"nobody looks after {key} yet")
+            time.sleep(_RETRY_S)
         if found.error_code:
             raise KlammError(ErrorCode(found.error_code), found.error_message or f"nobody looks after {key}")
-        return self._connect(found.host, found.port)
+        return connection
+
+
+def _readiness(connection: Connection, kind: int, key: str) -> int:
+    """What the coordinator says of a key: an error that will pass while it does not serve yet."""
+    from klamm.protocol.messages.describe_groups import DescribeGroupsRequest  # noqa: PLC0415 - few commands need it
+    from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest  # noqa: PLC0415
+
+    try:
+        if kind == GROUP:
+            return int(connection.ask(DescribeGroupsRequest(groups=[key])).groups[0].error_code)
+        states = connection.ask(DescribeTransactionsRequest(transactional_ids=[key])).transaction_states
+        return int(states[0].error_code)
+    except KlammError:
+        return 0  # a broker too old to be asked: whoever wants something of it will be told
