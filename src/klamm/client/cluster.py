@@ -71,8 +71,12 @@ class Cluster:
     # Life
 
     async def start(self) -> None:
-        """Reach the cluster once; BrokersUnreachableError when nobody answers within the time for that."""
-        await self.refresh()
+        """Reach the cluster once; BrokersUnreachableError, and it is closed, when nobody answers in time."""
+        try:
+            await self.refresh()
+        except BaseException:
+            await self.close()
+            raise
         self._keeper = asyncio.create_task(self._keep(), name="klamm metadata")
 
     async def close(self) -> None:

@@ -60,11 +60,7 @@ class AdminBase:
         if self._cluster is not None:
             return
         cluster = Cluster(self._settings)
-        try:
-            await cluster.start()
-        except BaseException:
-            await cluster.close()
-            raise
+        await cluster.start()
         self._cluster = cluster
 
     async def close(self) -> None:

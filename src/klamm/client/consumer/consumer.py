@@ -77,11 +77,7 @@ class AsyncConsumer:
         cluster.auto_create = self.settings["allow.auto.create.topics"]
         cluster.wanted |= self._wanted_topics()
         cluster.all_topics = self._subscription.mode is Mode.PATTERN
-        try:
-            await cluster.start()
-        except BaseException:
-            await cluster.close()
-            raise
+        await cluster.start()
         self._cluster = cluster
         self._be_ready(cluster)
         cluster.listeners.append(self._learn)

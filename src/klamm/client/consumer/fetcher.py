@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from klamm.client.alarm import Alarm
 from klamm.client.cluster import DATA, Cluster
 from klamm.client.connection import Connection
 from klamm.client.consumer.batches import readable
@@ -62,9 +63,9 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._busy: dict[int, Connection | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._stopped = False
+        self._alarm = Alarm(self._pump)
+        self.wake = self._alarm.soon
+        """Look soon whether something should be fetched."""
         self._backoff_until: dict[TopicPartition, float] = {}
         self._backoff_s = settings.seconds("retry.backoff.ms")
         self._committed = settings["isolation.level"] == "read_committed"
@@ -79,39 +80,17 @@ class Fetcher:
 
     def ask(self) -> None:
         """Look now: before something is decoded, so that brokers and this client work at the same time."""
-        if not self._stopped:
+        if not self._alarm.stopped:
             self._pump()
-
-    def wake(self) -> None:
-        """Look soon whether something should be fetched."""
-        if not self._scheduled and not self._stopped:
-            self._scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _wake_at(self, when: float) -> None:
-        if self._timer is not None:
-            if self._timer.when() <= when:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._timed)
-
-    def _timed(self) -> None:
-        self._timer = None
-        self.wake()
 
     async def stop(self) -> None:
         """Fetch no more."""
-        self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _pump(self) -> None:
-        self._scheduled = False
-        if self._stopped:
-            return
         now = self._loop.time()
         room = self._ahead_bytes - self._subscription.buffered
         if room <= 0:
@@ -124,7 +103,7 @@ class Fetcher:
                 continue
             waits = self._backoff_until.get(where, 0.0)
             if waits > now:
-                self._wake_at(waits)
+                self._alarm.at(waits)
                 continue
             known = table.partition(where)
             if known is None or known.leader < 0:
@@ -142,7 +121,7 @@ class Fetcher:
             by_node.setdefault(node, {})[where] = want
         if missing:
             self._cluster.request_update()
-            self._wake_at(now + self._backoff_s)
+            self._alarm.at(now + self._backoff_s)
         for node, wanted in by_node.items():
             if node not in self._busy:
                 self._fetch(node, wanted, min(self._max_bytes, max(room, 1)))
@@ -156,7 +135,7 @@ class Fetcher:
             task.add_done_callback(self._tasks.discard)
             return
         if connection.throttled_until > self._loop.time():
-            self._wake_at(connection.throttled_until)
+            self._alarm.at(connection.throttled_until)
             return
         session = self._sessions.setdefault(node, FetchSession())
         version = connection.version_of("Fetch")
@@ -198,7 +177,7 @@ class Fetcher:
         self, node: int, session: FetchSession, tickets: dict[TopicPartition, int], future: asyncio.Future[Any]
     ) -> None:
         self._busy.pop(node, None)
-        if self._stopped or future.cancelled():
+        if self._alarm.stopped or future.cancelled():
             return
         error = future.exception()
         if error is not None:

@@ -99,11 +99,7 @@ class AsyncProducer:
             return
         cluster = Cluster(self.settings)
         cluster.auto_create = self.settings["allow.auto.create.topics"]
-        try:
-            await cluster.start()
-        except BaseException:
-            await cluster.close()
-            raise
+        await cluster.start()
         self._loop = asyncio.get_running_loop()
         self._cluster = cluster
         self._topics.follow(cluster.table, self._loop.time)

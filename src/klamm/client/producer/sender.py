@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from klamm.client.alarm import Alarm
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import DATA, Cluster
 from klamm.client.config import Settings
@@ -65,11 +66,13 @@ class Sender:
         self._session = session
         self._released = released
         self._loop = asyncio.get_running_loop()
-        self._scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._pump)
+        self.wake = self._alarm.soon
+        """Look soon; only on the loop's thread."""
+        self.wake_at = self._alarm.at
+        """Look at a time of the loop's clock, or earlier."""
         self._in_flight: dict[int, int] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
-        self._stopped = False
         settings = self.settings
         self._acks: int = settings["acks"]
         self._max_in_flight = settings.number("max.in.flight.requests.per.connection")
@@ -93,37 +96,17 @@ class Sender:
         """Requests without an answer, over all brokers."""
         return sum(self._in_flight.values())
 
-    def wake(self) -> None:
-        """Look soon; only on the loop's thread."""
-        if not self._scheduled and not self._stopped:
-            self._scheduled = True
-            self._loop.call_soon(self._pump)
-
     def push(self, where: TopicPartition) -> None:
         """Something complete was added for this partition: send now if its broker may get more.
 
         Otherwise the next answer has it sent. Only on the loop's thread.
         """
-        if not self._stopped and self._in_flight.get(self._cluster.table.leader(where), 0) < self._max_in_flight:
+        if not self._alarm.stopped and self._in_flight.get(self._cluster.table.leader(where), 0) < self._max_in_flight:
             self._pump()
-
-    def wake_at(self, when: float) -> None:
-        """Look at a time of the loop's clock, or earlier."""
-        if self._timer is not None:
-            if self._timer.when() <= when and not self._timer.cancelled():
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._timed)
-
-    def _timed(self) -> None:
-        self._timer = None
-        self.wake()
 
     async def stop(self) -> None:
         """End; what is in flight is left to the connections."""
-        self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         for task in list(self._connecting.values()):
             task.cancel()
         await asyncio.gather(*self._connecting.values(), return_exceptions=True)
@@ -131,9 +114,6 @@ class Sender:
     # Sending
 
     def _pump(self) -> None:
-        self._scheduled = False
-        if self._stopped:
-            return
         now = self._loop.time()
         accumulator = self._accumulator
         with self._guard:
