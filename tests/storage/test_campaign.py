@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.storage import Disk, Log, checkpoints, cleaning, log_dir, recovery, scanning
+from klamm.storage import Disk, Log, LogManager, checkpoints, cleaning, log_dir, recovery, scanning
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign, quorum_campaign
@@ -136,6 +136,15 @@ def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
     plant.setattr("klamm.storage.epochs.UnreadableCheckpoint", KeyError)
 
 
+def copies_take_over_unsynced(plant: pytest.MonkeyPatch):
+    real = Log.flush
+    plant.setattr(Log, "flush", lambda self, *args: None if self.path.endswith("-future") else real(self, *args))
+
+
+def copies_forget_where_they_begin(plant: pytest.MonkeyPatch):
+    plant.setattr(LogManager, "saving", lambda self, folder: folder.checkpoint(self._logs_in(folder), lambda log: log))
+
+
 @pytest.mark.parametrize(
     "bug",
     [
@@ -152,6 +161,8 @@ def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
         interrupted_swaps_are_not_settled,
         cleaned_files_take_their_place_unsynced,
         unreadable_epochs_stop_the_start,
+        copies_take_over_unsynced,
+        copies_forget_where_they_begin,
     ],
 )
 def test_a_planted_bug_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug):
@@ -159,7 +170,7 @@ def test_a_planted_bug_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     looked = 0
     for seed in range(100):
         try:
-            done, problems = campaign(seed, CUTS_PER_SEED, str(tmp_path))
+            done, problems = campaign(seed, CUTS_PER_SEED, str(tmp_path), moving=5 if "copies" in bug.__name__ else 1)
         except (AssertionError, KlammError) as error:
             problems, done = [f"the workload itself noticed: {error}"], 0
         if problems:

@@ -18,11 +18,13 @@ WAYS = ("kill", "torn", "power", "journal")
 """killed · killed inside a write · power lost, names in any order · power lost, names in order"""
 
 
-def campaign(seed: int, cuts: int, folder: str, *, steps: int = STEPS, stop_after: int = 1) -> tuple[int, list[str]]:
+def campaign(
+    seed: int, cuts: int, folder: str, *, steps: int = STEPS, stop_after: int = 1, moving: int = 1
+) -> tuple[int, list[str]]:
     """Run a workload and crash it `cuts` times; how many crashes were looked at, and what is wrong with them."""
     home = os.path.join(folder, f"seed-{seed}")
     os.makedirs(home)
-    workload = Workload(seed, home)
+    workload = Workload(seed, home, moving=moving)
     workload.run(steps)
     workload.later.shutdown(wait=False)
     workload.manager.close(clean=False)

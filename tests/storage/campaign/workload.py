@@ -90,8 +90,10 @@ class Later:
 class Workload:
     """Runs steps and notes after each where the trace stands and what the logs hold."""
 
-    def __init__(self, seed: int, folder: str) -> None:
+    def __init__(self, seed: int, folder: str, *, moving: int = 1) -> None:
         self.chance = random.Random(seed)
+        self._moving = moving
+        """How many times as often as usual replicas move."""
         self.clock = ManualClock(START_MS)
         self.disk = TracingDisk(folder)
         self.folder = folder
@@ -131,8 +133,8 @@ class Workload:
             (self.retain, 6),
             (self.produce_keyed, 8),
             (self.compact, 4),
-            (self.begin_move, 3),
-            (self.move_on, 14),
+            (self.begin_move, 3 * self._moving),
+            (self.move_on, 14 * self._moving),
             (self.give_up_move, 1),
             (self.restart_killed, 1),
             (self.restart_clean, 1),
@@ -303,7 +305,8 @@ class Workload:
         log, cleaner, now = self.log(LATEST), self.manager.cleaner, self.clock.now_ms()
         log.advance_high_watermark(log.log_end_offset)
         plan = cleaner.plan(log, now)
-        if len(log.segments) < 2 or plan.end_offset <= plan.first_dirty_offset:
+        moving = any(move.source is log for move in self.moves.under_way)
+        if moving or len(log.segments) < 2 or plan.end_offset <= plan.first_dirty_offset:
             return
         woken = threading.Event()
         cleaner.wake = woken.set
@@ -328,7 +331,10 @@ class Workload:
         if self.moves.under_way:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(log_dir_moves, "PIECE_BYTES", PIECE_BYTES)
-                self.moves.step(self.chance.choice(self.moves.under_way))
+                move = self.chance.choice(self.moves.under_way)
+                durable = move.source.recovery_point
+                if self.moves.step(move):
+                    assert self.log(move.source.topic_partition).recovery_point >= durable, "what was durable stays so"
 
     def give_up_move(self) -> None:
         if self.moves.under_way:
