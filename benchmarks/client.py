@@ -159,6 +159,30 @@ def measure(bench: Bench, chosen: Load, repeats: int) -> dict[str, Any]:
     return {"load": chosen.name, "title": chosen.title, "medians": medians, "runs": runs, "ratios": verdicts}
 
 
+WORDS = {
+    ("produce", "klamm async"): "records produced one by one, `AsyncProducer` : aiokafka",
+    ("produce", "klamm"): "records produced one by one, `Producer` : kafka-python",
+    ("consume", "klamm async"): "records consumed one by one, `async for` : aiokafka",
+    ("consume", "klamm"): "records consumed one by one, `for` : kafka-python",
+    ("columns-in", "klamm columns"): "`send_arrow` : confluent-kafka's `produce`",
+    ("columns-out", "klamm columns"): "`poll_arrow` : confluent-kafka's `consume`",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """The ratios as the guide to the client shows them."""
+    medians = {row["load"]: row["medians"] for row in rows}
+    lines = ["| work | reach | 100 B | by CPU | 1 KB | by CPU |", "|---|---|---|---|---|---|"]
+    for work, pairs in PAIRS.items():
+        for ours, theirs, reach in pairs:
+            cells = [WORDS[work, ours], f"{reach:g}"]
+            for size in SIZES:
+                found = medians.get(f"client-{work}-{size}", {})
+                cells += [f"{found.get(f'{ours} : {theirs}{how}', 0):.2f}" for how in ("", " by CPU")]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> int:
     from benchmarks.compare import HEAP_MB, OVERRIDES, work_folder
     from benchmarks.report import RESULTS
@@ -188,6 +212,8 @@ def main() -> int:
     for name, each in judged:
         words = f"{name:24} {each['measure']} = {each['ratio']:.2f} (reach {each['reach']:g})"
         print(f"{words} {'pass' if each['pass'] else 'FAIL'}")
+    if not options.only:
+        print(*table(rows), sep="\n")
     if not options.only and not options.quick:
         result = {"machine": facts(), "broker": options.broker, "repeats": repeats, "scale": scale, "rows": rows}
         (RESULTS / "client.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -3,14 +3,18 @@
 import random
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
+from client.certificates import Authority
 from compat import toolchain
-from compat.brokers import Broker
+from compat.brokers import ApacheKafka, Broker, free_port
 from compat.clients import JavaClient
 from compat.crowds import Crowd
-from harness.client_stories import PATIENCE_S, STORIES, reader
+from harness.client_stories import PATIENCE_S, STORIES, read, reader
+from klamm.client import Admin, Producer
+from klamm.client.errors import DisconnectedError
 from klamm.client.producer.partitioners import by_murmur2
 
 KEYS = 100_000
@@ -21,6 +25,51 @@ SEED = 20_261_116
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
 def test_story(broker: Broker, story):
     story(broker.bootstrap)
+
+
+def test_apache_kafka_is_reached_by_tls(tmp_path):
+    """Both sides show certificates; what Kafka does not know, it does not let in."""
+    authority = Authority(tmp_path)
+    server, client = authority.issue("broker", "127.0.0.1"), authority.issue("client")
+    store = tmp_path / "broker.pem"
+    store.write_text(Path(server.key).read_text() + Path(server.certificate).read_text())
+    port = free_port()
+    node = ApacheKafka(tmp_path / "node")
+    plain = node.properties()
+    node.overrides = {
+        "listeners": f"{plain['listeners']},SSL://127.0.0.1:{port}",
+        "advertised.listeners": f"{plain['advertised.listeners']},SSL://127.0.0.1:{port}",
+        "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},SSL:SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": authority.path,
+        "ssl.client.auth": "required",
+    }
+    believing = {
+        "bootstrap_servers": f"127.0.0.1:{port}",
+        "security_protocol": "SSL",
+        "ssl_ca_location": authority.path,
+        "socket_connection_setup_timeout_ms": 60_000,  # Java's first handshake takes a while on a busy machine
+    }
+    known = {"ssl_certificate_location": client.certificate, "ssl_key_location": client.key}
+    values = [bytes([each % 251]) * (each * 5000) for each in range(100)]
+    try:
+        node.start()
+        with Admin(**believing, **known) as admin:
+            admin.create_topic("tls", 1)
+        with Producer(**believing, **known) as producer:
+            for value in values:
+                producer.send("tls", value)
+        with reader(believing.pop("bootstrap_servers"), **believing, **known) as consumer:
+            consumer.assign([("tls", 0)])
+            assert [each.value for each in read(consumer, len(values))] == values
+        with pytest.raises(DisconnectedError, match="was not reached"):
+            Admin(bootstrap_servers=f"127.0.0.1:{port}", **believing)
+        with pytest.raises(DisconnectedError, match="was not reached"):
+            Admin(bootstrap_servers=f"127.0.0.1:{port}")
+    finally:
+        node.close()
 
 
 def test_a_key_goes_where_java_sends_it():

@@ -96,8 +96,9 @@ class Key:
         return sequence(sequence(oid(EC_KEY), oid(P256)), bits(self.point))
 
     def private(self) -> bytes:
-        secret = der(0x04, self.secret.to_bytes(32, "big"))
-        return sequence(integer(1), secret, der(0xA0, oid(P256)), der(0xA1, bits(self.point)))
+        """As PKCS #8, which OpenSSL and Java read."""
+        secret = sequence(integer(1), der(0x04, self.secret.to_bytes(32, "big")), der(0xA1, bits(self.point)))
+        return sequence(integer(0), sequence(oid(EC_KEY), oid(P256)), der(0x04, secret))
 
     def signed(self, data: bytes) -> bytes:
         digest = int.from_bytes(hashlib.sha256(data).digest(), "big")
@@ -155,7 +156,7 @@ class Authority:
         certificate = self._certificate(name(common), key, extensions)
         return Files(
             self._store(common, "certificate", "CERTIFICATE", certificate),
-            self._store(common, "key", "EC PRIVATE KEY", key.private()),
+            self._store(common, "key", "PRIVATE KEY", key.private()),
         )
 
     def _certificate(self, subject: bytes, key: Key, extensions: list[bytes]) -> bytes:
