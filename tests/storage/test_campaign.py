@@ -18,7 +18,7 @@ from .campaign.trace import TracingDisk
 CUTS = int(os.environ.get("KLAMM_SIM_CUTS", "240"))
 SEED = int(os.environ.get("KLAMM_SIM_SEED", "0"))
 CUTS_PER_SEED = 60
-SEEDS_PER_TEST = 4
+SEEDS_PER_TEST = 2
 PLANTED_CUTS_MAX = 1500
 
 
