@@ -70,6 +70,9 @@ sim: setup
 	@echo "== crashes"
 	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SIM_CUTS=$(or $(CUTS),6000) \
 		$(BIN)/python -m pytest -q -n 2 tests/storage/test_campaign.py
+	@echo "== flipped bits"
+	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SIM_FLIPS=$(or $(FLIPS),100) \
+		$(BIN)/python -m pytest -q -n 2 tests/storage/test_flipped_bits.py
 	@echo "== soak"
 	@KLAMM_SIM_SEED=$(or $(SEED),0) KLAMM_SOAK_KEYS=$(or $(KEYS),1000000) KLAMM_SOAK_ROUNDS=$(or $(ROUNDS),20) \
 		$(BIN)/python -m pytest -q tests/storage/test_soak.py

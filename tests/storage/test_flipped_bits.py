@@ -22,6 +22,7 @@ from .campaign.trace import QuickDisk
 from .conftest import NOW, batch, from_producer
 from .tools import flip
 
+pytestmark = pytest.mark.timeout(900)
 FLIPS = int(os.environ.get("KLAMM_SIM_FLIPS", "8"))
 SEED = int(os.environ.get("KLAMM_SIM_SEED", "0"))
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
