@@ -8,7 +8,7 @@ the segment rolls, closes or is checkpointed; a closed segment's file is mapped.
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from mmap import mmap
 
 from klamm.storage.disk import Disk
@@ -27,7 +27,7 @@ class OffsetIndex:
     def __init__(self, base_offset: int, buffer: "bytearray | mmap | bytes" = b"") -> None:
         self.base_offset = base_offset
         self.buffer = buffer
-        self.size = _used(buffer)
+        self.size = used_bytes(buffer, ENTRY)
         self.flushed = 0
 
     def __len__(self) -> int:
@@ -86,19 +86,14 @@ def map_file(disk: Disk, path: str) -> "mmap | bytes":
         disk.close(fd)
 
 
-def _used(buffer: "bytearray | mmap | bytes") -> int:
+def used_bytes(buffer: "bytearray | mmap | bytes", entry: struct.Struct) -> int:
     """How many bytes hold entries: Kafka preallocates the active index, and a crash leaves the zeros behind.
 
-    A zero entry can only be real in first place, so the first zero after that ends the entries.
+    Entries grow, so all that are zeros come last.
     """
-    count = len(buffer) // ENTRY_SIZE
-    if not count or _UNPACK(buffer, (count - 1) * ENTRY_SIZE) != (0, 0):
-        return count * ENTRY_SIZE
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if _UNPACK(buffer, middle * ENTRY_SIZE) == (0, 0):
-            high = middle
-        else:
-            low = middle + 1
-    return low * ENTRY_SIZE
+    count = len(buffer) // entry.size
+    nothing = entry.unpack(bytes(entry.size))
+    if not count or entry.unpack_from(buffer, (count - 1) * entry.size) != nothing:
+        return count * entry.size
+    first = bisect_left(range(count), True, key=lambda i: entry.unpack_from(buffer, i * entry.size) == nothing)
+    return first * entry.size

@@ -10,6 +10,8 @@ import struct
 from bisect import bisect_right
 from mmap import mmap
 
+from klamm.storage.index import used_bytes
+
 ENTRY = struct.Struct(">qi")
 ENTRY_SIZE = 12
 _UNPACK = ENTRY.unpack_from
@@ -24,7 +26,10 @@ class TimeIndex:
     def __init__(self, base_offset: int, buffer: "bytearray | mmap | bytes" = b"") -> None:
         self.base_offset = base_offset
         self.buffer = buffer
-        self.size = _used(buffer)
+        # A lone zero entry is real: a record of time 0 at the base offset.
+        self.size = (
+            used_bytes(buffer, ENTRY) if len(buffer) >= 2 * ENTRY_SIZE else len(buffer) // ENTRY_SIZE * ENTRY_SIZE
+        )
         self.flushed = 0
         self.last_timestamp = self.last()[0]
 
@@ -62,21 +67,3 @@ class TimeIndex:
         del self.buffer[self.size :]  # type: ignore[union-attr]
         self.flushed = min(self.flushed, self.size)
         self.last_timestamp = self.last()[0]
-
-
-def _used(buffer: "bytearray | mmap | bytes") -> int:
-    """How many bytes hold entries; the zero tail of a preallocated file is none.
-
-    A lone zero entry is real: a record of time 0 at the base offset.
-    """
-    count = len(buffer) // ENTRY_SIZE
-    if count < 2 or _UNPACK(buffer, (count - 1) * ENTRY_SIZE) != (0, 0):
-        return count * ENTRY_SIZE
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if _UNPACK(buffer, middle * ENTRY_SIZE) == (0, 0):
-            high = middle
-        else:
-            low = middle + 1
-    return low * ENTRY_SIZE
