@@ -8,11 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from harness import KlammCluster, KlammNode, Links
+from harness import KlammCluster, KlammFailed, KlammNode, Links
 from harness.faulty_node import fault_file
 
 FAULTY_KLAMM = (sys.executable, "-m", "harness.faulty_node")
-CONVERGE_S = 90.0
+STOPPING = "the node stops"
+"""What a node says when it gives up; closing everything takes a while on a busy machine."""
+STOPPED_S = 90.0
 
 
 class Faults:
@@ -46,6 +48,7 @@ class Faults:
                 self._random.shuffle(queue)
             kind = queue.pop()
             node = self._random.choice(self._cluster.nodes)
+            self._revive(node)
             self._say(f"{kind}: node {node.node_id}")
             self._kinds[kind](node)
             self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -83,7 +86,11 @@ class Faults:
         node.resume()
 
     def _restart(self, node: KlammNode) -> None:
-        node.stop()
+        try:
+            node.stop()
+        except KlammFailed:
+            if STOPPING not in node.log():
+                raise  # else it was about to stop by itself, after a disk fault
         self._rest(0.1, 1.0)
         node.start()
 
@@ -114,9 +121,11 @@ class Faults:
         self._rest(1.0, 3.0)
         flag.unlink()
         # A node that could not write its metadata log, or sync, stops by itself; whoever runs it starts it again.
+        assert node.process is not None
         with suppress(subprocess.TimeoutExpired):
-            assert node.process is not None
             node.process.wait(2.0)
+        if STOPPING in node.log():
+            node.process.wait(STOPPED_S)
         self._revive(node)
 
     def _other(self, node: KlammNode) -> KlammNode:
