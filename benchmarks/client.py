@@ -35,7 +35,7 @@ COUNTS = {
 COUNT = 500_000
 COLUMNS = 1_000_000
 READING = ("consume", "columns-out")
-IN_FLIGHT = 5
+CONNECTIONS = 4
 BATCH_BYTES = 1_000_000
 
 TITLES = {
@@ -80,16 +80,15 @@ def one(client: str, work: str, bench: Bench, topic: str, size: int, count: int)
 
 
 def raw(work: str, bench: Bench, topic: str, size: int) -> Sample:
-    """What the broker takes and gives when frames cost the client nothing: one connection, as our client has."""
+    """What the broker takes and gives when requests are prebuilt and answers are not looked at."""
     bench.cache.fill()
+    requests = bench.count(COLUMNS * size / BATCH_BYTES)
     if work == "columns-in":
         per_batch = BATCH_BYTES // (size + 10)
-        requests = bench.count(COLUMNS * size / BATCH_BYTES)
-        what = (bench.broker.port, topic, PARTITIONS, 1, IN_FLIGHT, size, per_batch, requests, LIMIT_S, 0)
+        what = (bench.broker.port, topic, PARTITIONS, CONNECTIONS, 2, size, per_batch, requests, LIMIT_S, 0)
         result = loaders.raw("produce", *what, timeout_s=LIMIT_S)
     else:
-        requests = bench.count(COLUMNS * size / BATCH_BYTES)
-        what = (bench.broker.port, topic, PARTITIONS, 1, 1, 1 << 20, 0, requests, LIMIT_S)
+        what = (bench.broker.port, topic, PARTITIONS, CONNECTIONS, 1, 1 << 20, 0, requests, LIMIT_S)
         result = loaders.raw("fetch", *what, timeout_s=LIMIT_S)
     return {"raw loader MB/s": result["bytes"] / 1e6 / max(result["seconds"], 1e-9)}
 
