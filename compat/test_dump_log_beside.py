@@ -1,6 +1,7 @@
 """Every file of a data folder, printed by Kafka's kafka-dump-log and by ours: the same lines.
 
-The folder is the one the suite has written to: groups of both protocols, transactions, rolled segments, snapshots.
+The folder is the one the suite has written to, with a little of everything added: groups of both protocols,
+transactions, snapshots.
 """
 
 import re
@@ -11,14 +12,41 @@ import pytest
 
 from compat.brokers import Broker
 from compat.scripts import Beside
+from harness.client_stories import (
+    PATIENCE_S,
+    a_group_goes_on_where_it_stopped,
+    an_admin_manages_groups,
+    transactions_are_seen_whole_or_not_at_all,
+    until,
+)
+from klamm.client import Admin, NewTopic, Producer
 
+TEXTS = "dump-texts"
 LOG_BYTES_MAX = 300_000
 """Larger segments hold more of the same."""
+
+
+def write_all_kinds(broker: Broker) -> None:
+    """What the files are judged by, whatever was written before."""
+    transactions_are_seen_whole_or_not_at_all(broker.bootstrap)
+    an_admin_manages_groups(broker.bootstrap)
+    for protocol in ("classic", "consumer"):
+        a_group_goes_on_where_it_stopped(broker.bootstrap, group_protocol=protocol)
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(TEXTS, 1, 1), NewTopic("dump-many", 200, 1)])
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        for number in range(20):
+            producer.send(TEXTS, f"line {number} ü".encode(), f"key {number}".encode(), headers=[("h", b"v")])
+        for _ in range(5):  # batches of their own, larger than index.interval.bytes
+            producer.send(TEXTS, b"long " * 1000).result(PATIENCE_S)
+    metadata = broker.data / "__cluster_metadata-0"
+    until(lambda: list(metadata.glob("*-*.checkpoint")), "the metadata log has a snapshot")
 
 
 @pytest.fixture(scope="module")
 def folders(broker: Broker) -> Iterator[dict[str, list[Path]]]:
     """The files of each topic, of a broker that was stopped: what it keeps in memory is on disk."""
+    write_all_kinds(broker)
     broker.stop()
     found: dict[str, list[Path]] = {}
     for folder in sorted(broker.data.iterdir()):
@@ -49,7 +77,7 @@ def test_segments(beside: Beside, folders: dict[str, list[Path]]) -> None:
 
 @pytest.mark.parametrize("flag", ["--skip-record-metadata", "--max-bytes=200", "--value-decoder-class"])
 def test_ways_to_look_at_a_segment(beside: Beside, folders: dict[str, list[Path]], flag: str) -> None:
-    texts = [path for path in own(folders) if path.parent.name.startswith("test-console")]
+    texts = [path for path in own(folders) if path.parent.name == f"{TEXTS}-0"]
     beside("kafka-dump-log", "--print-data-log", flag, "--files", ending(texts, ".log"), server=False)
 
 
@@ -71,7 +99,7 @@ def test_groups(beside: Beside, folders: dict[str, list[Path]]) -> None:
     files = ending(folders["__consumer_offsets"], ".log")
     said = beside("kafka-dump-log", "--offsets-decoder", "--files", files, server=False).out
     assert "<DELETE>" in said
-    for kind in (1, 2, 3, 5, 7):
+    for kind in (1, 2, 3, 5, 6, 7, 8):
         assert f'key: {{"type":"{kind}"' in said, kind
     assert '"assignedPartitions"' in said
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from klamm.model.errors import RemoteProtocolError
-from klamm.protocol.schema import Array, Scalar, Sized, WireType, declaration
+from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
 from klamm.protocol.source import Source, body_fields, default_source, smallest, struct_of, tagged_fields
 from klamm.protocol.varint import decode_uvarint, rest_of_uvarint
 
@@ -198,17 +198,25 @@ class _ReaderCompiler:
                 source.line(f'{target} = list(unpack_from(f">{{{count}}}{element.code}", buf, p))')
         source.line(f"p += {count} * {element.size}")
 
-    def read_nullable_struct(self, cls: type[Any], target: str) -> None:
+    def read_nullable_struct(self, cls: type[Any], target: str, *, tagged: bool = False) -> None:
+        """A byte says whether it is there: no is -1, inside of a tagged field 0."""
         marker = self.source.fresh("n")
         self.pending.append((marker, "b"))
         self.flush()
-        with self.source.block(f"if {marker} < 0:"):
+        with self.source.block(f"if {marker} {'<=' if tagged else '<'} 0:"):
             self.source.line(f"{target} = None")
         with self.source.block("else:"):
             made = self.source.fresh("m")
             self.read_struct(cls, made)
             self.flush()
             self.source.line(f"{target} = {made}")
+
+    def read_tagged(self, field: WireField, target: str, what: str) -> None:
+        nullable = field.nullable_in(self.version)
+        if nullable and not isinstance(field.type, Scalar | Sized | Array):
+            self.read_nullable_struct(field.type, target, tagged=True)
+        else:
+            self.read_value(field.type, target, what, nullable=nullable)
 
     def read_tags(self, cls: type[Any], target: str) -> None:
         source = self.source
@@ -233,8 +241,7 @@ class _ReaderCompiler:
                 for field in known:
                     what = f"{shape.name}.{field.name}"
                     with source.block(f"if {tag} == {field.tag}:"):
-                        nullable = field.nullable_in(self.version)
-                        self.read_value(field.type, f"{target}.{field.name}", what, nullable=nullable)
+                        self.read_tagged(field, f"{target}.{field.name}", what)
                         self.flush()
                         with source.block(f"if p != {stop}:"):
                             source.line(f"raise wrong_size({what!r})")

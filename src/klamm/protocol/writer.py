@@ -194,12 +194,25 @@ class _WriterCompiler:
             return f"{value} is not None"
         return f"{value} != {field.default!r}"
 
+    def write_tagged_struct(self, cls: type[Any], value: str) -> None:
+        """A struct that may be null, inside of a tagged field: null is 0 there, and not -1."""
+        self.flush()
+        with self.source.block(f"if {value} is None:"):
+            self.source.line(f"{self.append}({bytes(1)!r})")
+        with self.source.block("else:"):
+            self.pending.append(("1", "b"))
+            self.write_struct(cls, value)
+            self.flush()
+
     def write_tag(self, field: WireField, value: str) -> None:
         source = self.source
         pieces, outer = source.fresh("t"), self.append
         source.line(f"{pieces} = []")
         self.append = f"{pieces}.append"
-        self.write_value(field.type, value, nullable=field.nullable_in(self.version))
+        if field.nullable_in(self.version) and not isinstance(field.type, Scalar | Sized | Array):
+            self.write_tagged_struct(field.type, value)
+        else:
+            self.write_value(field.type, value, nullable=field.nullable_in(self.version))
         self.flush()
         self.append = outer
         source.line(f"{pieces} = join({pieces})")

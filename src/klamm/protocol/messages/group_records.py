@@ -174,7 +174,10 @@ class ClassicMemberMetadata:
 
 @message(api_key=5, versions=(0, 0), flexible=0)
 class ConsumerGroupMemberMetadataValue:
-    """Who a member is and what it subscribes to."""
+    """Who a member is and what it subscribes to.
+
+    A member of the new protocol says so by a null; left out, `classic_member_metadata` would be an empty one.
+    """
 
     instance_id: str | None = wire(string, nullable=0)
     rack_id: str | None = wire(string, nullable=0)
@@ -184,7 +187,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = wire(string, nullable=0)
     rebalance_timeout_ms: int = wire(int32, default=-1)
     server_assignor: str | None = wire(string, nullable=0)
-    classic_member_metadata: ClassicMemberMetadata | None = wire(ClassicMemberMetadata, nullable=0, tag=0, default=None)
+    classic_member_metadata: ClassicMemberMetadata | None = wire(ClassicMemberMetadata, nullable=0, tag=0)
 
 
 @message(api_key=6, versions=(0, 0))

@@ -118,7 +118,7 @@ class Member:
             subscribed_topic_regex=value.subscribed_topic_regex or "",
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
-            classic=value.classic_member_metadata,
+            classic=_classic(value),
         )
 
     def current_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
@@ -171,3 +171,9 @@ def _from_wire(topics: list[CurrentTopicPartitions], member_epoch: int) -> Held:
         epochs = topic.assignment_epochs or [member_epoch] * len(topic.partitions)
         held[bytes(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=False))
     return held
+
+
+def _classic(value: ConsumerGroupMemberMetadataValue) -> ClassicMemberMetadata | None:
+    """What a member has that speaks the classic protocol; one without protocols, as absence reads, speaks the new."""
+    classic = value.classic_member_metadata
+    return classic if classic is not None and classic.supported_protocols else None
