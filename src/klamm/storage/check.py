@@ -28,6 +28,7 @@ from klamm.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINT,
     REPLICATION_OFFSET,
+    read_checkpoint,
     read_lines,
     read_topic_id,
 )
@@ -272,8 +273,7 @@ def _check_metadata_snapshot(path: str, found: Findings) -> None:
 
 def _check_checkpoint(disk: Disk, path: str, found: Findings) -> None:
     try:
-        rows = read_lines(disk, path)
-        twice = len(set(map(tuple, rows))) < len(rows)
+        rows, twice = read_checkpoint(disk, path)
         for topic, partition, offset in rows:
             if int(partition) < 0 or int(offset) < 0:
                 found.add(path, f"the line of {topic}-{partition} has a negative number", Fix.CHECKPOINT)

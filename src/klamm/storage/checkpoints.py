@@ -36,14 +36,19 @@ class UnreadableCheckpoint(StorageFailure):
 
 def read_lines(disk: Disk, path: str) -> list[list[str]]:
     """The fields of every line of a checkpoint; StorageFailure when it is not one. A missing file has no lines."""
+    return read_checkpoint(disk, path)[0]
+
+
+def read_checkpoint(disk: Disk, path: str) -> tuple[list[list[str]], bool]:
+    """The fields of every line, and whether the file says everything twice, as `write_lines` was asked to."""
     try:
         text = disk.read_file(path).decode(errors="replace")
     except FileNotFoundError:
-        return []
+        return [], False
     lines = text.splitlines()
     if not lines:
         # Kafka makes its checkpoints empty and fills them later.
-        return []
+        return [], False
     if not text.endswith("\n"):
         raise UnreadableCheckpoint(f"{path} is cut inside its last line")
     try:
@@ -55,13 +60,18 @@ def read_lines(disk: Disk, path: str) -> list[list[str]]:
         raise UnreadableCheckpoint(f"{path} is not a checkpoint file") from error
     if len(rows) != count:
         raise UnreadableCheckpoint(f"{path} promises {count} lines and has {len(rows)}")
-    return rows
+    return rows, lines[1].startswith("+")
 
 
-def write_lines(disk: Disk, path: str, rows: Sequence[Sequence[object]], *, sync: bool = True) -> None:
-    """Replace a checkpoint; StorageFailure when the disk refuses."""
-    text = "".join(" ".join(map(str, row)) + "\n" for row in rows)
-    replace(disk, path, f"0\n{len(rows)}\n{text}", sync=sync)
+def write_lines(
+    disk: Disk, path: str, rows: Sequence[Sequence[object]], *, sync: bool = True, twice: bool = False
+) -> None:
+    """Replace a checkpoint; StorageFailure when the disk refuses.
+
+    `twice` has every line stand there two times, and a plus before their number say so; to Kafka both is the same.
+    """
+    lines = [" ".join(map(str, row)) + "\n" for row in rows for _ in range(2 if twice else 1)]
+    replace(disk, path, f"0\n{'+' if twice else ''}{len(lines)}\n{''.join(lines)}", sync=sync)
 
 
 def replace(disk: Disk, path: str, text: str, *, sync: bool = True) -> None:
@@ -79,22 +89,22 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """
     found: dict[TopicPartition, list[int]] = {}
     try:
-        for topic, partition, offset in read_lines(disk, path):
+        rows, twice = read_checkpoint(disk, path)
+        for topic, partition, offset in rows:
             found.setdefault(TopicPartition(topic, int(partition)), []).append(int(offset))
     except (StorageFailure, ValueError) as error:
         logger.warning("ignoring an unreadable checkpoint", path=path, reason=error)
         return {}
-    twice = any(len(offsets) > 1 for offsets in found.values())
-    odd = {name for name, offsets in found.items() if len(set(offsets)) > 1 or (twice and len(offsets) < 2)}
-    for name in odd:
-        logger.warning("a checkpoint contradicts itself", path=path, partition=name, offsets=found[name])
-    return {name: min(offsets) for name, offsets in found.items() if name not in odd or len(offsets) > 1}
+    for name, offsets in found.items():
+        if twice and (len(offsets) < 2 or len(set(offsets)) > 1):
+            logger.warning("a checkpoint contradicts itself", path=path, partition=name, offsets=offsets)
+    return {name: min(offsets) for name, offsets in found.items() if len(offsets) > 1 or not twice}
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, twice: bool = False) -> None:
     """Replace an offset checkpoint; `twice` for one whose numbers nothing else would tell to be wrong."""
     rows = [(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())]
-    write_lines(disk, path, [row for row in rows for _ in range(2 if twice else 1)])
+    write_lines(disk, path, rows, twice=twice)
 
 
 def read_topic_id(disk: Disk, folder: str) -> Uuid | None:

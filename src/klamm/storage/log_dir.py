@@ -63,16 +63,6 @@ class SavedOffsets:
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)
     """How far compaction has come."""
 
-    def starts_believed(self) -> dict[TopicPartition, int]:
-        """The log starts, without those beyond the high watermark: only damage puts one there."""
-        found = {}
-        for partition, start in self.starts.items():
-            if start <= self.marks.get(partition, start):
-                found[partition] = start
-            else:
-                logger.warning("ignoring a log start beyond its high watermark", partition=partition, offset=start)
-        return found
-
 
 class LogDir:
     """A folder of logs held by this process alone, from construction to `release`."""
@@ -182,10 +172,9 @@ class LogDir:
                     return  # somebody has written newer ones
                 self._written = number
                 write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
-                write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
-                # Last, so that no log start is beyond its high watermark, whenever a crash comes; and twice, because
-                # a wrong number here would hide records, or take them away.
+                # Twice, because a wrong number here would hide records, or take them away.
                 write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts, twice=True)
+                write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
                 self.saved = replace(self.saved, points=points, starts=starts, marks=marks)
 
         return write

@@ -139,7 +139,7 @@ class Opening:
         epoch = log_dir.take_clean_shutdown()
         self.broker_epochs.append(epoch)
         self.leftovers += log_dir.deleted()
-        points, starts = log_dir.saved.points, log_dir.saved.starts_believed()
+        points, starts = log_dir.saved.points, log_dir.saved.starts
         partitions, futures = log_dir.partitions(), log_dir.futures()
         progress = None
         if epoch is None and partitions:

@@ -12,7 +12,7 @@ from functools import partial
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView
 from klamm.storage.check import ASIDE_SUFFIX, check_folders
-from klamm.storage.checkpoints import RECOVERY_POINT, read_offsets, write_lines, write_offsets
+from klamm.storage.checkpoints import LOG_START_OFFSET, RECOVERY_POINT, read_offsets, write_lines, write_offsets
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, write_all
 from klamm.storage.log_dir import LOCK, LogDir
@@ -168,13 +168,14 @@ def _epochs_step(disk: Disk, path: str) -> Step:
 
 def _checkpoint_step(disk: Disk, path: str) -> Step:
     def rewrite() -> None:
-        rows = []
-        for line in disk.read_file(path).decode(errors="replace").splitlines()[2:]:
-            fields = line.split()
+        lines = disk.read_file(path).decode(errors="replace").splitlines()
+        found: dict[tuple[str, ...], int] = {}
+        for line in lines[2:]:
+            fields = tuple(line.split())
             if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
-                rows.append(fields)
-        twice = any(rows.count(row) > 1 for row in rows)
-        write_lines(disk, path, [row for row in rows if not twice or rows.count(row) > 1])
+                found[fields] = found.get(fields, 0) + 1
+        twice = os.path.basename(path) == LOG_START_OFFSET and max(found.values(), default=0) > 1
+        write_lines(disk, path, [row for row, count in found.items() if count > 1 or not twice], twice=twice)
 
     return Step(f"write {path} anew with the lines that can be read", rewrite)
 

@@ -7,6 +7,7 @@ and lets it go again, so ten thousand segments cost no file descriptors.
 import os
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from klamm.model.errors import CorruptBatch, StorageFailure
@@ -32,6 +33,8 @@ _HOP = struct.Struct(">qi11xi")
 _HOP_CHUNK = 8192
 _unpack_hop = _HOP.unpack_from
 _SCAN_CHUNK = 1 << 20
+_TXN_BATCHES_MAX = 100
+"""So much of a transaction is looked at to see whether it is one."""
 
 
 class Place(NamedTuple):
@@ -300,14 +303,21 @@ class Segment:
         base_offset, _, delta = _unpack_hop(head)
         return bool(base_offset + delta == offset)
 
-    def was_aborted(self, txn: AbortedTxn) -> bool:
-        """Whether what the transaction index says is so: an end of that producer's transaction, and its beginning."""
+    def was_aborted(self, txn: AbortedTxn, home: "Segment") -> bool:
+        """Whether what the transaction index says is so: an end of that producer's transaction here, and its beginning
+        in `home`, this segment or an earlier one.
+        """
         first, last = txn.first_offset, txn.last_offset
         if not (0 <= first <= last and 0 <= txn.last_stable_offset <= last + 1):
             return False
-        return self._is_of(txn.producer_id, last, marker=True) and (
-            # What lies in an earlier segment is not looked at, and compaction takes the records away.
-            first < self.base_offset or self._is_of(txn.producer_id, first, marker=False)
+        if not self._is_of(txn.producer_id, last, marker=True):
+            return False
+        place = home.find(first) if first >= home.base_offset else None
+        if place is None or place.base_offset > first:
+            return True  # retention or compaction has taken the records away
+        return home._is_of(txn.producer_id, first, marker=False) and not any(
+            batch.is_control and batch.producer_id == txn.producer_id and batch.last_offset < last
+            for batch in islice(home.headers(place.position), _TXN_BATCHES_MAX)
         )
 
     def _is_of(self, producer_id: int, offset: int, *, marker: bool) -> bool:

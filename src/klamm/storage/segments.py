@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from typing import overload
 
 from klamm.model.errors import StorageFailure
@@ -155,11 +156,14 @@ class Segments:
         """The aborted transactions that touch [start, end)."""
         found: list[AbortedTxn] = []
         for segment in self.from_offset(start):
-            more, complete = segment.txn_index.collect(start, end, segment.was_aborted)
+            more, complete = segment.txn_index.collect(start, end, partial(self._was_aborted, segment))
             found += more
             if complete:
                 break
         return found
+
+    def _was_aborted(self, segment: Segment, txn: AbortedTxn) -> bool:
+        return segment.was_aborted(txn, self.from_offset(txn.first_offset)[0])
 
     def _find(self, offset: int, upper_offset: int) -> tuple[Segment, int] | None:
         """Where the batch that holds `offset` lies; compaction may have moved the answer to a later segment."""
