@@ -82,8 +82,8 @@ def folders_are_never_synced(plant: pytest.MonkeyPatch):
 
 
 def log_starts_are_not_saved(plant: pytest.MonkeyPatch):
-    def write_offsets(disk, path, offsets):
-        checkpoints.write_offsets(disk, path, {} if path.endswith(checkpoints.LOG_START_OFFSET) else offsets)
+    def write_offsets(disk, path, offsets, **rest):
+        checkpoints.write_offsets(disk, path, {} if path.endswith(checkpoints.LOG_START_OFFSET) else offsets, **rest)
 
     plant.setattr(log_dir, "write_offsets", write_offsets)
 
