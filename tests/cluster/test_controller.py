@@ -243,6 +243,9 @@ def test_without_a_majority_nothing_is_decided_and_that_is_said(cluster):
         reply = wire.call("create_topics", 7, topics=[wish], timeout=1_000)
         assert ErrorCode(reply.topics[0].error_code) is ErrorCode.REQUEST_TIMED_OUT
         assert reply.topics[0].error_message
+        asked = [{"topic": name, "partitions": [0]}]
+        reply = wire.call("elect_leaders", 2, topic_partitions=asked, timeout=1_000)
+        assert ErrorCode(reply.error_code) is ErrorCode.REQUEST_TIMED_OUT
         assert len(wire.call("metadata", 12, topics=[{"name": name}]).topics[0].partitions) == 1, "reading goes on"
 
 

@@ -185,3 +185,17 @@ async def test_without_a_controller_it_goes_anyway():
     await broker.become_ready()
     await broker.leave()
     assert broker.state is BrokerState.STOPPING
+
+
+async def test_it_notices_that_another_process_has_got_its_id():
+    """Breaks when two processes lead the same partitions because both read of their id as leader."""
+    loader = metadata(1)
+    broker = lifecycle(Controller([REGISTERED]), loader)
+    replaced = []
+    broker.on_replaced = replaced.append
+    await register(broker)
+    loader.load([RegisterBrokerRecord(broker_id=2, broker_epoch=EPOCH + 1, incarnation_id=b"j" * 16)], EPOCH + 1, 1)
+    loader.load([RegisterBrokerRecord(broker_id=1, broker_epoch=EPOCH, incarnation_id=b"i" * 16)], EPOCH + 2, 1)
+    assert not replaced
+    loader.load([RegisterBrokerRecord(broker_id=1, broker_epoch=EPOCH + 3, incarnation_id=b"j" * 16)], EPOCH + 3, 1)
+    assert "broker 1" in str(replaced[0])

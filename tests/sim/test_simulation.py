@@ -9,42 +9,20 @@ import sys
 
 import pytest
 
+from klamm.records.batch import Record
 from klamm.testing.sim.bugs import BUGS, hunt, planted
-from klamm.testing.sim.faults import Fault
+from klamm.testing.sim.faults import KINDS, Fault
+from klamm.testing.sim.keyed import Keyed, Written
 from klamm.testing.sim.ledger import Ledger
-from klamm.testing.sim.run import Plan, draw_plan, run_seed
+from klamm.testing.sim.plan import SITUATIONS, Plan, draw_plan, draw_situation
+from klamm.testing.sim.run import run_seed
 from klamm.testing.sim.shrink import shrink, tell
 
 SEEDS = int(os.environ.get("KLAMM_SIM_CLUSTER_SEEDS", "300"))
 CHUNK = 10
 
-KNOWN_TO_CATCH = {
-    "a new leader takes all it has for committed": 108,
-    "acknowledge before the others in sync have it": 0,
-    "acknowledge before the sync": 3,
-    "commit what was aborted": 0,
-    "do not fence the producer before": 376,
-    "do not sync the quorum's log": 3,
-    "drop a control batch": 0,
-    "elect a leader that is not in sync": 166,
-    "elect a quorum leader whose log is short": 16,
-    "followers forget producers": 1,
-    "forget a vote": 80,
-    "forget sequence numbers": 1,
-    "join before catching up": 45,
-    "ignore min.insync.replicas": 1,
-    "keep a broker in sync that has lost its log": 16,
-    "let a member commit that was fenced": 937,
-    "never compare histories": 1,
-    "show aborted transactions": 0,
-    "skip the epoch check of a quorum leader": 231,
-    "show open transactions": 0,
-    "take one voter for a majority": 11,
-    "truncate to the high watermark": 1,
-    "vote for everybody": 11,
-}
-"""Seeds that caught a planted bug. A change of the code or of the plans moves them: `make sim-bugs` hunts anew."""
 NEARBY = 40
+"""In its situation a planted bug does harm in one seed of a few; so many are looked at before it counts as missed."""
 
 
 @pytest.mark.timeout(600)
@@ -61,7 +39,8 @@ def test_seeds(first):
 @pytest.mark.timeout(300)
 def test_a_healthy_cluster_loses_nothing():
     """Defects were found elsewhere in clusters that nothing had happened to."""
-    plan = Plan(seed=7, partitions=3, producers=2, consumers=2, transactional=2, members=2, pace=0.05, seconds=10)
+    load = {"producers": 2, "consumers": 2, "transactional": 2, "members": 2, "classic": 2, "copiers": 1, "keyed": 1}
+    plan = Plan(seed=7, partitions=3, pace=0.1, seconds=10, events=40_000, **load)
     outcome = run_seed(7, plan=plan)
     assert outcome.violation is None
     assert outcome.acks > 100
@@ -71,7 +50,7 @@ def test_a_healthy_cluster_loses_nothing():
 @pytest.mark.timeout(300)
 def test_one_node_survives_being_killed_again_and_again():
     faults = tuple(Fault(float(at), "kill", (1,), 0.5) for at in range(1, 10, 2))
-    outcome = run_seed(3, plan=Plan(seed=3, nodes=1, factor=1, seconds=12, faults=faults))
+    outcome = run_seed(3, plan=Plan(seed=3, layout="one", factor=1, seconds=12, faults=faults))
     assert outcome.violation is None
     assert outcome.acks
 
@@ -98,12 +77,61 @@ def test_a_seed_runs_the_same_in_every_process():
     assert told[0] == told[1]
 
 
+def _story(*faults, **more):
+    plan = Plan(seed=5, pace=0.1, seconds=10.0, faults=faults, **more)
+    outcome = run_seed(5, plan=plan)
+    assert outcome.violation is None, outcome.violation
+    return "\n".join(outcome.story)
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", sorted(KNOWN_TO_CATCH))
+class TestFaults:
+    """Each of these must have happened, not only have been asked for."""
+
+    def test_a_wiped_disk_is_filled_again(self):
+        story = _story(Fault(2.0, "wiped disk", (2,), 1.0))
+        assert "gets an empty disk" in story
+        assert story.count("node 2 serves") == 2
+
+    def test_an_old_disk_is_brought_up_to_date(self):
+        assert "its disk is what it was 4.00 s ago" in _story(Fault(1.0, "old disk", (3,), 4.0))
+
+    def test_a_bit_that_turned_over_is_noticed_or_does_not_matter(self):
+        assert "turns over" in _story(Fault(2.0, "bit flip", (1,), 1.0))
+
+    def test_a_wiped_voter_comes_back_under_its_new_directory(self):
+        plan = Plan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "wiped disk", (2,), 1.0),))
+        outcome = run_seed(5, plan=plan, verbose=True)
+        assert outcome.violation is None
+        assert "a controller votes now node=2" in "\n".join(outcome.story)
+
+    def test_a_voter_leaves_and_comes_back(self):
+        plan = Plan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "change voters", (3,), 4.0),))
+        story = "\n".join(run_seed(5, plan=plan, verbose=True).story)
+        assert "a controller votes no more node=3" in story
+        assert "a controller votes now node=3" in story
+
+    def test_who_was_replaced_under_its_id_stops(self):
+        """A second process takes the id of a broker that is out of sight; when that comes back it must not go on."""
+        story = _story(
+            Fault(0.2, "two with one id", (4,), 9.0), Fault(1.0, "pause", (4,), 5.0), layout="extra", partitions=1
+        )
+        assert "node 4 (the second of this id) serves" in story
+        assert "node 4 stopped by itself: another process" in story
+
+    def test_partitions_are_added_under_load(self):
+        assert "gets a partition more: 3" in _story(Fault(1.0, "more partitions", (1,), 1.0), classic=2, members=2)
+
+    def test_controllers_and_brokers_apart(self):
+        story = _story(Fault(1.0, "kill", (4,), 2.0), Fault(4.0, "kill", (1,), 2.0), layout="apart")
+        assert story.count("node 4 serves") == 2
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", sorted(BUGS))
 def test_a_planted_bug_is_caught(name):
-    """The seed that caught it, or one of the next: other changes move what a seed does."""
-    first = KNOWN_TO_CATCH[name]
-    assert hunt(name, range(first, first + NEARBY)) is not None
+    """In the situation where it does harm, whatever else has moved what a seed does."""
+    assert hunt(name, range(NEARBY), anywhere=False) is not None
 
 
 def test_twenty_bugs_can_be_planted_and_taken_out():
@@ -111,7 +139,14 @@ def test_twenty_bugs_can_be_planted_and_taken_out():
     for name in BUGS:
         with planted(name):
             pass
+    assert {bug.situation for bug in BUGS.values()} <= set(SITUATIONS)
+
+
+def test_a_seed_draws_the_same_plan_again_and_all_seeds_together_draw_everything():
     assert draw_plan(1) == draw_plan(1)
+    assert {fault.kind for seed in range(3000) for fault in draw_plan(seed).faults} == set(KINDS)
+    assert {draw_plan(seed).situation for seed in range(3000)} == {"", *SITUATIONS}
+    assert all(draw_situation(1, name).situation == name for name in SITUATIONS)
 
 
 @pytest.mark.timeout(300)
@@ -159,6 +194,41 @@ class TestLedger:
         ledger.committed["t", 0] = 1
         ledger.read(("t", 0), 0, b"x", "c", committed_only=False)
         assert "nobody sent" in violations[0]
+
+    def test_a_partition_given_to_two_in_one_generation(self):
+        ledger, violations = self.make()
+        ledger.give("g", ("t", 0), "a", 3)
+        ledger.give("g", ("t", 0), "b", 4)
+        ledger.give("g", ("t", 0), "a", 3)  # late news
+        assert not violations
+        assert ledger.owner("g", ("t", 0)) == "b"
+        ledger.give("g", ("t", 0), "c", 4)
+        assert "12:" in violations[0]
+
+    def test_a_key_whose_latest_value_is_gone(self):
+        ledger, violations = self.make()
+        place = ("keys", 0)
+        for i, name in enumerate((b"old", b"new")):
+            ledger.send(place, name, "p", i)
+            ledger.committed[place] = i + 1
+            ledger.ack(place, i, [name])
+        keyed = Keyed({(place, b"k"): [Written(b"old", tombstone=False), Written(b"new", tombstone=False)]})
+        kept = Record(1, 0, b"k", b"new", (("name", b"new"),))
+        keyed.check(ledger, place, 1, [kept], keeps_tombstones=True)
+        assert not violations
+        keyed.check(ledger, place, 1, [Record(0, 0, b"k", b"old", (("name", b"old"),))], keeps_tombstones=True)
+        assert "14:" in violations[0]
+        violations.clear()
+        keyed.check(ledger, place, 1, [], keeps_tombstones=False)
+        assert "14:" in violations[0]
+
+    def test_damaged_bytes_come_only_from_a_damaged_disk(self):
+        ledger, violations = self.make()
+        ledger.damaged.add(2)
+        ledger.spoiled(2, "c", ValueError())
+        assert not violations
+        ledger.spoiled(1, "c", ValueError())
+        assert "4:" in violations[0]
 
     def test_a_position_that_goes_back(self):
         ledger, violations = self.make()

@@ -64,6 +64,8 @@ class ControllerRuntime:
         self._metadata = metadata
         self._clock = clock
         self._duties = duties or Duties()
+        self._pending: asyncio.Future[int] | None = None
+        """The last proposal; what is read meanwhile counts when it does."""
         self._controller: Controller | None = None
         self._epoch = -1
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -145,6 +147,9 @@ class ControllerRuntime:
             raise KlammError(ErrorCode.NOT_CONTROLLER, f"the active controller is {self._raft.leader[0]}")
         decision = decide(controller)
         if not decision.records:
+            # It was read from a state whose last records may not be committed yet, nor ever.
+            if self._pending is not None and not self._pending.done():
+                await self._committed(controller, self._pending)
             return Outcome(decision.response)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION for record in decision.records):
             self._next_unclean_ms = 0
@@ -158,11 +163,14 @@ class ControllerRuntime:
         for batch in _batches(values, limit):
             future = self._raft.append(batch)
         controller.replay(decision.records)
+        self._pending = future
+        future.add_done_callback(_heard)
         return future
 
     async def _committed(self, controller: Controller, future: "asyncio.Future[int]") -> int:
         try:
-            return await future
+            # Whoever gives up waiting does not take the proposal back: it may still be committed.
+            return await asyncio.shield(future)
         except KlammError:
             if self._controller is controller:
                 self._controller, self._epoch = None, -1
@@ -208,3 +216,9 @@ def _batches(values: list[bytes], bytes_max: int) -> Iterator[list[bytes]]:
         batch.append(value)
         size += len(value)
     yield batch
+
+
+def _heard(future: "asyncio.Future[int]") -> None:
+    """Nobody may be waiting any more for what became of a proposal."""
+    if not future.cancelled():
+        future.exception()

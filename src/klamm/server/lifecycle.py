@@ -71,6 +71,8 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.offline_log_dirs: Callable[[], list[bytes]] = list
         """The directories of this broker that have failed."""
+        self.on_replaced: Callable[[BaseException], None] = lambda _: None
+        """Told when another process has got this broker's id and leads and follows in its place: this one must end."""
         metadata.add_publisher(self)
         channel.on_lost = self._wake.set
 
@@ -139,12 +141,24 @@ class BrokerLifecycle:
     # Living
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Whoever stops waits until everybody has read of it: say so at once."""
+        """Whoever stops waits until everybody has read of it: say so at once. Notice who takes this broker's place."""
         self._moved.set()
         for broker_id in delta.brokers_changed:
             broker = image.cluster.get(broker_id)
-            if broker_id != self._node_id and broker is not None and broker.in_controlled_shutdown:
-                self._wake.set()
+            if broker is None:
+                continue
+            if broker_id != self._node_id:
+                if broker.in_controlled_shutdown:
+                    self._wake.set()
+            elif 0 <= self.broker_epoch < broker.epoch and broker.incarnation_id != self._incarnation_id:
+                where = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints.values())
+                self.on_replaced(
+                    KlammError(
+                        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                        f"another process at {where} has registered as broker {broker_id} while this one was out of"
+                        " sight; give every broker its own node.id",
+                    )
+                )
 
     def beat_now(self) -> None:
         """Do not wait for the next heartbeat's time: there is a new controller, or something to tell it."""

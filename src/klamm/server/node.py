@@ -270,6 +270,7 @@ class Node:
             self._logs.previous_broker_epoch,
         )
         self._lifecycle.offline_log_dirs = self._offline_directories
+        self._lifecycle.on_replaced = self._fail
         self._logs.on_dir_offline = lambda _: self._lifecycle.beat_now()
         self._set_strays_aside()
         self._publisher = BrokerPublisher(
@@ -330,7 +331,7 @@ class Node:
             self._snapshotter.maybe_write(self._raft)
 
     def _fail(self, error: BaseException) -> None:
-        """The metadata log cannot be trusted any more: stop, so that nothing is acknowledged on top of it."""
+        """What this node lives by is lost, its metadata log or its id: stop, so that nothing more is acknowledged."""
         if self.failure is None:
             self.failure = error
             log.error("the node stops", reason=error)

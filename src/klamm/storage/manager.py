@@ -429,6 +429,8 @@ class LogManager:
     def _on_failure(self, log: LogWriter, failure: StorageFailure) -> None:
         """A disk that has failed one log has failed all that lie on it."""
         logger.error("a log has failed", partition=log.name, reason=failure.message)
+        if not self.dirs:
+            return  # closed meanwhile: a sync that was under way has failed, and nothing depends on it any more
         log_dir = self.log_dir_of(log)  # type: ignore[arg-type]
         if log_dir.failure is not None:
             return

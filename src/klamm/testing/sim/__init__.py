@@ -5,4 +5,10 @@ net        machines, paths, connections that arrive late or break
 disk       page cache, device, what a crash leaves
 threads    slow work, done at an instant chance chooses
 cluster    machines that run nodes
+layout     which node is what
+plan       what a run does, and the situations plans are drawn from
+run        one run of one seed
+faults     what goes wrong; `limits` says how much of it at once
+ledger     what clients were promised; `watch`, `final` and `rest` judge the nodes by it
+bugs       planted, to see whether all this finds them
 """

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 
 from klamm.testing.sim.bugs import BUGS, hunt
-from klamm.testing.sim.run import Outcome, draw_plan, run_seed
+from klamm.testing.sim.plan import draw_plan
+from klamm.testing.sim.run import Outcome, run_seed
 from klamm.testing.sim.shrink import shrink, tell
 
 

@@ -1,13 +1,15 @@
 """The operator of a run: makes topics, and changes the cluster while it is at work."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from klamm.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -16,6 +18,8 @@ from klamm.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from klamm.raft.quorum import Voter
 from klamm.testing.sim.client import GONE, Client
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 """A topic, as resources of configs are numbered."""
+VOTER_TRIES = 10
 
 
 class Admin(Client):
@@ -32,6 +37,8 @@ class Admin(Client):
         super().__init__(run.cluster, "admin")
         self._run = run
         self.ready = False
+        self.changing_voters = False
+        """Whether a voter is on its way out or in: one change at a time."""
 
     async def run(self) -> None:
         for name, partitions, factor, configs in self._run.topics:
@@ -55,12 +62,12 @@ class Admin(Client):
                 pass
             await self.pause()
 
-    async def try_once(self, request: object, version: int) -> None:
-        """Ask once; whether it worked does not matter."""
+    async def try_once(self, request: object, version: int) -> Any:
+        """Ask once; None when nobody answered, which says nothing about whether it was done."""
         try:
-            await self.ask(None, request, version)
+            return await self.ask(None, request, version)
         except GONE:
-            pass
+            return None
 
     async def elect_preferred(self) -> None:
         """Let the first replica of every partition lead."""
@@ -83,9 +90,62 @@ class Admin(Client):
         )
         await self.try_once(IncrementalAlterConfigsRequest(resources=[resource]), 1)
 
+    async def grow(self, topic: str, count: int) -> None:
+        """Give a topic more partitions; whoever writes and reads it hears of them once they are sure to be there."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=3_000
+        )
+        while True:
+            response = await self.try_once(request, 3)
+            # INVALID_PARTITIONS: there are so many already, by a request whose answer was lost.
+            if response is not None and response.results[0].error_code in (
+                ErrorCode.NONE,
+                ErrorCode.INVALID_PARTITIONS,
+            ):
+                self._run.grown(topic, count)
+                return
+            await self.pause()
+
+    async def remove_voter(self, voter: Voter) -> bool:
+        """Let a controller vote no more; False when that is not known to have worked."""
+        request = RemoveRaftVoterRequest(
+            cluster_id=self.cluster.cluster_id, voter_id=voter.id, voter_directory_id=voter.key.directory_id
+        )
+        response = await self.try_once(request, 0)
+        return response is not None and response.error_code in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND)
+
+    async def add_voter(self, voter: Voter) -> bool:
+        """Let a controller vote; False when that is not known to have worked."""
+        request = AddRaftVoterRequest(
+            cluster_id=self.cluster.cluster_id,
+            timeout_ms=3_000,
+            voter_id=voter.id,
+            voter_directory_id=voter.key.directory_id,
+            listeners=[Listener(name=voter.listener, host=voter.host, port=voter.port)],
+        )
+        response = await self.try_once(request, 1)
+        return response is not None and response.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER)
+
+    async def replace_voter(self, before: Voter, after: Voter) -> None:
+        """A voter has a new disk, and with it a new directory id: the old one leaves, the new one joins."""
+        self.changing_voters = True
+        for _ in range(VOTER_TRIES):
+            if await self.remove_voter(before) and await self.add_voter(after):
+                break
+            await self.pause(0.5)
+        self.changing_voters = False
+
+    async def bring_voter(self, voter: Voter) -> None:
+        """Add a voter, trying for a while."""
+        for _ in range(VOTER_TRIES):
+            if await self.add_voter(voter):
+                break
+            await self.pause(0.5)
+        self.changing_voters = False
+
     async def recreate(self, topic: str, partitions: int) -> None:
         """Make a topic, delete it, and make it again under the same name."""
-        factor = min(self._run.plan.nodes, self._run.plan.factor)
+        factor = self._run.factor
         for _ in range(2):
             await self.create(topic, partitions, factor, {})
             await self.pause(0.5)

@@ -7,11 +7,15 @@ catches it.
 import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from klamm.controller import brokers, partitions
+from klamm.coordinator.groups.consumer import reconcile
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
+from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.transactions.state import TransactionMetadata
+from klamm.model.errors import ErrorCode
 from klamm.raft import elections
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.positions import LogPositions
@@ -27,15 +31,27 @@ from klamm.server.handlers import fetch_follower
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.producers import Origin, ProducerStates
-from klamm.testing.sim.run import Outcome, draw_plan, run_seed
+from klamm.testing.sim.plan import Plan, draw_plan, draw_situation
+from klamm.testing.sim.run import Outcome, run_seed
 
 Patches = list[tuple[Any, str, Any]]
-BUGS: dict[str, Callable[[], Patches]] = {}
 
 
-def _bug(name: str) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A rule that is taken away."""
+
+    make: Callable[[], Patches]
+    situation: str
+    """Where it does harm soon."""
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def _bug(name: str, *, in_situation: str) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
     def register(make: Callable[[], Patches]) -> Callable[[], Patches]:
-        BUGS[name] = make
+        BUGS[name] = Bug(make, in_situation)
         return make
 
     return register
@@ -44,7 +60,7 @@ def _bug(name: str) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
 # --- replication -----------------------------------------------------------------------------------------------------
 
 
-@_bug("acknowledge before the others in sync have it")
+@_bug("acknowledge before the others in sync have it", in_situation="leaders change")
 def _ack_before_isr() -> Patches:
     def on_local_append(self: PartitionState, log_end_offset: int) -> int:
         if self.is_leader:
@@ -54,7 +70,7 @@ def _ack_before_isr() -> Patches:
     return [(PartitionState, "on_local_append", on_local_append)]
 
 
-@_bug("truncate to the high watermark")
+@_bug("truncate to the high watermark", in_situation="leaders change")
 def _truncate_to_high_watermark() -> Patches:
     add = fetcher.Fetcher.add
 
@@ -66,12 +82,12 @@ def _truncate_to_high_watermark() -> Patches:
     return [(fetcher.Fetcher, "add", truncating)]
 
 
-@_bug("never compare histories")
+@_bug("never compare histories", in_situation="leaders change")
 def _never_diverge() -> Patches:
     return [(fetch_follower, "_divergence", lambda *_: None)]
 
 
-@_bug("join before catching up")
+@_bug("join before catching up", in_situation="followers fall behind")
 def _join_early() -> Patches:
     def consider(self: Any, replica: Any, follower: int) -> None:
         state = replica.state
@@ -84,12 +100,12 @@ def _join_early() -> Patches:
     return [(IsrChanges, "consider", consider)]
 
 
-@_bug("ignore min.insync.replicas")
+@_bug("ignore min.insync.replicas", in_situation="followers fall behind")
 def _ignore_min_isr() -> Patches:
     return [(PartitionState, "required_in_sync", property(lambda _: 1))]
 
 
-@_bug("a new leader takes all it has for committed")
+@_bug("a new leader takes all it has for committed", in_situation="leaders change")
 def _commit_on_election() -> Patches:
     take_over = ReplicaManager._take_over
 
@@ -103,7 +119,7 @@ def _commit_on_election() -> Patches:
     return [(ReplicaManager, "_take_over", eager)]
 
 
-@_bug("acknowledge before the sync")
+@_bug("acknowledge before the sync", in_situation="the lights go out")
 def _ack_before_sync() -> Patches:
     def wait(self: GroupSync, log: Any, done: Any) -> None:
         log.recovery_point = log.log_end_offset
@@ -116,7 +132,7 @@ def _ack_before_sync() -> Patches:
 # --- the quorum and its controller -----------------------------------------------------------------------------------
 
 
-@_bug("vote for everybody")
+@_bug("vote for everybody", in_situation="the quorum is shaken")
 def _vote_for_everybody() -> Patches:
     def can_grant(self: Any, _candidate: Any, up_to_date: bool, _pre_vote: bool) -> bool:
         return up_to_date and not isinstance(self.state, Leader)
@@ -124,7 +140,7 @@ def _vote_for_everybody() -> Patches:
     return [(elections.ElectingMember, "_can_grant", can_grant)]
 
 
-@_bug("forget a vote")
+@_bug("forget a vote", in_situation="the quorum is shaken")
 def _forget_vote() -> Patches:
     return [
         (QuorumStateFile, "write", lambda *_: None),
@@ -132,32 +148,35 @@ def _forget_vote() -> Patches:
     ]
 
 
-@_bug("elect a quorum leader whose log is short")
+@_bug("elect a quorum leader whose log is short", in_situation="the quorum is shaken")
 def _short_log() -> Patches:
     return [(LogPositions, "is_up_to_date", lambda *_: True)]
 
 
-@_bug("take one voter for a majority")
+@_bug("take one voter for a majority", in_situation="the quorum is shaken")
 def _one_is_a_majority() -> Patches:
     return [(Leader, "high_watermark", lambda _self, persisted, current: max(persisted, current))]
 
 
-@_bug("do not sync the quorum's log")
+@_bug("do not sync the quorum's log", in_situation="the lights go out")
 def _no_quorum_sync() -> Patches:
     return [(DiskRaftLog, "flush", lambda _: None)]
 
 
-@_bug("skip the epoch check of a quorum leader")
+@_bug("skip the epoch check of a quorum leader", in_situation="the quorum is shaken")
 def _skip_epoch_check() -> Patches:
     def follow_hint(self: Any, response: Any) -> bool:
         if response.leader_id is not None and response.leader_id != self.local.id:
             self._become_follower(response.epoch, response.leader_id)
         return True
 
-    return [(elections.ElectingMember, "_follow_hint", follow_hint)]
+    return [
+        (elections.ElectingMember, "_follow_hint", follow_hint),
+        (elections.ElectingMember, "_refuse_leader", lambda *_: ErrorCode.NONE),
+    ]
 
 
-@_bug("elect a leader that is not in sync")
+@_bug("elect a leader that is not in sync", in_situation="followers fall behind")
 def _elect_anybody() -> Patches:
     def elect(partition: Any, replicas: Any, _isr: Any, _elr: Any, acceptable: Any, *_: Any, **__: Any) -> Any:
         if acceptable(partition.leader):
@@ -167,7 +186,7 @@ def _elect_anybody() -> Patches:
     return [(partitions, "_elect", elect)]
 
 
-@_bug("keep a broker in sync that has lost its log")
+@_bug("keep a broker in sync that has lost its log", in_situation="one machine at a time")
 def _keep_in_sync() -> Patches:
     def stay(*_: Any, **__: Any) -> Any:
         return iter(())
@@ -178,7 +197,7 @@ def _keep_in_sync() -> Patches:
 # --- idempotence, transactions, groups -------------------------------------------------------------------------------
 
 
-@_bug("forget sequence numbers")
+@_bug("forget sequence numbers", in_situation="leaders change")
 def _forget_sequences() -> Patches:
     return [
         (ProducerStates, "find_duplicate", lambda *_: None),
@@ -186,7 +205,7 @@ def _forget_sequences() -> Patches:
     ]
 
 
-@_bug("followers forget producers")
+@_bug("followers forget producers", in_situation="leaders change")
 def _followers_forget() -> Patches:
     append = ProducerStates.append
 
@@ -198,17 +217,17 @@ def _followers_forget() -> Patches:
     return [(ProducerStates, "append", forgetful), (ProducerStates, "replay", lambda *_, **__: None)]
 
 
-@_bug("show open transactions")
+@_bug("show open transactions", in_situation="transactions")
 def _show_open() -> Patches:
     return [(Log, "last_stable_offset", property(lambda self: self.high_watermark))]
 
 
-@_bug("show aborted transactions")
+@_bug("show aborted transactions", in_situation="transactions")
 def _show_aborted() -> Patches:
     return [(Log, "aborted_transactions", lambda *_: [])]
 
 
-@_bug("drop a control batch")
+@_bug("drop a control batch", in_situation="transactions")
 def _drop_control_batch() -> Patches:
     stage_own = ReplicaManager.stage_own
 
@@ -220,7 +239,7 @@ def _drop_control_batch() -> Patches:
     return [(ReplicaManager, "stage_own", dropping)]
 
 
-@_bug("commit what was aborted")
+@_bug("commit what was aborted", in_situation="transactions")
 def _commit_aborted() -> Patches:
     def committing(**fields: Any) -> Any:
         return build_end_txn_marker(**{**fields, "committed": True})
@@ -228,7 +247,7 @@ def _commit_aborted() -> Patches:
     return [(transaction_markers, "build_end_txn_marker", committing)]
 
 
-@_bug("do not fence the producer before")
+@_bug("do not fence the producer before", in_situation="transactions")
 def _no_fence() -> Patches:
     def same_epoch(self: Any, timeout_ms: int, now_ms: int, **_: Any) -> Any:
         return self._begin(self.producer_id, max(self.producer_epoch, 0), -1, timeout_ms, now_ms)
@@ -236,9 +255,29 @@ def _no_fence() -> Patches:
     return [(TransactionMetadata, "incremented", same_epoch)]
 
 
-@_bug("let a member commit that was fenced")
+@_bug("let a member commit that was fenced", in_situation="members come and go")
 def _fenced_member() -> Patches:
     return [(ConsumerGroup, "check_offset_commit", lambda *_, **__: None)]
+
+
+@_bug("commit positions whatever becomes of their transaction", in_situation="transactions")
+def _commit_positions() -> Patches:
+    replay_marker = Offsets.replay_marker
+
+    def committing(self: Any, producer_id: int, _committed: bool) -> None:
+        replay_marker(self, producer_id, True)
+
+    return [(Offsets, "replay_marker", committing)]
+
+
+@_bug("give a partition that was not given back", in_situation="members come and go")
+def _give_twice() -> Patches:
+    compare = reconcile._compare
+
+    def greedy(member: Any, member_epoch: int, target_epoch: int, target: Any, _is_free: Any, reads: Any) -> Any:
+        return compare(member, member_epoch, target_epoch, target, lambda *_: True, reads)
+
+    return [(reconcile, "_compare", greedy)]
 
 
 # --- hunting ---------------------------------------------------------------------------------------------------------
@@ -247,7 +286,7 @@ def _fenced_member() -> Patches:
 @contextlib.contextmanager
 def planted(name: str) -> Iterator[None]:
     """The real code with one bug in it."""
-    patches = BUGS[name]()
+    patches = BUGS[name].make()
     before = [(target, attribute, target.__dict__[attribute]) for target, attribute, _ in patches]
     for target, attribute, new in patches:
         setattr(target, attribute, new)
@@ -258,21 +297,25 @@ def planted(name: str) -> Iterator[None]:
             setattr(target, attribute, old)
 
 
-def run_with(name: str, seed: int) -> Outcome:
-    """Run a seed with a bug planted."""
+def run_with(name: str, plan: Plan) -> Outcome:
+    """Run a plan with a bug planted."""
     with planted(name):
-        outcome = run_seed(seed, plan=draw_plan(seed))
+        outcome = run_seed(plan.seed, plan=plan)
     outcome.story = []
     return outcome
 
 
-def _task(task: tuple[str, int]) -> Outcome:
+def _task(task: tuple[str, Plan]) -> Outcome:
     return run_with(*task)
 
 
-def hunt(name: str, seeds: Iterable[int], jobs: int = 1) -> tuple[int, str] | None:
-    """The first seed that catches a bug, and how; None when none does."""
-    tasks = [(name, seed) for seed in seeds]
+def hunt(name: str, seeds: Iterable[int], jobs: int = 1, *, anywhere: bool = True) -> tuple[int, str] | None:
+    """The first seed that catches a bug, and how; None when none does.
+
+    Seeds draw their plans as always; unless `anywhere`, they draw them in the situation where the bug does harm.
+    """
+    situation = BUGS[name].situation
+    tasks = ((name, draw_plan(seed) if anywhere else draw_situation(seed, situation)) for seed in seeds)
     if jobs <= 1:
         outcomes: Iterable[Outcome] = map(_task, tasks)
         return next(((o.plan.seed, o.violation) for o in outcomes if o.violation is not None), None)

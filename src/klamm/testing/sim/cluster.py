@@ -1,23 +1,27 @@
 """Simulated machines that run real nodes: started, stopped, killed, paused, restarted, with disks that survive."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 from klamm.model.ids import Uuid, uuid_to_str
-from klamm.server.config import NodeConfig, parse_config
+from klamm.raft.config import METADATA_FOLDER
+from klamm.raft.configuration import DYNAMIC, Configuration
+from klamm.raft.messages import OffsetAndEpoch
+from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.snapshot import SnapshotFolder
+from klamm.server.config import NodeConfig
 from klamm.server.node import Node
 from klamm.server.world import World
 from klamm.storage.properties import MetaProperties, write_meta_properties
 from klamm.testing.sim.disk import Image, SimDisk
+from klamm.testing.sim.layout import BROKER_PORT, CONTROLLER_PORT, DATA, Layout, host_of
 from klamm.testing.sim.loop import Process, SimLoop
 from klamm.testing.sim.net import SimNet, SimSockets
 from klamm.testing.sim.threads import SimThreads
 
 START_MS = 1_767_225_600_000
-BROKER_PORT = 9092
-CONTROLLER_PORT = 9093
-DATA = "/data"
 
 
 class SimClock:
@@ -39,14 +43,17 @@ class SimClock:
 class Machine:
     """One machine of the cluster: its disk, its clock, and the process that runs on it, if one does."""
 
-    def __init__(self, cluster: "SimCluster", node_id: int, config: NodeConfig) -> None:
+    def __init__(self, cluster: "SimCluster", node_id: int, config: NodeConfig, *, twin: bool = False) -> None:
         self.cluster = cluster
         self.id = node_id
-        self.host = host_of(node_id)
+        self.name = f"node {node_id}" + (" (the second of this id)" if twin else "")
+        self.twin = twin
+        self.host = host_of(node_id + 100 if twin else node_id)
         self.config = config
         self.image = Image()
+        self.directory_id = Uuid(bytes(16))
         self.clock = SimClock(cluster.loop)
-        self.random = cluster.chance(f"node-{node_id}")
+        self.random = cluster.chance(f"{'twin' if twin else 'node'}-{node_id}")
         self.process: Process | None = None
         self.node: Node | None = None
         self.disk: SimDisk | None = None
@@ -58,11 +65,23 @@ class Machine:
         self.sync_delay_s = 0.0
         """What a slow disk adds to slow work at most."""
         self.old_image: Image | None = None
+        """A copy of the disk as it was some time ago."""
+        self.damaged: str | None = None
+        """The file of this disk that has changed by itself, if one has."""
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it keeps partitions."""
+        return self.config.is_broker
 
     @property
     def running(self) -> bool:
         """Whether a process runs here, paused or not."""
         return self.process is not None and self.process.alive
+
+    def broker_epoch(self) -> int:
+        """Under which epoch the process that runs here, or ran last, was registered; -1 before it was."""
+        return int(getattr(getattr(self.node, "_lifecycle", None), "broker_epoch", -1))
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -72,7 +91,7 @@ class Machine:
             return
         cluster, loop = self.cluster, self.cluster.loop
         self.starts += 1
-        process = self.process = Process(f"node {self.id}", self.host)
+        process = self.process = Process(self.name, self.host)
         disk = self.disk = SimDisk(self.image, lambda: self.clock.now_ms() * 1_000_000, loop.witness)
         disk.full = self.full
         process.default_threads = self._threads(process, 4)
@@ -85,8 +104,8 @@ class Machine:
             sockets=SimSockets(cluster.net, process, disk.pread),
             seeded=True,
         )
-        loop.spawn(process, self._main(process, world), name=f"node {self.id}")
-        cluster.note(f"node {self.id} starts")
+        loop.spawn(process, self._main(process, world), name=self.name)
+        cluster.note(f"{self.name} starts")
 
     def _threads(self, process: Process, count: int) -> SimThreads:
         return SimThreads(self.cluster.loop, process, count, self._delay)
@@ -98,24 +117,31 @@ class Machine:
     async def _main(self, process: Process, world: World) -> None:
         self.serving = False
         node = self.node = Node(self.config, world)
-        try:
-            await node.start()
-        except Exception as error:  # noqa: BLE001 - a process that cannot start says why and ends
-            self.cluster.ended(self, f"could not start: {error!r}", error)
-            self._end(process, told=True)
-            return
-        self.serving = True
-        self.cluster.note(f"node {self.id} serves")
-        await node.stopping.wait()
+        loop = self.cluster.loop
+        starting = loop.create_task(node.start(), name=f"start of {self.name}")
+        told_to_stop = loop.create_task(node.stopping.wait(), name=f"stop of {self.name}")
+        await asyncio.wait((starting, told_to_stop), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            error = starting.exception()
+            if error is not None:
+                self.cluster.ended(self, f"could not start: {error!r}", error)
+                self._end(process, told=True)
+                return
+            self.serving = True
+            self.cluster.note(f"{self.name} serves")
+            await told_to_stop
+        else:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
         self.serving = False
         try:
             await node.stop()
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - a process that cannot stop says why and ends
             self.cluster.ended(self, f"could not stop: {error!r}", error)
         if node.failure is not None:
             self.cluster.ended(self, f"stopped by itself: {node.failure}", node.failure)
         else:
-            self.cluster.note(f"node {self.id} has stopped cleanly")
+            self.cluster.note(f"{self.name} has stopped cleanly")
         self._end(process, told=True)
 
     def _end(self, process: Process, *, told: bool) -> None:
@@ -125,7 +151,7 @@ class Machine:
         self.cluster.graveyard.append(self.node)
         self.cluster.loop.kill(process)
         self.cluster.net.process_ended(process, told=told)
-        if self.start_again:
+        if self.start_again and not self.twin:
             self.start_again = False
             self.cluster.loop.call_in(self.cluster.loop.outside, 0.1, self.cluster.restart, self.id)
 
@@ -161,20 +187,47 @@ class Machine:
         """Give the empty disk its identity, as `klamm storage format` does."""
         disk = SimDisk(self.image, lambda: 0, lambda _: None)
         disk.makedirs(DATA, exist_ok=True)
-        directory_id = Uuid(self.random.randbytes(16))
-        write_meta_properties(disk, DATA, MetaProperties(cluster_id, self.id, directory_id))
+        self.directory_id = Uuid(self.random.randbytes(16))
+        write_meta_properties(disk, DATA, MetaProperties(cluster_id, self.id, self.directory_id))
+
+    def write_voters(self, voters: VoterSet) -> None:
+        """Put the first voters on the empty disk, as `klamm storage format --initial-controllers` does."""
+        disk = SimDisk(self.image, lambda: 0, lambda _: None)
+        folder = f"{DATA}/{METADATA_FOLDER}"
+        disk.makedirs(folder, exist_ok=True)
+        SnapshotFolder(folder, disk).write(
+            OffsetAndEpoch(0, 0),
+            (),
+            now_ms=START_MS,
+            last_contained_log_timestamp=0,
+            configuration=Configuration(voters, DYNAMIC),
+        )
 
     def wipe(self) -> None:
         """Replace the disk by a new one, formatted."""
         self.image = Image()
+        self.old_image = self.damaged = None
         self.format(self.cluster.cluster_id)
+
+    def remember(self) -> None:
+        """Keep a copy of the disk."""
+        self.old_image = self.image.snapshot()
+
+    def go_back(self) -> bool:
+        """Put the copy in the disk's place; False when there is none."""
+        if self.old_image is None:
+            return False
+        self.image, self.old_image = self.old_image, None
+        return True
 
 
 class SimCluster:
     """The machines, the network between them, and the chance that rules both."""
 
-    def __init__(self, seed: int, nodes: int = 3, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(self, seed: int, layout: Layout, overrides: Mapping[str, str] | None = None) -> None:
         self.seed = seed
+        self.layout = layout
+        self._overrides = overrides or {}
         self.loop = SimLoop(self.chance("loop"))  # type: ignore[abstract]
         self.net = SimNet(self.loop, self.chance("net"))
         self.loop.net = self.net
@@ -185,10 +238,34 @@ class SimCluster:
         self.on_unexpected: Callable[[Machine, str, BaseException], None] = lambda *_: None
         self.restart: Callable[[int], None] = lambda node: self.machines[node].start()
         self.cluster_id = uuid_to_str(Uuid(self.chance("cluster").randbytes(16)))
-        ids = range(1, nodes + 1)
-        self.machines = {i: Machine(self, i, node_config(i, nodes, overrides or {})) for i in ids}
+        self.machines = {i: Machine(self, i, layout.config(i, host_of(i), self._overrides)) for i in layout.roles}
+        self.twins: list[Machine] = []
+        """Machines that run nodes whose ids others have."""
         for machine in self.machines.values():
             machine.format(self.cluster_id)
+        if layout.dynamic:
+            for node in layout.controllers:
+                self.machines[node].write_voters(VoterSet(map(self.voter, layout.controllers)))
+
+    def voter(self, node: int) -> Voter:
+        """A controller as the quorum knows it."""
+        machine = self.machines[node]
+        return Voter(ReplicaKey(node, machine.directory_id), machine.host, CONTROLLER_PORT, "CONTROLLER")
+
+    def registered(self, node: int) -> Machine | None:
+        """The machine whose process has the id of a broker: the one that registered last."""
+        same = [twin for twin in self.twins if twin.id == node]
+        if not same:
+            return self.machines.get(node)
+        return max((self.machines[node], *same), key=Machine.broker_epoch)
+
+    def make_twin(self, node: int) -> Machine:
+        """Another machine with an empty disk that takes itself for this node."""
+        config = self.layout.config(node, host_of(node + 100), self._overrides)
+        twin = Machine(self, node, config, twin=True)
+        twin.format(self.cluster_id)
+        self.twins.append(twin)
+        return twin
 
     def chance(self, name: str) -> Random:
         """A source of chance of its own, so that one part of a run does not disturb another."""
@@ -200,7 +277,7 @@ class SimCluster:
 
     def ended(self, machine: Machine, text: str, error: BaseException) -> None:
         """A process has ended by itself."""
-        self.note(f"node {machine.id} {text}")
+        self.note(f"{machine.name} {text}")
         self.on_unexpected(machine, text, error)
 
     def start(self) -> None:
@@ -211,61 +288,12 @@ class SimCluster:
     @property
     def bootstrap(self) -> list[tuple[str, int]]:
         """Where clients knock first."""
-        return [(machine.host, BROKER_PORT) for machine in self.machines.values()]
+        return [(machine.host, BROKER_PORT) for machine in self.machines.values() if machine.is_broker]
 
     def close(self) -> None:
         """Let go of everything."""
-        for machine in self.machines.values():
+        for machine in (*self.machines.values(), *self.twins):
             if machine.disk is not None:
                 machine.disk.dead = True
         self.loop.close()
         self.graveyard.clear()
-
-
-def host_of(node_id: int) -> str:
-    """The address of a node's machine."""
-    return f"10.0.0.{node_id}"
-
-
-_CONFIGS: dict[tuple[int, int, tuple[tuple[str, str], ...]], NodeConfig] = {}
-
-
-def node_config(node_id: int, nodes: int, overrides: Mapping[str, str]) -> NodeConfig:
-    """The settings of one node; parsed once per process, they do not change."""
-    key = (node_id, nodes, tuple(sorted(overrides.items())))
-    if key not in _CONFIGS:
-        factor = str(min(nodes, 3))
-        host = host_of(node_id)
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": str(node_id),
-            "controller.quorum.voters": ",".join(f"{i}@{host_of(i)}:{CONTROLLER_PORT}" for i in range(1, nodes + 1)),
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{host}:{BROKER_PORT},CONTROLLER://{host}:{CONTROLLER_PORT}",
-            "advertised.listeners": f"PLAINTEXT://{host}:{BROKER_PORT}",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": DATA,
-            "offsets.topic.replication.factor": factor,
-            "offsets.topic.num.partitions": "1",
-            "transaction.state.log.replication.factor": factor,
-            "transaction.state.log.num.partitions": "1",
-            "transaction.state.log.min.isr": "2" if nodes >= 3 else "1",
-            "share.coordinator.state.topic.replication.factor": factor,
-            "share.coordinator.state.topic.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "min.insync.replicas": "2" if nodes >= 3 else "1",
-            "default.replication.factor": factor,
-            "replica.lag.time.max.ms": "3000",
-            "group.consumer.session.timeout.ms": "4000",
-            "group.consumer.min.session.timeout.ms": "4000",
-            "group.consumer.heartbeat.interval.ms": "1000",
-            "group.consumer.min.heartbeat.interval.ms": "1000",
-            "broker.session.timeout.ms": "3000",
-            "broker.heartbeat.interval.ms": "500",
-            "unclean.leader.election.enable": "false",
-            "log.message.timestamp.after.max.ms": str(2**63 - 1),
-            **overrides,
-        }
-        text = "".join(f"{name}={value}\n" for name, value in settings.items())
-        _CONFIGS[key] = parse_config(text)
-    return _CONFIGS[key]

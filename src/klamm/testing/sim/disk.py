@@ -133,15 +133,32 @@ class Image:
                 self.names[target] = replaced
 
     def flip(self, chance: Random, accept: Callable[[str], bool]) -> str | None:
-        """Turn one bit of one file over; returns which file, None when there is none."""
+        """Turn one bit of one file over; returns which file, None when there is none.
+
+        Of a batch, offset and leader epoch are left alone: its checksum does not cover them.
+        """
         found = [p for p, f in sorted(self.names.items()) if isinstance(f, File) and f.data and accept(p)]
         if not found:
             return None
         path = chance.choice(found)
         data = self.names[path].data  # type: ignore[union-attr]
         at = chance.randrange(len(data))
+        if path.endswith(".log"):
+            while not _is_covered(data, at):
+                at = chance.randrange(len(data))
         data[at] ^= 1 << chance.randrange(8)
         return path
+
+
+def _is_covered(data: bytearray, at: int) -> bool:
+    """Whether a reader of batches would notice a change here."""
+    position = 0
+    while position + 12 <= len(data):
+        end = position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+        if at < end:
+            return 8 <= at - position < 12 or at - position >= 16
+        position = end
+    return True
 
 
 class SimDisk(Disk):

@@ -2,51 +2,35 @@
 
 from typing import TYPE_CHECKING, Any
 
-from klamm.records.batch import BatchView, iter_batches
+from klamm.records.batch import BatchView
 from klamm.records.control import end_txn_marker
+from klamm.testing.sim.compacted import batches_of, check_compacted
+from klamm.testing.sim.consumers import Consumer
+from klamm.testing.sim.copiers import Copier
+from klamm.testing.sim.ledger import Place
 
 if TYPE_CHECKING:
     from klamm.testing.sim.run import Run
 
 
-def batches_of(log: Any) -> list[BatchView]:
-    """All batches of a log, oldest first."""
-    found: list[BatchView] = []
-    offset, end = log.log_start_offset, log.log_end_offset
-    while offset < end:
-        piece = log.read(offset, 1 << 22, end)
-        if piece is None:
-            break
-        views = list(iter_batches(piece.read(), allow_incomplete_tail=True))
-        if not views:
-            break
-        found += [view for view in views if view.next_offset > offset]
-        offset = views[-1].next_offset
-    return found
-
-
 def check_end(run: "Run") -> None:
-    """Every replica holds the same bytes, and they are what was promised."""
+    """Every replica holds the same bytes, and they are what was promised; where compaction works, the same content."""
     logs: dict[tuple[str, int], list[tuple[int, Any]]] = {}
     for machine in run.cluster.machines.values():
         assert machine.node is not None
         for replica in machine.node.services.replicas:
             logs.setdefault((replica.topic, replica.index), []).append((machine.id, replica.log))
-    visible_values: dict[tuple[str, int], set[bytes]] = {}
+    visible_values: dict[Place, dict[int, bytes]] = {}
     for place in sorted(logs):
         copies = logs[place]
-        first_id, first = copies[0]
-        batches = batches_of(first)
-        raw = [bytes(view.raw) for view in batches]
-        for other_id, other in copies[1:]:
-            theirs = [bytes(view.raw) for view in batches_of(other)]
-            if theirs != raw:
-                at = next((i for i, (a, b) in enumerate(zip(raw, theirs, strict=False)) if a != b), None)
-                where = f"at offset {batches[at].base_offset}" if at is not None else f"{len(raw)} and {len(theirs)}"
-                run.violate(f"4: {place[0]}-{place[1]} differs between nodes {first_id} and {other_id}: {where}")
+        if copies[0][1].config.compacted:
+            check_compacted(run, place, copies)
+            continue
+        batches = _check_copies(run, place, copies)
         if not place[0].startswith("__"):
             visible_values[place] = _check_place(run, place, batches)
-    run.ledger.check_atomicity(visible_values)
+    run.ledger.check_atomicity({place: set(values.values()) for place, values in visible_values.items()})
+    _check_copied(run, visible_values)
     images = {
         machine.id: machine.node.services.metadata.image  # type: ignore[union-attr]
         for machine in run.cluster.machines.values()
@@ -54,7 +38,20 @@ def check_end(run: "Run") -> None:
     _check_images(run, images)
 
 
-def _check_place(run: "Run", place: tuple[str, int], batches: list[BatchView]) -> set[bytes]:
+def _check_copies(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> list[BatchView]:
+    first_id, first = copies[0]
+    batches = batches_of(first)
+    raw = [bytes(view.raw) for view in batches]
+    for other_id, other in copies[1:]:
+        theirs = [bytes(view.raw) for view in batches_of(other)]
+        if theirs != raw:
+            at = next((i for i, (a, b) in enumerate(zip(raw, theirs, strict=False)) if a != b), None)
+            where = f"at offset {batches[at].base_offset}" if at is not None else f"{len(raw)} and {len(theirs)}"
+            run.violate(f"4: {place[0]}-{place[1]} differs between nodes {first_id} and {other_id}: {where}")
+    return batches
+
+
+def _check_place(run: "Run", place: Place, batches: list[BatchView]) -> dict[int, bytes]:
     records: list[tuple[int, bytes]] = []
     expected = batches[0].base_offset if batches else 0
     open_ones: dict[int, list[int]] = {}
@@ -79,7 +76,45 @@ def _check_place(run: "Run", place: tuple[str, int], batches: list[BatchView]) -
     if open_ones:
         run.violate(f"10: {place[0]}-{place[1]} has transactions nobody ends: producers {sorted(open_ones)}")
     run.ledger.check_log(place, records, visible)
-    return {value for offset, value in records if offset in visible}
+    shown = {offset: value for offset, value in records if offset in visible}
+    _check_readers(run, place, dict(records), shown)
+    return shown
+
+
+def _check_readers(run: "Run", place: Place, stored: dict[int, bytes], shown: dict[int, bytes]) -> None:
+    """What went in came out: as many records and as many bytes, at every reader that has read to the end."""
+    for client in run.clients:
+        if not isinstance(client, Consumer) or client.topic != place[0]:
+            continue
+        reader = client.readers[place[1]] if place[1] < len(client.readers) else None
+        there = shown if client.committed_only else stored
+        expected = (len(there), sum(map(len, there.values())))
+        if reader is not None and (reader.records, reader.bytes) != expected:
+            run.violate(
+                f"19: {client.name} read {reader.records} records of {reader.bytes} bytes in {place[0]}-{place[1]},"
+                f" where {expected[0]} of {expected[1]} are"
+            )
+
+
+def _check_copied(run: "Run", visible: dict[Place, dict[int, bytes]]) -> None:
+    """What a copier has read is copied exactly once, and nothing else is."""
+    for client in run.clients:
+        if not isinstance(client, Copier):
+            continue
+        for index, position in client.positions.items():
+            sources = sorted(v for offset, v in visible.get((client.source, index), {}).items() if offset < position)
+            mine = client.name.encode() + b"/"
+            copies = sorted(
+                value.split(b":", 1)[1]
+                for value in visible.get((client.topic, index), {}).values()
+                if value.startswith(mine)
+            )
+            if copies != sources:
+                differ = sorted((set(sources) ^ set(copies)) or {v for v in copies if copies.count(v) > 1})
+                run.violate(
+                    f"9: {client.name} stands at {client.source}-{index}@{position} after {len(sources)} records and"
+                    f" has {len(copies)} copies: {differ[:3]}"
+                )
 
 
 def _check_images(run: "Run", images: dict[int, Any]) -> None:

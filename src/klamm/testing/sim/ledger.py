@@ -36,13 +36,15 @@ class Sent:
     transaction: Transaction | None = None
     offset: int = -1
     """Where it was acknowledged, -1 while it was not."""
+    late: bool = False
+    """Whether it was sent after everything had healed."""
 
 
 class Ledger:
     """One run's promises."""
 
     def __init__(self, violate: Callable[[str], None]) -> None:
-        self._violate = violate
+        self.violate = violate
         self.sent: dict[bytes, Sent] = {}
         self.acked: dict[tuple[str, int, int], bytes] = {}
         """(topic, partition, offset) -> value"""
@@ -52,8 +54,13 @@ class Ledger:
         self.lossy: set[str] = set()
         """Topics for which nothing was promised: acks below all, deleted ones."""
         self.transactions: list[Transaction] = []
-        self.owners: dict[tuple[str, Place], str] = {}
-        """Who was given a partition of a group last."""
+        self.owners: dict[tuple[str, Place], tuple[int, str]] = {}
+        """(epoch or generation, member) that a partition of a group was given to last."""
+        self.healed = False
+        self.accepted: set[Place] = set()
+        """Partitions that took a record which was sent after everything had healed."""
+        self.damaged: set[int] = set()
+        """Nodes whose disk has changed by itself."""
         self.group_commits: dict[tuple[str, Place], int] = {}
         self.acks = 0
         self.reads = 0
@@ -62,7 +69,7 @@ class Ledger:
         """A value leaves its producer for the first time."""
         if value in self.sent:
             raise ValueError(f"{value!r} is sent twice")
-        self.sent[value] = Sent(value, place, writer, order, transaction)
+        self.sent[value] = Sent(value, place, writer, order, transaction, late=self.healed)
         if transaction is not None:
             transaction.values.append((place, value))
 
@@ -70,19 +77,21 @@ class Ledger:
         """A producer was told that its values are safe, from this offset on."""
         self.acks += len(values)
         if base_offset < 0:
-            self._violate(f"8: {place} acknowledged {values[0]!r} at offset {base_offset}")
+            self.violate(f"8: {place} acknowledged {values[0]!r} at offset {base_offset}")
             return
         topic, index = place
         if topic not in self.lossy and base_offset + len(values) > self.committed.get(place, 0):
-            self._violate(
+            self.violate(
                 f"6: {topic}-{index} acknowledged {values[-1]!r} at {base_offset + len(values) - 1}, but is committed"
                 f" only up to {self.committed.get(place, 0)}"
             )
+        if self.sent[values[0]].late:
+            self.accepted.add(place)
         for offset, value in enumerate(values, base_offset):
             self.sent[value].offset = offset
             other = self.acked.setdefault((topic, index, offset), value)
             if other != value:
-                self._violate(f"8: {topic}-{index} acknowledged {other!r} and {value!r} at the same offset {offset}")
+                self.violate(f"8: {topic}-{index} acknowledged {other!r} and {value!r} at the same offset {offset}")
             self._compare(topic, index, offset, value)
 
     def read(self, place: Place, offset: int, value: bytes, reader: str, *, committed_only: bool) -> None:
@@ -96,24 +105,43 @@ class Ledger:
             self.seen[topic, index, offset] = value
             self._compare(topic, index, offset, value)
         elif known != value:
-            self._violate(f"6: {reader} read {value!r} at {topic}-{index}@{offset}, where {known!r} was read before")
+            self.violate(f"6: {reader} read {value!r} at {topic}-{index}@{offset}, where {known!r} was read before")
         sent = self.sent.get(value)
         if sent is None or sent.place != place:
-            self._violate(f"19: {reader} read {value!r} in {topic}-{index}, which nobody sent there")
+            self.violate(f"19: {reader} read {value!r} in {topic}-{index}, which nobody sent there")
         elif committed_only and sent.transaction is not None and sent.transaction.outcome in ("open", "aborted"):
-            self._violate(
+            self.violate(
                 f"9: {reader} read {value!r} of transaction {sent.transaction.name}, which is"
                 f" {sent.transaction.outcome}"
             )
         if offset >= self.committed.get(place, 0):
-            self._violate(
+            self.violate(
                 f"3: {reader} read {topic}-{index}@{offset} beyond what is committed ({self.committed.get(place, 0)})"
             )
 
     def _compare(self, topic: str, index: int, offset: int, value: bytes) -> None:
         acked, seen = self.acked.get((topic, index, offset)), self.seen.get((topic, index, offset))
         if topic not in self.lossy and acked is not None and seen is not None and acked != seen:
-            self._violate(f"6: {topic}-{index}@{offset} was acknowledged as {acked!r} and read as {seen!r}")
+            self.violate(f"6: {topic}-{index}@{offset} was acknowledged as {acked!r} and read as {seen!r}")
+
+    def spoiled(self, node: int, reader: str, error: Exception) -> None:
+        """A reader was given bytes whose checksum is wrong: it has noticed, and so must be somebody's disk."""
+        if node not in self.damaged:
+            self.violate(f"4: node {node} gave {reader} damaged bytes: {error}")
+
+    def give(self, group: str, place: Place, member: str, epoch: int) -> None:
+        """A member heard that a partition is its own; news of an epoch that is over changes nothing."""
+        known = self.owners.get((group, place))
+        if known is None or epoch > known[0]:
+            self.owners[group, place] = (epoch, member)
+        elif epoch == known[0] and member != known[1]:
+            self.violate(
+                f"12: {place[0]}-{place[1]} was given to {known[1]} and to {member} in epoch {epoch} of group {group}"
+            )
+
+    def owner(self, group: str, place: Place) -> str:
+        """The member that was given a partition last."""
+        return self.owners.get((group, place), (-1, ""))[1]
 
     def group_commit(self, group: str, place: Place, offset: int) -> None:
         """A group was told that its position is kept."""
@@ -123,7 +151,7 @@ class Ledger:
     def group_position(self, group: str, place: Place, offset: int, at_least: int) -> None:
         """A group was told where it stands; before it asked, it had been promised `at_least`."""
         if offset < at_least:
-            self._violate(f"11: group {group} stands at {place[0]}-{place[1]}@{offset}, but had committed {at_least}")
+            self.violate(f"11: group {group} stands at {place[0]}-{place[1]}@{offset}, but had committed {at_least}")
 
     # --- at the end --------------------------------------------------------------------------------------------------
 
@@ -140,24 +168,24 @@ class Ledger:
         where: dict[bytes, int] = {}
         for offset, value in records:
             if value in where:
-                self._violate(f"7: {value!r} lies twice in {topic}-{index}: at {where[value]} and {offset}")
+                self.violate(f"7: {value!r} lies twice in {topic}-{index}: at {where[value]} and {offset}")
             where[value] = offset
             sent = self.sent.get(value)
             if sent is None or sent.place != place:
-                self._violate(f"19: {topic}-{index}@{offset} holds {value!r}, which nobody sent there")
+                self.violate(f"19: {topic}-{index}@{offset} holds {value!r}, which nobody sent there")
         for (t, i, offset), value in self.acked.items():
             if (t, i) == place and at.get(offset) != value:
                 found = f"holds {at[offset]!r}" if offset in at else "is gone"
-                self._violate(f"6: {value!r} was acknowledged at {t}-{i}@{offset}, which {found} (lost write)")
+                self.violate(f"6: {value!r} was acknowledged at {t}-{i}@{offset}, which {found} (lost write)")
         for (t, i, offset), value in self.seen.items():
             if (t, i) == place and at.get(offset) != value:
-                self._violate(f"6: {value!r} was read at {t}-{i}@{offset} and is not there any more (unstable read)")
+                self.violate(f"6: {value!r} was read at {t}-{i}@{offset} and is not there any more (unstable read)")
         last: dict[str, int] = {}
         for offset, value in records:
             sent = self.sent.get(value)
             if sent is not None:
                 if sent.order < last.get(sent.writer, -1):
-                    self._violate(f"7: {topic}-{index}@{offset} {value!r} comes after a later one of {sent.writer}")
+                    self.violate(f"7: {topic}-{index}@{offset} {value!r} comes after a later one of {sent.writer}")
                 last[sent.writer] = sent.order
         if visible is not None:
             self._check_transactions(place, where, visible)
@@ -167,11 +195,11 @@ class Ledger:
             here = [value for at, value in transaction.values if at == place]
             shown = [value for value in here if where.get(value) in visible]
             if transaction.outcome == "aborted" and shown:
-                self._violate(f"9: {transaction.name} was aborted, but {shown[0]!r} can be read in {place}")
+                self.violate(f"9: {transaction.name} was aborted, but {shown[0]!r} can be read in {place}")
             if transaction.outcome == "committed":
                 missing = [value for value in here if self.sent[value].offset >= 0 and value not in shown]
                 if missing:
-                    self._violate(f"9: {transaction.name} was committed, but {missing[0]!r} cannot be read in {place}")
+                    self.violate(f"9: {transaction.name} was committed, but {missing[0]!r} cannot be read in {place}")
 
     def check_atomicity(self, visible: dict[Place, set[bytes]]) -> None:
         """Whole transactions or none of them, over all partitions."""
@@ -180,4 +208,4 @@ class Ledger:
             shown = [(p, v) for p, v in acked if v in visible[p]]
             if shown and len(shown) < len(acked):
                 hidden = next((p, v) for p, v in acked if v not in visible[p])
-                self._violate(f"9: transaction {transaction.name} is torn: {shown[0]} can be read, {hidden} cannot")
+                self.violate(f"9: transaction {transaction.name} is torn: {shown[0]} can be read, {hidden} cannot")

@@ -145,7 +145,7 @@ class SimTransport(End):
         self.protocol.data_received(data)
 
     def ended(self) -> None:
-        """The peer is done, and so are we; also before whoever asked for the connection has heard of it."""
+        """The peer is done, and so are we; perhaps before there is a protocol."""
         if not hasattr(self, "protocol"):
             self.drop(told=True)
             return
@@ -154,8 +154,11 @@ class SimTransport(End):
             self.close()
 
     def broken(self, error: OSError) -> None:
-        """Tell the protocol."""
-        self._finish(error, told=False)
+        """Tell the protocol, if there is one yet."""
+        if hasattr(self, "protocol"):
+            self._finish(error, told=False)
+        else:
+            self.drop(told=False)
 
     def room(self) -> None:
         """Nothing waits here."""
@@ -453,6 +456,9 @@ class SimNet:
         protocol = factory()
         transport.protocol = protocol
         protocol.connection_made(transport)
+        if transport.closed:  # it ended before whoever asked for it has heard of it
+            error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+            loop.call_in(process, 0.0, protocol.connection_lost, error)
         return transport, protocol
 
     def _knock(

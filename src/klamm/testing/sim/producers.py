@@ -1,12 +1,14 @@
 """Producers as load: idempotent and acks=all; each value is sent until it is acknowledged."""
 
+from typing import Any
+
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.records import build_batch
 from klamm.testing.sim.client import GONE, Client
 from klamm.testing.sim.cluster import SimCluster
-from klamm.testing.sim.ledger import Ledger
+from klamm.testing.sim.ledger import Ledger, Place
 
 LATER = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -51,6 +53,13 @@ class Producer(Client):
         """Whether everything sent has been settled after a stop."""
         return self.stopping and not self.busy
 
+    def grow(self, partitions: int) -> None:
+        """There are more partitions now."""
+        for index in range(self.partitions, partitions):
+            if self.producer_id >= 0:
+                self.loop.spawn(self.process, self._send_all(index), name=f"{self.name} to {self.topic}-{index}")
+        self.partitions = partitions
+
     async def run(self) -> None:
         self.producer_id, self.epoch = await self.insist(self._init)
         for index in range(self.partitions):
@@ -81,12 +90,16 @@ class Producer(Client):
                 return
             sequence += len(values)
 
+    def records(self, _place: Place, values: list[bytes]) -> list[Any]:
+        """The records of a batch."""
+        now = self.cluster.machines[1].clock.now_ms()
+        return [(now, None, value, ()) for value in values]
+
     async def _deliver(self, index: int, values: list[bytes], sequence: int) -> bool:
         """Send one batch until its fate is known; False when this producer cannot go on."""
-        now = self.cluster.machines[1].clock.now_ms()
         batch = bytes(
             build_batch(
-                [(now, None, value, ()) for value in values],
+                self.records((self.topic, index), values),
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 base_sequence=sequence,
@@ -108,7 +121,7 @@ class Producer(Client):
             if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 return True  # written before, at an offset nobody remembers
             if code not in LATER:
-                self.ledger._violate(
+                self.ledger.violate(
                     f"7: {self.topic}-{index} refused {values[0]!r} (sequence {sequence}) with {code.name}"
                 )
                 return False

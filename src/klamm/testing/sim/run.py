@@ -4,71 +4,35 @@ import gc
 import io
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from random import Random
+from dataclasses import dataclass, field
 from typing import Any
 
+from klamm.model.errors import ConfigError, KlammError
 from klamm.telemetry.log import Level, configure
 from klamm.testing.sim.admin import Admin
 from klamm.testing.sim.cluster import Machine, SimCluster
 from klamm.testing.sim.consumers import Consumer
-from klamm.testing.sim.faults import KINDS, Fault, draw
+from klamm.testing.sim.fault import Fault
+from klamm.testing.sim.faults import HARMLESS, KINDS, LOSING, UNCLEAN
 from klamm.testing.sim.final import check_end
-from klamm.testing.sim.ledger import Ledger, Violation
-from klamm.testing.sim.members import Member
-from klamm.testing.sim.producers import Producer
-from klamm.testing.sim.transactions import TransactionalProducer
+from klamm.testing.sim.keyed import Keyed
+from klamm.testing.sim.ledger import Ledger
+from klamm.testing.sim.limits import may_lose, out_of_sync
+from klamm.testing.sim.load import make_load, topics_of
+from klamm.testing.sim.plan import Plan, draw_plan
+from klamm.testing.sim.rest import not_serving, partition_ends, refusing, tell_state, unowned, unsettled
 from klamm.testing.sim.watch import Watch
 
-UNCLEAN = frozenset({"kill", "power", "full disk", "failing sync"})
-"""After these a process has not said goodbye to its disk."""
 START_S = 30.0
 """A cluster without faults serves within this time."""
+WRITABLE_S = 30.0
+"""After everything has healed, every partition takes records within this time."""
 QUIET_S = 60.0
-"""After everything has healed, all that was begun is finished within this time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run does; drawn from its seed, or made shorter by hand."""
-
-    seed: int
-    nodes: int = 3
-    factor: int = 3
-    partitions: int = 2
-    producers: int = 2
-    consumers: int = 1
-    transactional: int = 0
-    members: int = 0
-    pace: float = 0.1
-    seconds: float = 20.0
-    events: int = 20_000
-    flush: bool = False
-    """Whether records are synced before they are acknowledged: then every machine may lose power at once."""
-    faults: tuple[Fault, ...] = ()
-
-
-def draw_plan(seed: int, nodes: int = 3) -> Plan:
-    """The plan of a seed: each draws its own subset of what can go wrong."""
-    chance = Random(f"{seed}/plan")
-    flush = chance.random() < 0.3
-    kinds = sorted(kind for kind in KINDS if nodes > 1 or flush or kind != "power")
-    chosen = chance.sample(kinds, chance.randint(0, min(6, len(kinds))))
-    seconds = 20.0
-    faults = draw(chance, chosen, nodes, seconds, chance.randint(1, 10), flush=flush) if chosen else []
-    return Plan(
-        seed,
-        nodes=nodes,
-        partitions=chance.randint(1, 3),
-        producers=chance.randint(1, 3),
-        consumers=chance.randint(1, 2),
-        transactional=chance.choice((0, 0, 1, 2)),
-        members=chance.choice((0, 0, 2)),
-        pace=chance.choice((0.02, 0.05, 0.1)),
-        seconds=seconds,
-        flush=flush,
-        faults=tuple(faults),
-    )
+"""After everything has healed, groups are stable and all that was begun is finished within this time."""
+HEALING_EVENTS = 2_000
+"""About what is left of a plan's events for healing."""
+QUIET_PACE_S = 0.3
+"""How often producers write while the cluster comes to rest."""
 
 
 @dataclass(slots=True)
@@ -90,25 +54,20 @@ class Run:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        factor = min(plan.nodes, plan.factor)
-        internal = {
-            "offsets.topic.replication.factor": str(factor),
-            "transaction.state.log.replication.factor": str(factor),
-            "transaction.state.log.min.isr": "2" if factor == 3 else "1",
-            "min.insync.replicas": "2" if factor == 3 else "1",
-        }
-        if plan.flush:
-            internal["log.flush.interval.messages"] = "1"
-        self.cluster = SimCluster(plan.seed, plan.nodes, internal)
+        layout = plan.nodes
+        factor = self.factor = min(len(layout.brokers), plan.factor)
+        self.cluster = SimCluster(plan.seed, layout, _settings(plan, factor))
         self.violation: str | None = None
         self.ledger = Ledger(self.violate)
         self.watch = Watch(self.cluster, self.ledger, self.violate)
         self.cluster.on_unexpected = self._ended
         self.cluster.restart = self.start
         self.clients: list[Any] = []
-        configs = {"min.insync.replicas": "2" if factor == 3 else "1"}
-        self.topics = [("t", plan.partitions, factor, configs)]
-        self.hurting = False
+        self.keyed = Keyed()
+        self.partitions = self.wanted = plan.partitions
+        """How many partitions the topic is known to have, and is to have."""
+        self.topics = topics_of(self)
+        self.hurting = self.healing = False
         self.admin: Admin
         self._endings: list[Callable[[], None]] = []
 
@@ -135,7 +94,48 @@ class Run:
     def _ended(self, machine: Machine, text: str, error: BaseException) -> None:
         if not self.hurting and not self.plan.faults:
             self.violate(f"18: node {machine.id} {text} although nothing was wrong")
-        self.cluster.loop.call_in(self.cluster.loop.outside, 1.0, self.start, machine.id)
+        elif not isinstance(error, (OSError, KlammError, ConfigError)):
+            self.violate(f"0: node {machine.id} {text}, which no fault explains")
+        if not machine.twin:
+            self.cluster.loop.call_in(self.cluster.loop.outside, 1.0, self.start, machine.id)
+
+    def grown(self, topic: str, partitions: int) -> None:
+        """A topic has so many partitions now."""
+        self.partitions = max(self.partitions, partitions)
+        for client in self.clients:
+            if client.topic == topic and hasattr(client, "grow"):
+                client.grow(self.partitions)
+
+    def may_lose(self, node: int) -> bool:
+        """Whether the cluster can do without everything this node has on its disk."""
+        return may_lose(self, node)
+
+    def wipe(self, node: int) -> None:
+        """End a node and give it an empty disk; where voters may change, it is to vote again under its new one."""
+        machine = self.cluster.machines[node]
+        before = self.cluster.voter(node)
+        machine.kill()
+        machine.wipe()
+        self.ledger.damaged.discard(node)
+        self.watch.lost_something(node)
+        self.note(f"node {node} is killed and gets an empty disk")
+        if self.plan.dynamic and node in self.cluster.layout.controllers:
+            self.admin.changing_voters = True
+            work = self.admin.replace_voter(before, self.cluster.voter(node))
+            self.cluster.loop.spawn(self.admin.process, work, name="admin")
+
+    def took_over(self, twin: Machine) -> bool:
+        """Whether a second process has got the id of the first."""
+        return twin.broker_epoch() >= 0
+
+    def end_twin(self, twin: Machine) -> None:
+        """The second process of an id goes, and with it what only it had."""
+        if self.took_over(twin):
+            self.watch.lost_something(twin.id)
+        twin.kill()
+        self.cluster.twins.remove(twin)
+        self.cluster.graveyard.append(twin)
+        self.note(f"{twin.name} is gone")
 
     # --- phases ------------------------------------------------------------------------------------------------------
 
@@ -144,15 +144,11 @@ class Run:
         collecting = gc.isenabled()
         gc.disable()  # finalizers would run at times no seed decides
         try:
-            self._begin()
-            if self.violation is None:
-                self._hurt()
-            if self.violation is None:
-                self._heal()
-            if self.violation is None:
-                check_end(self)
+            for phase in (self._begin, self._hurt, self._heal, self._come_to_rest, lambda: check_end(self)):
+                if self.violation is None:
+                    phase()
             if self.violation is not None:
-                self._tell_state()
+                tell_state(self)
             loop = self.cluster.loop
             return Outcome(
                 self.plan,
@@ -169,34 +165,14 @@ class Run:
             if collecting:
                 gc.enable()
 
-    def _tell_state(self) -> None:
-        """Add to the story how things stand."""
-        for machine in self.cluster.machines.values():
-            services = getattr(machine.node, "services", None)
-            if services is None or not machine.running:
-                self.note(f"node {machine.id} does not run")
-                continue
-            core = services.raft.core
-            provenance = services.metadata.image.provenance
-            self.note(
-                f"node {machine.id}: quorum epoch {core.epoch}, {'leads, ' if core.is_leader else ''}"
-                f"high watermark {core.high_watermark}, metadata up to {provenance.offset}"
-            )
-            for replica in services.replicas:
-                state, log = replica.state, replica.log
-                followers = {k: (v.log_end_offset, v.broker_epoch, v.last_fetch_ms) for k, v in state.followers.items()}
-                self.note(
-                    f"    {replica.topic}-{replica.index}: leader {state.leader} epoch {state.leader_epoch}, in sync"
-                    f" {state.isr} epoch {state.partition_epoch} proposed {state.proposed}, {log.log_start_offset} to"
-                    f" {log.log_end_offset}, high watermark {state.high_watermark}, followers {followers}"
-                )
-
     def _over(self) -> bool:
         if self.cluster.loop.failures and self.violation is None:
             self.violate(f"0: {self.cluster.loop.failures[0]}")
         return self.violation is not None
 
     def _run_until(self, done: Callable[[], bool], limit_s: float, complaint: Callable[[], str]) -> None:
+        if self.violation is not None:
+            return
         loop = self.cluster.loop
         deadline = loop.time() + limit_s
         loop.run(lambda: self._over() or done(), until=deadline)
@@ -207,31 +183,14 @@ class Run:
         machines = self.cluster.machines.values()
         self.start(*self.cluster.machines)
         self._run_until(
-            lambda: all(m.serving for m in machines),
-            START_S,
-            lambda: f"nodes {[m.id for m in machines if not m.serving]} do not serve",
+            lambda: all(m.serving for m in machines), START_S, lambda: f"nodes {not_serving(self)} do not serve"
         )
         if self.violation is not None:
             return
         admin = self.admin = Admin(self)
         admin.start()
         self._run_until(lambda: admin.ready, START_S, lambda: "topics were not made")
-        self._make_load()
-
-    def _make_load(self) -> None:
-        plan = self.plan
-        for i in range(plan.producers):
-            self.clients.append(Producer(self.cluster, self.ledger, f"producer-{i}", "t", plan.partitions, plan.pace))
-        for i in range(plan.consumers):
-            self.clients.append(
-                Consumer(self.cluster, self.ledger, f"consumer-{i}", "t", plan.partitions, committed_only=bool(i % 2))
-            )
-        for i in range(plan.transactional):
-            self.clients.append(
-                TransactionalProducer(self.cluster, self.ledger, i, "t", plan.partitions, 3 * plan.pace)
-            )
-        for i in range(plan.members):
-            self.clients.append(Member(self.cluster, self.ledger, i, "t"))
+        self.clients = make_load(self)
         for client in self.clients:
             client.start()
 
@@ -241,7 +200,8 @@ class Run:
         begun = loop.time()
         for fault in self.plan.faults:
             loop.call_in(loop.outside, fault.at, self._strike, fault)
-        loop.run(self._over, events=max(self.plan.events - loop.events, 1000), until=begun + self.plan.seconds)
+        events = max(self.plan.events - HEALING_EVENTS - loop.events, 1000)
+        loop.run(self._over, events=events, until=begun + self.plan.seconds)
 
     def _strike(self, fault: Fault) -> None:
         if not self.hurting or self._too_much(fault):
@@ -259,40 +219,32 @@ class Run:
         self.cluster.loop.call_in(self.cluster.loop.outside, fault.lasts, end)
 
     def _too_much(self, fault: Fault) -> bool:
-        """Whether a fault would break what replication promises without syncing.
+        """Whether a fault would break what replication promises (see `limits`).
 
-        A machine that loses what it had not synced is made good by the others; that takes until it is in sync again,
-        and so long nobody else may stop uncleanly. (The controller cannot tell a killed process from a lost disk.)
+        The controller cannot tell a killed process from a lost disk, so while one machine is made good, no other may
+        stop uncleanly. With records that are synced before they are acknowledged, only lost disks count. A second
+        process with the id of a first one may take its place whenever that is out of sight: a lost disk at any time.
         """
-        if self.plan.flush or fault.kind not in UNCLEAN:
+        if fault.kind == "two with one id" and (self._endings or out_of_sync(self)):
+            return True
+        if self.cluster.twins and fault.kind not in HARMLESS and fault.nodes != (self.cluster.twins[0].id,):
+            return True
+        if fault.kind in LOSING:
+            return not may_lose(self, fault.nodes[0])
+        if fault.kind not in UNCLEAN:
+            return False
+        if self.plan.flush and not self.watch.wiped:
             return False
         if fault.kind != "power" and not self.watch.excused:
             return False
-        if self._out_of_sync():
+        if out_of_sync(self):
             return True
-        self.watch.excused.clear()
+        self.watch.all_is_made_good()
         return False
-
-    def _out_of_sync(self) -> bool:
-        machines = self.cluster.machines.values()
-        if not all(machine.serving and machine.node is not None for machine in machines):
-            return True
-        led = set()
-        for machine in machines:
-            for replica in machine.node.services.replicas:  # type: ignore[union-attr]
-                if replica.leads:
-                    led.add((replica.topic_id, replica.index))
-                    if len(replica.state.isr) < len(replica.state.replicas):
-                        return True
-        known = {
-            (topic.id, index)
-            for machine in machines
-            for topic, index, _ in machine.node.services.metadata.image.topics.partitions()  # type: ignore[union-attr]
-        }
-        return led != known
 
     def _heal(self) -> None:
         self.note("everything heals")
+        self.healing = True
         for ending in list(self._endings):
             self._endings.remove(ending)
             ending()
@@ -304,48 +256,84 @@ class Run:
             machine.resume()
         self.start(*cluster.machines)
         self.hurting = False
-        self._run_until(
-            lambda: all(m.serving for m in cluster.machines.values()),
-            QUIET_S,
-            lambda: f"nodes {[m.id for m in cluster.machines.values() if not m.serving]} do not serve again",
-        )
+        self._part_with_twins()
+        self._replace_damaged_disks()
+        self.ledger.healed = True
         for client in self.clients:
+            client.pace = max(getattr(client, "pace", 0.0), QUIET_PACE_S)
+        self._run_until(
+            lambda: not refusing(self), WRITABLE_S, lambda: f"partitions {refusing(self)} take no records again"
+        )
+        self._run_until(lambda: not not_serving(self), QUIET_S, lambda: f"nodes {not_serving(self)} do not serve again")
+        self._run_until(lambda: not unowned(self), QUIET_S, lambda: f"groups are not stable ({unowned(self)})")
+
+    def _part_with_twins(self) -> None:
+        """Where two processes had one id, only the first is left; what the second had kept must be elsewhere."""
+        for twin in list(self.cluster.twins):
+            if self.took_over(twin):
+                self._run_until(
+                    lambda twin=twin: may_lose(self, twin.id),  # type: ignore[misc]
+                    QUIET_S,
+                    lambda twin=twin: f"not everything of {twin.name} was copied",  # type: ignore[misc]
+                )
+            self.end_twin(twin)
+
+    def _replace_damaged_disks(self) -> None:
+        """An operator who finds a damaged disk replaces it, once the others have everything."""
+        for machine in self.cluster.machines.values():
+            if machine.damaged is None or self.violation is not None:
+                continue
+            self._run_until(
+                lambda node=machine.id: may_lose(self, node),  # type: ignore[misc]
+                QUIET_S,
+                lambda node=machine.id: f"not everything of node {node} was copied",  # type: ignore[misc]
+            )
+            self.wipe(machine.id)
+            self.start(machine.id)
+
+    def _come_to_rest(self) -> None:
+        readers = [client for client in self.clients if isinstance(client, Consumer)]
+        busy = [client for client in self.clients if client not in readers]
+        for client in busy:
             client.stopping = True
-        busy = [client for client in self.clients if hasattr(client, "done")]
         self._run_until(
             lambda: all(client.done for client in busy),
             QUIET_S,
             lambda: f"{[client.name for client in busy if not client.done]} could not finish",
         )
-        self._run_until(self._settled, QUIET_S, lambda: f"replicas did not become equal ({self._unsettled()})")
+        self._run_until(
+            lambda: not unsettled(self), QUIET_S, lambda: f"replicas did not become equal ({unsettled(self)})"
+        )
+        if self.violation is not None:
+            return
+        for reader in readers:
+            reader.ends = partition_ends(self, "t")
+        self._run_until(
+            lambda: all(reader.done for reader in readers),
+            QUIET_S,
+            lambda: f"{[reader.name for reader in readers if not reader.done]} could not read everything",
+        )
 
-    def _settled(self) -> bool:
-        return not self._unsettled()
 
-    def _unsettled(self) -> str:
-        """What is not yet as it should be in a cluster at rest."""
-        for machine in self.cluster.machines.values():
-            if not machine.serving or machine.node is None:
-                return f"node {machine.id} does not serve"
-        ends: dict[tuple[bytes, int], set[tuple[int, int]]] = {}
-        leaders: dict[tuple[bytes, int], int] = {}
-        for machine in self.cluster.machines.values():
-            assert machine.node is not None
-            for replica in machine.node.services.replicas:
-                key = (replica.topic_id, replica.index)
-                ends.setdefault(key, set()).add((replica.log.log_end_offset, replica.log.high_watermark))
-                if replica.leads:
-                    leaders[key] = machine.id
-                    if replica.log.last_stable_offset < replica.log.high_watermark:
-                        return f"{replica.topic}-{replica.index} has an open transaction"
-                    if len(replica.state.isr) < len(replica.state.replicas):
-                        return f"{replica.topic}-{replica.index} has only {replica.state.isr} in sync"
-        for key, found in ends.items():
-            if key not in leaders:
-                return f"{key[1]} of {key[0].hex()} has no leader"
-            if len(found) > 1 or any(end != mark for end, mark in found):
-                return f"{key[1]} of {key[0].hex()} ends at {sorted(found)}"
-        return ""
+def _settings(plan: Plan, factor: int) -> dict[str, str]:
+    in_sync = "2" if factor == 3 else "1"
+    settings = {
+        "offsets.topic.replication.factor": str(factor),
+        "transaction.state.log.replication.factor": str(factor),
+        "transaction.state.log.min.isr": in_sync,
+        "min.insync.replicas": in_sync,
+    }
+    if plan.flush:
+        settings["log.flush.interval.messages"] = "1"
+    if plan.hot:
+        settings |= {
+            "log.roll.ms": "1000",
+            "log.cleaner.backoff.ms": "500",
+            "log.cleaner.min.cleanable.ratio": "0.01",
+            "log.cleaner.delete.retention.ms": str(plan.tombstones_ms),
+            "log.cleaner.dedupe.buffer.size": str(1 << 20),
+        }
+    return settings
 
 
 class _Voice(io.StringIO):
@@ -362,9 +350,9 @@ class _Voice(io.StringIO):
         return len(text)
 
 
-def run_seed(seed: int, *, plan: Plan | None = None, verbose: bool = False, nodes: int = 3) -> Outcome:
+def run_seed(seed: int, *, plan: Plan | None = None, verbose: bool = False) -> Outcome:
     """Run a seed, or a plan made of one."""
-    run = Run(plan or draw_plan(seed, nodes))
+    run = Run(plan or draw_plan(seed))
     configure(Level.INFO if verbose else Level.OFF, _Voice(run.cluster) if verbose else None)
     try:
         with warnings.catch_warnings():
@@ -378,4 +366,4 @@ def run_seed(seed: int, *, plan: Plan | None = None, verbose: bool = False, node
         configure()
 
 
-__all__ = ["Outcome", "Plan", "Run", "Violation", "draw_plan", "replace", "run_seed"]
+__all__ = ["Outcome", "Plan", "Run", "draw_plan", "run_seed"]

@@ -4,9 +4,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from klamm.testing.sim.run import Outcome, Plan, run_seed
+from klamm.testing.sim.plan import Plan
+from klamm.testing.sim.run import Outcome, run_seed
 
 TRIES_MAX = 150
+LEAST = {
+    "copiers": 0,
+    "keyed": 0,
+    "classic": 0,
+    "members": 0,
+    "transactional": 0,
+    "consumers": 0,
+    "producers": 1,
+    "partitions": 1,
+}
+"""What load can be left out, down to how much of it."""
 
 
 def shrink(outcome: Outcome, run: Callable[[Plan], Outcome] = lambda plan: run_seed(plan.seed, plan=plan)) -> Outcome:
@@ -43,7 +55,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, faults=faults[half:])
     for i in range(len(faults)):
         yield replace(plan, faults=faults[:i] + faults[i + 1 :])
-    for name, least in (("transactional", 0), ("members", 0), ("consumers", 0), ("producers", 1), ("partitions", 1)):
+    for name, least in LEAST.items():
         if getattr(plan, name) > least:
             yield _with(plan, name, least)
             if getattr(plan, name) - 1 > least:
@@ -63,11 +75,19 @@ def _with(plan: Plan, name: str, count: int) -> Plan:
 def tell(outcome: Outcome, *, lines: int = 400) -> str:
     """The story of a run in words."""
     plan = outcome.plan
+    made = [
+        f"{plan.layout} nodes {', '.join(f'{node} ({roles})' for node, roles in plan.nodes.roles.items())}",
+        *(["voters may change"] if plan.dynamic else []),
+        *(["a rack for every broker"] if plan.racks else []),
+        *(["compaction never rests"] if plan.hot else []),
+    ]
     load = [
-        f"{plan.nodes} nodes, a topic of {plan.partitions} partitions"
-        + (", synced before it is acknowledged" if plan.flush else ""),
+        *([f"situation: {plan.situation}"] if plan.situation else []),
+        "; ".join(made),
+        f"a topic of {plan.partitions} partitions" + (", synced before it is acknowledged" if plan.flush else ""),
         f"producers {plan.producers}, consumers {plan.consumers}, transactional producers {plan.transactional}",
-        f"members of a group {plan.members}",
+        f"copiers {plan.copiers}, keyed producers {plan.keyed}",
+        f"members of a group {plan.members}, of a classic group {plan.classic}",
     ]
     faults = [f"    {fault}" for fault in plan.faults] or ["    nothing"]
     story = outcome.story

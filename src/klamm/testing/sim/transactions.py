@@ -31,9 +31,17 @@ class TransactionalProducer(Client):
     killable = True
 
     def __init__(
-        self, cluster: SimCluster, ledger: Ledger, number: int, topic: str, partitions: int, pace: float
+        self,
+        cluster: SimCluster,
+        ledger: Ledger,
+        number: int,
+        topic: str,
+        partitions: int,
+        pace: float,
+        *,
+        name: str = "txn",
     ) -> None:
-        super().__init__(cluster, f"txn-{number}")
+        super().__init__(cluster, f"{name}-{number}")
         self.ledger = ledger
         self.topic = topic
         self.partitions = partitions
@@ -42,8 +50,12 @@ class TransactionalProducer(Client):
         self.number = 0
         self.transaction: Transaction | None = None
         self.done = False
-        self._producer_id = self._epoch = -1
+        self.producer_id = self.epoch = -1
         self._sequences: dict[int, int] = {}
+
+    def grow(self, partitions: int) -> None:
+        """There are more partitions now."""
+        self.partitions = partitions
 
     def kill(self) -> None:
         super().kill()
@@ -59,28 +71,33 @@ class TransactionalProducer(Client):
         self.done = False
         while not self.stopping:
             try:
-                await self._init()
+                await self.begin()
                 while not self.stopping:
                     await self.pause(self.pace)
-                    await self._transact()
+                    await self.transact()
             except Over:
                 self._give_up()
                 await self.pause()
+        await self.finish()
         self.done = True
 
-    async def _init(self) -> None:
+    async def finish(self) -> None:
+        """What is left to do after the last transaction."""
+
+    async def begin(self) -> None:
+        """Get a producer id and epoch; whoever had the id before is fenced, what it left open is aborted."""
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
         while True:
-            response = await self._ask_coordinator(request, 4)
+            response = await self.ask_coordinator(request, 4)
             if response.error_code == ErrorCode.NONE:
-                self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+                self.producer_id, self.epoch = response.producer_id, response.producer_epoch
                 self._sequences = {}
                 return
             if ErrorCode(response.error_code) not in LATER:
                 raise Over(ErrorCode(response.error_code).name)
             await self.pause()
 
-    async def _ask_coordinator(self, request: Any, version: int) -> Any:
+    async def ask_coordinator(self, request: Any, version: int) -> Any:
         """Ask until there is an answer; a lost one is asked again."""
         while True:
             node = await self.coordinator(1, self.name)
@@ -89,30 +106,39 @@ class TransactionalProducer(Client):
             except GONE:
                 await self.pause()
 
-    async def _transact(self) -> None:
+    def open(self) -> Transaction:
+        """A new transaction."""
         self.number += 1
         transaction = self.transaction = Transaction(f"{self.name}/{self.number}")
         self.ledger.transactions.append(transaction)
+        return transaction
+
+    async def transact(self) -> None:
+        """Write a little to some partitions, and commit or abort it."""
+        transaction = self.open()
         chosen = self.random.sample(range(self.partitions), self.random.randint(1, self.partitions))
         if not self.new_protocol:
-            await self._add_partitions(chosen)
+            await self.add_partitions(chosen)
         for index in chosen:
             for _ in range(self.random.randint(1, 2)):
-                await self._produce(transaction, index)
+                first = len(transaction.values)
+                count = self.random.randint(1, 2)
+                values = [f"{transaction.name}.{first + i}".encode() for i in range(count)]
+                await self.produce(transaction, index, values)
         if self.random.random() < 0.1:
             await self.pause(TIMEOUT_MS / 1000)  # sometimes too long: the coordinator aborts it
-        await self._end(transaction, commit=self.random.random() < 0.7)
-        self.transaction = None
+        await self.end(transaction, commit=self.random.random() < 0.7)
 
-    async def _add_partitions(self, chosen: list[int]) -> None:
+    async def add_partitions(self, chosen: list[int]) -> None:
+        """Say which partitions the transaction writes to, as clients before Kafka 4 do."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=self._producer_id,
-            v3_and_below_producer_epoch=self._epoch,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=chosen)],
         )
         while True:
-            response = await self._ask_coordinator(request, 3)
+            response = await self.ask_coordinator(request, 3)
             codes = {
                 ErrorCode(partition.partition_error_code)
                 for topic in response.results_by_topic_v3_and_below
@@ -124,17 +150,16 @@ class TransactionalProducer(Client):
                 raise Over(str(codes))
             await self.pause()
 
-    async def _produce(self, transaction: Transaction, index: int) -> None:
+    async def produce(self, transaction: Transaction, index: int, values: list[bytes]) -> None:
+        """Write one batch until its fate is known."""
         place = (self.topic, index)
         sequence = self._sequences.get(index, 0)
-        values = []
-        for _ in range(self.random.randint(1, 2)):
-            values.append(f"{transaction.name}.{len(transaction.values)}".encode())
-            self.ledger.send(place, values[-1], self.name, len(self.ledger.sent), transaction)
+        for value in values:
+            self.ledger.send(place, value, self.name, len(self.ledger.sent), transaction)
         batch = build_batch(
             [(self.cluster.machines[1].clock.now_ms(), None, value, ()) for value in values],
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
             base_sequence=sequence,
             transactional=True,
         )
@@ -164,28 +189,30 @@ class TransactionalProducer(Client):
                 self._sequences[index] = sequence + len(values)
                 return
             if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not sequence:
-                self.ledger._violate(f"13: {self.name} began an epoch, and its first record was refused as a later one")
+                self.ledger.violate(f"13: {self.name} began an epoch, and its first record was refused as a later one")
             if code not in LATER:
                 raise Over(code.name)
             self.forget_leader(self.topic, index)
             await self.pause()
 
-    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
+    async def end(self, transaction: Transaction, *, commit: bool) -> None:
+        """Commit or abort."""
         request = EndTxnRequest(
             transactional_id=self.name,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
             committed=commit,
         )
         transaction.outcome = "committing" if commit else "aborted"
         while True:
-            response = await self._ask_coordinator(request, 5 if self.new_protocol else 4)
+            response = await self.ask_coordinator(request, 5 if self.new_protocol else 4)
             code = ErrorCode(response.error_code)
             if code == ErrorCode.NONE:
+                self.transaction = None
                 if commit:
                     transaction.outcome = "committed"
                 if self.new_protocol:
-                    self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+                    self.producer_id, self.epoch = response.producer_id, response.producer_epoch
                     self._sequences = {}
                 return
             if code not in LATER:

@@ -21,9 +21,9 @@ class Watch:
         self.cluster = cluster
         self.ledger = ledger
         self._violate = violate
-        self.quorum_leaders: dict[int, int] = {}
+        self.quorum_leaders: dict[int, str] = {}
         """Quorum epoch -> who led in it."""
-        self.partition_leaders: dict[tuple[bytes, int, int], int] = {}
+        self.partition_leaders: dict[tuple[bytes, int, int], str] = {}
         """(topic id, partition, leader epoch) -> who led in it."""
         self.metadata: dict[int, int] = {}
         """Offset of the metadata log -> epoch of the record, as applied by whoever came first."""
@@ -34,14 +34,26 @@ class Watch:
         """Epochs of a log as they were before it was cut."""
         self.excused: set[int] = set()
         """Nodes whose disk has lost something that was promised to be lost at worst: unsynced writes, a wiped disk."""
-        self._quorum: dict[int, tuple[Any, ...]] = {}
-        self._replicas: dict[int, dict[Any, Seen]] = {}
+        self.wiped: set[int] = set()
+        """Those of them whose disk has lost what was synced."""
+        self._quorum: dict[str, tuple[Any, ...]] = {}
+        self._replicas: dict[str, dict[Any, Seen]] = {}
+
+    def lost_something(self, node: int) -> None:
+        """A disk has lost what it had synced."""
+        self.excused.add(node)
+        self.wiped.add(node)
+
+    def all_is_made_good(self) -> None:
+        """Everybody is in sync again."""
+        self.excused.clear()
+        self.wiped.clear()
 
     def attach(self, machine: Machine) -> None:
         """Watch the process that runs on a machine now."""
         assert machine.process is not None
-        self._quorum.pop(machine.id, None)
-        self._replicas[machine.id] = {}
+        self._quorum.pop(machine.name, None)
+        self._replicas[machine.name] = {}
         process = machine.process
 
         def probe() -> None:
@@ -56,7 +68,7 @@ class Watch:
         if services is None:
             return
         self._look_at_quorum(machine, services)
-        known = self._replicas[machine.id]
+        known = self._replicas[machine.name]
         for replica in services.replicas:
             log = replica.log
             state = replica.state
@@ -83,15 +95,15 @@ class Watch:
             return
         provenance = services.metadata.image.provenance
         now = (core.epoch, core.is_leader, core.high_watermark, provenance.offset)
-        before = self._quorum.get(machine.id)
+        before = self._quorum.get(machine.name)
         if now == before:
             return
-        self._quorum[machine.id] = now
+        self._quorum[machine.name] = now
         epoch, leads, high_watermark, applied = now
         if leads:
-            other = self.quorum_leaders.setdefault(epoch, machine.id)
-            if other != machine.id:
-                self._violate(f"1: nodes {other} and {machine.id} both lead the quorum in epoch {epoch}")
+            leader = self.quorum_leaders.setdefault(epoch, machine.name)
+            if leader != machine.name:
+                self._violate(f"1: {leader} and {machine.name} both lead the quorum in epoch {epoch}")
         if before is not None:
             if epoch < before[0]:
                 self._violate(f"2: node {machine.id} went back from quorum epoch {before[0]} to {epoch}")
@@ -130,10 +142,12 @@ class Watch:
             if leads and before[4] and epoch == before[0] and high_watermark < before[1]:
                 self._violate(f"3: the leader of {name} took the high watermark back to {high_watermark}")
         if not leads:
+            if before is not None and before[4] and high_watermark > committed:
+                self._commit(key, replica, high_watermark)  # it committed and lost its leadership in one event
             return
-        other = self.partition_leaders.setdefault((*key, epoch), machine.id)
-        if other != machine.id:
-            self._violate(f"1: nodes {other} and {machine.id} both lead {name} in epoch {epoch}")
+        other = self.partition_leaders.setdefault((*key, epoch), machine.name)
+        if other != machine.name:
+            self._violate(f"1: {other} and {machine.name} both lead {name} in epoch {epoch}")
         if (before is None or not before[4] or before[0] != epoch) and end < committed:
             self._violate(
                 f"4: node {machine.id} leads {name} in epoch {epoch} and ends at {end}, but {committed} were committed"
@@ -141,18 +155,24 @@ class Watch:
         if high_watermark > committed:
             state = replica.state
             needed = min(replica.min_insync_replicas, len(state.replicas))
-            if before is not None and before[4] and before[0] == epoch and max(in_sync, before[5]) < needed:
+            held = 1 + sum(progress.log_end_offset >= high_watermark for progress in state.followers.values())
+            # One event may change who is in sync more than once: who has the records is what counts.
+            most = max(in_sync, held, before[5] if before is not None else 0)
+            if before is not None and before[4] and before[0] == epoch and most < needed:
                 self._violate(
                     f"6: {name} commits up to {high_watermark} with only {list(state.isr)} in sync, where {needed} are"
                     " needed"
                 )
-            self.committed[key] = high_watermark
-            latest = replica.log.leader_epochs.latest
-            if self._committed_epochs.get(key, (-1, []))[0] != latest:
-                self._committed_epochs[key] = (latest, replica.log.leader_epochs.entries())
-            place: Place = (replica.topic, replica.index)
-            self.ledger.committed[place] = max(self.ledger.committed.get(place, 0), high_watermark)
+            self._commit(key, replica, high_watermark)
             self._look_at_isr(replica, name, high_watermark)
+
+    def _commit(self, key: tuple[bytes, int], replica: Any, high_watermark: int) -> None:
+        self.committed[key] = high_watermark
+        latest = replica.log.leader_epochs.latest
+        if self._committed_epochs.get(key, (-1, []))[0] != latest:
+            self._committed_epochs[key] = (latest, replica.log.leader_epochs.entries())
+        place: Place = (replica.topic, replica.index)
+        self.ledger.committed[place] = max(self.ledger.committed.get(place, 0), high_watermark)
 
     def _hear_of_cuts(self, log: Any) -> None:
         told = log.before_truncate
@@ -171,7 +191,7 @@ class Watch:
     def _look_at_isr(self, replica: Any, name: str, high_watermark: int) -> None:
         """What is committed lies in the logs of all who are in sync."""
         for node_id in replica.state.isr:
-            machine = self.cluster.machines.get(node_id)
+            machine = self.cluster.registered(node_id)
             if machine is None or machine.node is None or node_id in self.excused or not machine.running:
                 continue
             services = getattr(machine.node, "services", None)

@@ -1,0 +1,58 @@
+"""Who loads the cluster of a run."""
+
+from typing import TYPE_CHECKING, Any
+
+from klamm.testing.sim.classic import ClassicMember
+from klamm.testing.sim.consumers import Consumer
+from klamm.testing.sim.copiers import Copier
+from klamm.testing.sim.keyed import KeyedProducer
+from klamm.testing.sim.layout import rack_of
+from klamm.testing.sim.members import Member
+from klamm.testing.sim.producers import Producer
+from klamm.testing.sim.transactions import TransactionalProducer
+
+if TYPE_CHECKING:
+    from klamm.testing.sim.run import Run
+
+KEYS_TOPIC = "keys"
+COPY_TOPIC = "copy"
+
+
+def topics_of(run: "Run") -> list[tuple[str, int, int, dict[str, str]]]:
+    """The topics of a run: name, partitions, replication factor, settings."""
+    plan, factor = run.plan, run.factor
+    safe = {"min.insync.replicas": "2" if factor == 3 else "1"}
+    topics = [("t", plan.partitions, factor, safe)]
+    if plan.copiers:
+        topics.append((COPY_TOPIC, plan.partitions, factor, safe))
+    if plan.keyed:
+        topics.append((KEYS_TOPIC, 1, factor, {**safe, "cleanup.policy": "compact"}))
+    return topics
+
+
+def make_load(run: "Run") -> list[Any]:
+    """The clients of a run."""
+    plan, cluster, ledger = run.plan, run.cluster, run.ledger
+    count, pace = plan.partitions, plan.pace
+    brokers = cluster.layout.brokers
+    clients: list[Any] = [Producer(cluster, ledger, f"producer-{i}", "t", count, pace) for i in range(plan.producers)]
+    clients += [
+        Consumer(
+            cluster,
+            ledger,
+            f"consumer-{i}",
+            "t",
+            count,
+            committed_only=bool(i % 2),
+            rack=rack_of(brokers[i % len(brokers)]) if plan.racks else "",
+        )
+        for i in range(plan.consumers)
+    ]
+    clients += [TransactionalProducer(cluster, ledger, i, "t", count, 3 * pace) for i in range(plan.transactional)]
+    clients += [
+        Copier(cluster, ledger, (plan.seed + i) % 2, "t", COPY_TOPIC, count, 3 * pace) for i in range(plan.copiers)
+    ]
+    clients += [Member(cluster, ledger, i, "t") for i in range(plan.members)]
+    clients += [ClassicMember(cluster, ledger, i, "t", count) for i in range(plan.classic)]
+    clients += [KeyedProducer(cluster, ledger, run.keyed, i, KEYS_TOPIC, 1, pace) for i in range(plan.keyed)]
+    return clients
