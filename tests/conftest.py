@@ -4,9 +4,14 @@ A test that fails shows what the processes it started have said.
 """
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from harness import KlammProcess, Wire
 from harness.process import launched
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("klamm")
 
 
 def pytest_runtest_setup():

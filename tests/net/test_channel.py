@@ -80,7 +80,7 @@ async def test_the_largest_frame_that_is_allowed(serve):
     assert await peer.receive_frame() == b"x" * 1000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_borrowed_bytes_stay_until_the_turn_ends(data, seed):
     """Frames of any size in pieces of any size: what a handler kept a view of is unchanged when the turn commits."""

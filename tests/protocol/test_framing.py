@@ -42,7 +42,7 @@ def test_a_stream_in_small_pieces_gives_the_same_frames(step, buffer_bytes):
     assert feed(FrameReader(1000, buffer_bytes), STREAM * 3, step) == FRAMES * 3
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     sizes=st.lists(st.integers(0, 20000), max_size=8),
     step=st.integers(1, 9000),

@@ -31,7 +31,7 @@ def read_or_refuse(cls, version, data):
 
 
 @EVERY_API
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.binary(max_size=200))
 def test_random_bytes_are_read_or_refused(api, data):
     for cls, version in forms(api):
@@ -39,7 +39,7 @@ def test_random_bytes_are_read_or_refused(api, data):
 
 
 @EVERY_API
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**64), where=st.floats(0, 1), value=st.integers(0, 255))
 def test_changed_bytes_are_read_or_refused(api, maker, seed, where, value):
     for cls, version in forms(api):
@@ -79,7 +79,7 @@ def test_a_huge_count_costs_nothing(count, padding):
         tracemalloc.stop()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=60), key=st.sampled_from([*APIS, 7, 4, -1, 9999]), version=st.integers(-1, 20))
 def test_random_headers_are_read_or_refused(data, key, version):
     data = key.to_bytes(2, signed=True) + version.to_bytes(2, signed=True) + data

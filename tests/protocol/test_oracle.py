@@ -81,7 +81,7 @@ def check(cls, version, entity, maker, seed):
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**64))
 def test_agrees_with_kio(api, maker, seed):
     from kio.index import load_request_schema, load_response_schema
@@ -118,7 +118,7 @@ def same_defaults(entity, cls):
 
 
 @pytest.mark.parametrize("version", range(4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**64))
 def test_consumer_protocol_agrees_with_kio(version, maker, seed):
     from kio.index import load_entity_schema
@@ -129,7 +129,7 @@ def test_consumer_protocol_agrees_with_kio(version, maker, seed):
         check(cls, version, load_entity_schema(name, version, EntityType.data), maker, seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**64))
 def test_principal_agrees_with_kio(maker, seed):
     from kio.index import load_entity_schema

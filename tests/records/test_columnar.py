@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
@@ -39,7 +39,6 @@ def table_rows(table):
     ]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(BATCHES)
 def test_columns_equal_rows(form, drawn):
     log, rows = buffer_of(drawn)
@@ -134,7 +133,6 @@ def test_buffers_smaller_than_measured_are_refused(form):
             form.fill_columns(data, 1, 0, 0, None, row, header, 1, 1, tuple(bytearray(n) for n in whole)[:columns])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=st.lists(ROW, min_size=1, max_size=30), cut=st.integers(0, 29), codec=st.integers(0, 4))
 def test_tables_become_batches(form, rows, cut, codec):
     log = build_batch(rows)

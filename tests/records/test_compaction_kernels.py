@@ -206,7 +206,7 @@ values = st.sampled_from([b"", b"v", b"w" * 300])
 batches = st.lists(st.lists(st.tuples(keys, values), min_size=1, max_size=6), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches, st.data())
 def test_both_forms_agree_with_a_plain_dictionary(compiled, interpreted, content, data):
     log = log_of(*content)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.model.errors import CorruptBatch
@@ -72,7 +72,6 @@ def test_both_forms_treat_random_bytes_alike(compiled, interpreted, data, count,
         assert outcome(getattr(compiled, name), *arguments) == outcome(getattr(interpreted, name), *arguments)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_both_forms_treat_damaged_records_alike(compiled, interpreted, seed):
     chance = random.Random(seed)

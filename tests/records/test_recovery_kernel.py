@@ -122,7 +122,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches=st.lists(FIELDS, max_size=30), seed=st.integers(0, 2**32), damage=st.integers(0, 3))
 def test_both_forms_do_the_same(compiled, interpreted, batches, seed, damage):
     data = bytearray(log_of(*batches))

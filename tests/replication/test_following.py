@@ -234,7 +234,7 @@ HISTORY = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(HISTORY)
 def test_any_history_of_leaders_ends_in_one_log(history):
     """Leaders come and go, in order or not, followers copy a little of each; the last leader's log is everybody's."""

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -132,7 +132,5 @@ class CompactedLogAgainstList(RuleBasedStateMachine):
                 assert producers[producer_id].next_sequence == sequence
 
 
-CompactedLogAgainstList.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+CompactedLogAgainstList.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
 TestCompactedLogAgainstList = CompactedLogAgainstList.TestCase

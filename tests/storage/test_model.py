@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -185,7 +185,5 @@ class LogAgainstList(RuleBasedStateMachine):
             assert [(t.first_offset, t.last_offset) for t in log.aborted_transactions(0, 10**9)] == aborted
 
 
-LogAgainstList.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+LogAgainstList.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestLogAgainstList = LogAgainstList.TestCase
