@@ -267,12 +267,17 @@ class Run:
         self._run_until(lambda: not not_serving(self), QUIET_S, lambda: f"nodes {not_serving(self)} do not serve again")
         self._run_until(lambda: not unowned(self), QUIET_S, lambda: f"groups are not stable ({unowned(self)})")
 
+    def _can_do_without(self, node: int) -> bool:
+        if not out_of_sync(self):
+            self.watch.all_is_made_good()
+        return may_lose(self, node)
+
     def _part_with_twins(self) -> None:
         """Where two processes had one id, only the first is left; what the second had kept must be elsewhere."""
         for twin in list(self.cluster.twins):
             if self.took_over(twin):
                 self._run_until(
-                    lambda twin=twin: may_lose(self, twin.id),  # type: ignore[misc]
+                    lambda twin=twin: self._can_do_without(twin.id),  # type: ignore[misc]
                     QUIET_S,
                     lambda twin=twin: f"not everything of {twin.name} was copied",  # type: ignore[misc]
                 )
@@ -284,7 +289,7 @@ class Run:
             if machine.damaged is None or self.violation is not None:
                 continue
             self._run_until(
-                lambda node=machine.id: may_lose(self, node),  # type: ignore[misc]
+                lambda node=machine.id: self._can_do_without(node),  # type: ignore[misc]
                 QUIET_S,
                 lambda node=machine.id: f"not everything of node {node} was copied",  # type: ignore[misc]
             )
