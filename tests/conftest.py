@@ -3,6 +3,8 @@
 A test that fails shows what the processes it started have said.
 """
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -12,6 +14,9 @@ from harness.process import launched
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("klamm")
+
+# A shell lets what it runs in the background ignore interrupts, and so would every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup():

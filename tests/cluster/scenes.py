@@ -61,6 +61,8 @@ class Scene(Run):
         self.rest(0.1)
         self._heal()
         self._go_on()
+        self._come_to_rest()
+        self._go_on()
         check_end(self)
 
     def _go_on(self) -> None:
