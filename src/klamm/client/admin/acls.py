@@ -136,7 +136,7 @@ class AccessAdmin(AdminBase):
     async def describe_user_scram_credentials(
         self, users: Sequence[str] | None = None
     ) -> dict[str, list[ScramCredential]]:
-        """Which mechanisms users have; users without any are left out when all are asked for."""
+        """Which mechanisms users have, the smaller first; users without any are left out when all are asked for."""
         names = None if users is None else [UserName(name=each) for each in users]
         answer = await self._ask(DescribeUserScramCredentialsRequest(users=names))
         found: dict[str, list[ScramCredential]] = {}
@@ -144,7 +144,8 @@ class AccessAdmin(AdminBase):
             if each.error_code != ErrorCode.RESOURCE_NOT_FOUND:
                 raise_for(each.error_code, each.error_message)
             found[each.user] = [
-                ScramCredential(ScramMechanism(info.mechanism), info.iterations) for info in each.credential_infos
+                ScramCredential(ScramMechanism(info.mechanism), info.iterations)
+                for info in sorted(each.credential_infos, key=lambda info: info.mechanism)  # brokers keep no order
             ]
         return found
 
