@@ -6,6 +6,7 @@ The consumer is kept by its process, so that a task of the next micro-batch find
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,6 @@ _kept: dict[tuple[int, str], _Kept] = {}
 
 def _take(client: Mapping[str, str]) -> tuple[tuple[int, str], _Kept]:
     """A consumer nobody uses; it comes back with `_give`. A forked process begins with none."""
-    import os  # noqa: PLC0415 - the process is the key, nothing else is asked of it
-
     key = (os.getpid(), json.dumps(dict(client), sort_keys=True))
     found = _kept.pop(key, None)
     return key, found or _Kept(client)
