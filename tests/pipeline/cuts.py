@@ -18,7 +18,7 @@ from klamm.pipeline.options import write_options
 from klamm.pipeline.writing import Place, TaskWrite, commit_batch
 
 KILLED = 9
-_BORING = ("ApiVersionsRequest", "MetadataRequest")
+_BORING = ("ApiVersions", "Metadata")
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["pipeline.cuts"])
@@ -64,23 +64,23 @@ async def decide(bootstrap, topic, sink, batch, handles, ended):
 
 
 def _die_at(cut, after):
-    original = Connection.request
+    original = Connection.send
     seen = 0
 
-    def request(self, message, *args, **keywords):
+    def send(self, api, *args, **keywords):
         nonlocal seen
-        if type(message).__name__ in _BORING:
-            return original(self, message, *args, **keywords)
+        if api.name in _BORING:
+            return original(self, api, *args, **keywords)
         seen += 1
         if seen < cut:
-            return original(self, message, *args, **keywords)
+            return original(self, api, *args, **keywords)
         if not after:
             os._exit(KILLED)
-        answer = original(self, message, *args, **keywords)
+        answer = original(self, api, *args, **keywords)
         answer.add_done_callback(lambda _: os._exit(KILLED))
         return answer
 
-    Connection.request = request
+    Connection.send = send
 
 
 def _child(cut, after, work, args):
