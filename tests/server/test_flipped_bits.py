@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from harness import KlammFailed, KlammProcess, Wire, batch
+from harness.damage import DERIVED, flip
 from klamm.records import build_batch
 
 STORAGE_ERROR = 56
@@ -23,18 +24,6 @@ NODE = {
     "metadata.log.max.record.bytes.between.snapshots": "500",
 }
 SMALL = {"internal_segment_bytes": "2000", "index_interval_bytes": "100"}
-DERIVED = (
-    "*/*.index",
-    "*/*.timeindex",
-    "*/*.snapshot",
-    "*/leader-epoch-checkpoint",
-    "*/partition.metadata",
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint",
-)
-"""What a log tells again, or the metadata."""
 
 
 class Home(NamedTuple):
@@ -102,12 +91,6 @@ def wire_batches(records):
     for view in iter_batches(records or b""):
         view.check_crc()
         yield view
-
-
-def flip(path: Path, position: int | None = None, bit: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 if position is None else position] ^= 1 << bit
-    path.write_bytes(data)
 
 
 def node_of(folder: Path, data: Path) -> KlammProcess:

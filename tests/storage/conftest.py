@@ -53,6 +53,20 @@ def no_space(*_args: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+class FullSoon:
+    """Writes that find room a few times, and then no more; `asked` counts them all."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.asked = 0
+
+    def __call__(self, fd: int, buffers: list[memoryview], position: int) -> int:
+        self.asked += 1
+        if self.asked > self.after:
+            no_space()
+        return os.pwritev(fd, buffers, position)
+
+
 def batch(
     count: int = 1, *, timestamp: int = NOW, value: bytes = b"value", key: bytes | None = b"key", **fields
 ) -> memoryview:

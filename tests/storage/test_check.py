@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.damage import flip
 from klamm.model.errors import ConfigError
 from klamm.storage import check
 from klamm.storage.check import check_folders, partition_tasks
 from klamm.storage.problems import Fix
 
-from .tools import content, flip, make_folder
+from .tools import content, make_folder
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.damage import flip
 from klamm.model.errors import ConfigError
 from klamm.protocol.codec import encode
 from klamm.protocol.messages.control_records import LeaderChangeMessage, LeaderChangeVoter
@@ -15,7 +16,7 @@ from klamm.records.control import ControlType, build_control_batch
 from klamm.storage.dump import dump_file
 
 from .conftest import NOW
-from .tools import flip, make_folder
+from .tools import make_folder
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from klamm.model.errors import StorageFailure
 from klamm.storage import Log
 
-from .conftest import NOW, Home, batch, from_producer, no_space, read_all
+from .conftest import NOW, FullSoon, Home, batch, from_producer, no_space, read_all
 
 
 def short_write(fd, buffers, position):
@@ -63,20 +63,12 @@ def test_a_group_that_fails_after_a_roll_is_taken_back_whole(home: Home):
     log = home.open(segment_bytes=500)
     log.append_as_leader(from_producer(0), 0, NOW)
     before = picture(log)
-    writes = []
-
-    def second_write_fails(fd, buffers, position):
-        writes.append(position)
-        if len(writes) > 2:
-            no_space()
-        return os.pwritev(fd, buffers, position)
-
-    home.disk.fail["pwritev"] = second_write_fails
+    writes = home.disk.fail["pwritev"] = FullSoon(after=2)
     for i in range(1, 20):
         log.stage(from_producer(i), 0, NOW)
     with pytest.raises(StorageFailure):
         log.commit()
-    assert len(writes) == 3
+    assert writes.asked == 3
     assert picture(log) == before
     home.disk.fail.clear()
     for i in range(1, 20):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.damage import DERIVED, flip
 from klamm.model.clock import ManualClock
 from klamm.model.errors import CorruptBatch
 from klamm.model.ids import TopicPartition
@@ -20,7 +21,6 @@ from klamm.telemetry.log import _SINK, Level
 
 from .campaign.trace import QuickDisk
 from .conftest import NOW, batch, from_producer
-from .tools import flip
 
 pytestmark = pytest.mark.timeout(900)
 FLIPS = int(os.environ.get("KLAMM_SIM_FLIPS", "8"))
@@ -29,17 +29,6 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 LOG = LogConfig(segment_bytes=2500, index_interval_bytes=150, retention_ms=10 * 365 * 86_400_000)
 KEYED = LogConfig(segment_bytes=2500, index_interval_bytes=150, cleanup_policy=frozenset({"compact"}))
 IDS = {"orders": b"o" * 16, "paid": b"p" * 16, "keyed": b"k" * 16}
-DERIVED = (
-    "*/*.index",
-    "*/*.timeindex",
-    "*/*.snapshot",
-    "*/leader-epoch-checkpoint",
-    "*/partition.metadata",
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint",
-)
 MARKER = ".kafka_cleanshutdown"
 CASES = [(pattern, stop) for pattern in DERIVED for stop in ("clean", "killed")] + [(MARKER, "clean")]
 

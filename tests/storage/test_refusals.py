@@ -1,7 +1,5 @@
 """What was sent behind a refused batch is refused alike until that one comes again, so that no producer sees a gap."""
 
-import os
-
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
@@ -9,7 +7,7 @@ from klamm.records.batch import BatchView
 from klamm.storage.producers import MAX_SEQUENCE
 from klamm.storage.refusals import MEMORY_MS, PRODUCERS_MAX, Refusals
 
-from .conftest import NOW, Home, from_producer, no_space, read_all
+from .conftest import NOW, FullSoon, Home, from_producer, no_space, read_all
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 FEW = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -65,21 +63,13 @@ def test_it_may_fail_again_and_still_nothing_overtakes_it(home: Home):
 def test_a_group_that_is_taken_back_after_a_roll_begins_with_its_first(home: Home):
     log = home.open(segment_bytes=500)
     log.append_as_leader(from_producer(0), 0, NOW)
-    writes = []
-
-    def third_write_fails(fd, buffers, position):
-        writes.append(position)
-        if len(writes) > 2:
-            no_space()
-        return os.pwritev(fd, buffers, position)
-
-    home.disk.fail["pwritev"] = third_write_fails
+    writes = home.disk.fail["pwritev"] = FullSoon(after=2)
     for sequence in range(1, 20):
         log.stage(from_producer(sequence), 0, NOW)
     with pytest.raises(StorageFailure):
         log.commit()
     home.disk.fail.clear()
-    assert len(writes) == 3
+    assert writes.asked == 3
     assert answer(log, 20) is FULL
     assert [answer(log, sequence) for sequence in (1, 2)] == [1, 2]
 

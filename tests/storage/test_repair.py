@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.damage import flip
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ConfigError
 from klamm.storage import LogManager, StorageConfig
@@ -11,7 +12,7 @@ from klamm.storage.check import check_folders
 from klamm.storage.repair import hold, make_plan
 
 from .conftest import NOW, read_all
-from .tools import CLUSTER, CONFIG, content, flip, make_folder
+from .tools import CLUSTER, CONFIG, content, make_folder
 
 
 @pytest.fixture

@@ -38,9 +38,3 @@ def content(folder: Path) -> dict[str, bytes]:
         for top, _, names in os.walk(folder)
         for name in names
     }
-
-
-def flip(path: Path, position: int, bit: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1 << bit
-    path.write_bytes(data)
