@@ -2,32 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from klamm.records.batch import BatchView, iter_batches
-from klamm.records.control import end_txn_marker
+from klamm.records.batch import BatchView
 from klamm.testing.sim.ledger import Place
 from klamm.testing.sim.load import KEYS_TOPIC
+from klamm.testing.sim.written import batches_of, read_batches
 
 if TYPE_CHECKING:
     from klamm.testing.sim.run import Run
 
 LONG_MS = 3_600_000
 """Longer than a run lasts, wrong clocks included."""
-
-
-def batches_of(log: Any) -> list[BatchView]:
-    """All batches of a log, oldest first."""
-    found: list[BatchView] = []
-    offset, end = log.log_start_offset, log.log_end_offset
-    while offset < end:
-        piece = log.read(offset, 1 << 22, end)
-        if piece is None:
-            break
-        views = list(iter_batches(piece.read(), allow_incomplete_tail=True))
-        if not views:
-            break
-        found += [view for view in views if view.next_offset > offset]
-        offset = views[-1].next_offset
-    return found
 
 
 def check_compacted(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> None:
@@ -53,24 +37,11 @@ def check_compacted(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> 
 
 
 def _records(run: "Run", place: Place, node: int, batches: list[BatchView]) -> list[Any]:
-    """What counts in a log: records without a transaction, and those of committed ones, in order."""
-    found: list[Any] = []
-    open_ones: dict[int, list[Any]] = {}
-    expected = 0
-    for view in batches:
-        view.check_crc()
-        if view.base_offset < expected:
-            run.violate(f"8: offsets of {place[0]}-{place[1]} on node {node} go back at {view.base_offset}")
-        expected = view.next_offset
-        if view.is_control:
-            marker = end_txn_marker(view)
-            ended = open_ones.pop(view.producer_id, [])
-            if marker is not None and marker.committed:
-                found += ended
-        elif view.is_transactional:
-            open_ones.setdefault(view.producer_id, []).extend(view.decode())
-        else:
-            found += view.decode()
-    if any(open_ones.values()):
-        run.violate(f"14: {place[0]}-{place[1]} on node {node} has records of transactions whose markers are gone")
-    return sorted(found, key=lambda record: record.offset)
+    """What counts in a log, in order."""
+    where = f"{place[0]}-{place[1]} on node {node}"
+    written = read_batches(batches, lambda offset: run.violate(f"8: offsets of {where} go back at {offset}"))
+    if any(written.open_ones.values()):
+        run.violate(f"14: {where} has records of transactions whose markers are gone")
+    return sorted(
+        (record for record in written.records if record.offset in written.visible), key=lambda record: record.offset
+    )

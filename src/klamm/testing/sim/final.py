@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 from klamm.records.batch import BatchView
-from klamm.records.control import end_txn_marker
-from klamm.testing.sim.compacted import batches_of, check_compacted
+from klamm.testing.sim.compacted import check_compacted
 from klamm.testing.sim.consumers import Consumer
 from klamm.testing.sim.copiers import Copier
 from klamm.testing.sim.ledger import Place
+from klamm.testing.sim.written import batches_of, read_batches
 
 if TYPE_CHECKING:
     from klamm.testing.sim.run import Run
@@ -52,29 +52,12 @@ def _check_copies(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> li
 
 
 def _check_place(run: "Run", place: Place, batches: list[BatchView]) -> dict[int, bytes]:
-    records: list[tuple[int, bytes]] = []
-    expected = batches[0].base_offset if batches else 0
-    open_ones: dict[int, list[int]] = {}
-    visible: set[int] = set()
-    for view in batches:
-        view.check_crc()
-        if view.base_offset < expected:
-            run.violate(f"8: offsets of {place[0]}-{place[1]} go back at {view.base_offset}")
-        expected = view.next_offset
-        if view.is_control:
-            marker = end_txn_marker(view)
-            ended = open_ones.pop(view.producer_id, [])
-            if marker is not None and marker.committed:
-                visible.update(ended)
-            continue
-        rows = [(record.offset, record.value or b"") for record in view.decode()]
-        records += rows
-        if view.is_transactional:
-            open_ones.setdefault(view.producer_id, []).extend(offset for offset, _ in rows)
-        else:
-            visible.update(offset for offset, _ in rows)
-    if open_ones:
-        run.violate(f"10: {place[0]}-{place[1]} has transactions nobody ends: producers {sorted(open_ones)}")
+    where = f"{place[0]}-{place[1]}"
+    written = read_batches(batches, lambda offset: run.violate(f"8: offsets of {where} go back at {offset}"))
+    if written.open_ones:
+        run.violate(f"10: {where} has transactions nobody ends: producers {sorted(written.open_ones)}")
+    records = [(record.offset, record.value or b"") for record in written.records]
+    visible = written.visible
     run.ledger.check_log(place, records, visible)
     shown = {offset: value for offset, value in records if offset in visible}
     _check_readers(run, place, dict(records), shown)
