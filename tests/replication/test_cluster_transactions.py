@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness import Wire
 from harness.cluster import KlammCluster
 
 pytestmark = pytest.mark.timeout(400)
@@ -72,6 +73,43 @@ def test_a_transaction_over_partitions_of_every_node_is_whole(cluster):
             producer.commit_transaction(PATIENCE_S)
     expected = {b"%d-%d" % (number, partition) for number in range(20) if number % 4 != 3 for partition in range(6)}
     assert Counter(committed(cluster.bootstrap, "sink", 6)) == Counter(expected)
+
+
+def coordinator(cluster: KlammCluster, name: str, *, transaction: bool = False, ask: int = 1) -> int:
+    """The node that coordinates the group or the transaction, according to node `ask`."""
+    with Wire(cluster.node(ask).port) as wire:
+        for _ in range(2000):
+            reply = wire.call("find_coordinator", 4, coordinator_keys=[name], key_type=int(transaction))
+            if reply.coordinators[0].error_code == 0:
+                return int(reply.coordinators[0].node_id)
+    raise AssertionError(reply)
+
+
+def test_a_producer_finds_the_next_coordinator_of_a_group(cluster):
+    """librdkafka remembers the dead one in a table of its own, and waits for it when Metadata left it out at once."""
+    deciding = coordinator(cluster, "steady", transaction=True)
+    group = next(name for name in map("g-{}".format, range(100)) if coordinator(cluster, name) != deciding)
+    producer = transactional(cluster.bootstrap, "steady")
+    producer.init_transactions(PATIENCE_S)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, **QUIET})
+    members = consumer.consumer_group_metadata()
+
+    def commit(offset: int, patience_s: float) -> None:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([TopicPartition("source", 0, offset)], members, patience_s)
+        producer.commit_transaction(patience_s)
+
+    commit(1, PATIENCE_S)
+    victim = coordinator(cluster, group)
+    cluster.node(victim).kill9()
+    asked = next(node for node in (1, 2, 3) if node != victim)
+    deadline = time.monotonic() + PATIENCE_S
+    while coordinator(cluster, group, ask=asked) == victim:
+        assert time.monotonic() < deadline
+    producer.list_topics(timeout=PATIENCE_S)  # now the producer knows who is left
+    commit(2, 30.0)  # a transaction lasts 60
+    assert consumer.committed([TopicPartition("source", 0)], PATIENCE_S)[0].offset == 2
+    consumer.close()
 
 
 class Copier(threading.Thread):

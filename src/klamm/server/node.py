@@ -17,6 +17,7 @@ from klamm.model.ids import TopicPartition
 from klamm.net import NetServer, TurnLoop
 from klamm.raft import RaftDriver
 from klamm.replication import FetchSessions, ReplicaManager
+from klamm.server.address_book import AddressBook
 from klamm.server.config import NodeConfig
 from klamm.server.context import ListenerContext
 from klamm.server.controller_link import ControllerLink
@@ -202,6 +203,8 @@ class Node:
         replicas = ReplicaManager(config.node_id, self._logs, self.clock, replication_config(config))
         replicas.schedule_commit = self._net.turn.schedule
         self._net.turn.on_commit(replicas.commit, self._fail)
+        addresses = AddressBook(self.clock, config.integer("broker.session.timeout.ms"))
+        loader.add_publisher(addresses)
         self.services = Services(
             loop=loop,
             node_id=config.node_id,
@@ -213,6 +216,7 @@ class Node:
             replicas=replicas,
             sessions=FetchSessions(config.fetch_session_slots, self.random),
             metadata=loader,
+            addresses=addresses,
             raft=self._raft,
             quorum=self._transport,
             membership=self._membership,

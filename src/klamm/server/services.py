@@ -11,6 +11,7 @@ from klamm.metadata.image import BrokerImage, FeatureRange, MetadataImage
 from klamm.metadata.publisher import MetadataLoader
 from klamm.model.clock import Clock
 from klamm.replication import FetchSessions, ReplicaManager
+from klamm.server.address_book import AddressBook
 from klamm.storage import LogManager
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Services:
     replicas: ReplicaManager
     sessions: FetchSessions
     metadata: MetadataLoader
+    addresses: AddressBook
     raft: "RaftDriver"
     quorum: "RaftTransport"
     membership: "QuorumMembership"

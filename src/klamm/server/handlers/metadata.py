@@ -6,7 +6,7 @@ UNKNOWN_TOPIC_OR_PARTITION or, once created, LEADER_NOT_AVAILABLE, and the clien
 v9 flexible · v10 topic ids in answers · v12 questions by topic id · v13 top-level error
 """
 
-from klamm.metadata.image import BrokerImage, ClusterImage, MetadataImage, TopicImage
+from klamm.metadata.image import MetadataImage, TopicImage
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID, Uuid
 from klamm.protocol.messages.metadata import (
@@ -103,24 +103,18 @@ def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) ->
     )
 
 
-def _known_to_clients(cluster: ClusterImage) -> list[BrokerImage]:
-    """The live brokers. When all are fenced, as after the last one of a cluster was told to stop, all there are.
-
-    An answer without brokers makes librdkafka (2.16) forget every one it knew. It begins anew from its bootstrap
-    servers when the count of those that are down comes to the count of all, which it sometimes misses; then never.
-    """
-    return cluster.alive() or [broker for broker in cluster.brokers.values() if broker.endpoints]
-
-
 def _response(
     services: Services, context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     brokers = []
-    for broker in _known_to_clients(services.image.cluster):
+    cluster = services.image.cluster
+    for broker in services.addresses.listed(cluster):
         host, port = services.endpoint(broker, context)
         brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
     # Clients send admin requests to the "controller"; any broker forwards them, so any live one may be named.
-    controller = services.random.choice(brokers).node_id if brokers else -1
+    live = [broker.node_id for broker in brokers if not cluster.brokers[broker.node_id].fenced]
+    named = live or [broker.node_id for broker in brokers]
+    controller = services.random.choice(named) if named else -1
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
     return MetadataResponse(
         brokers=brokers,
