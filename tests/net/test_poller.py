@@ -122,7 +122,83 @@ def test_asyncio_keeps_its_own_descriptors_timers_and_threads():
     assert run(main) == b"mine"
 
 
-async def until(condition):
+async def until(condition, every_s=0.001):
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - the condition is a list that grows
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(every_s)
+
+
+class Chatter:
+    """A connection that always has something to read: it sends itself a byte for each it reads."""
+
+    def __init__(self, pair, heard=lambda: None):
+        self._ours, self._theirs = pair
+        self._heard = heard
+        self.turns = 0
+
+    def begin(self):
+        loop = asyncio.get_running_loop()
+        loop.poller.add_reader(self._ours.fileno(), self._read)
+        self._theirs.send(b".")
+
+    def _read(self):
+        self._ours.recv(1)
+        self.turns += 1
+        self._theirs.send(b".")
+        self._heard()
+
+
+@pytest.mark.timeout(60)
+def test_turns_of_busy_connections_follow_one_another_without_asyncio(pair):
+    """Breaks when every turn of a connection costs a round of asyncio's loop."""
+    chatter = Chatter(pair)
+    rounds = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        once = loop._run_once
+        loop._run_once = lambda: rounds.append(0) or once()
+        chatter.begin()
+        loop.call_later(3600, list)
+        await until(lambda: chatter.turns > 1000, every_s=0.05)
+
+    run(main)
+    assert len(rounds) < chatter.turns / 10
+
+
+@pytest.mark.timeout(60)
+def test_busy_connections_hold_back_neither_timers_nor_other_threads(pair):
+    """Breaks when asyncio waits until the connections are quiet, which these never are."""
+    chatter = Chatter(pair)
+    order = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        chatter.begin()
+        await asyncio.to_thread(order.append, "thread")
+        await asyncio.sleep(0.02)
+        order.append("timer")
+        loop.call_later(3600, list)
+        made = loop.create_future()
+        chatter._heard = lambda: made.done() or loop.call_later(0.01, lambda: made.done() or made.set_result("read"))
+        order.append(await made)
+
+    run(main)
+    assert order == ["thread", "timer", "read"]
+
+
+@pytest.mark.timeout(60)
+def test_a_connection_may_stop_the_loop(pair):
+    loop = TurnLoop()
+    chatter = Chatter(pair, lambda: loop.stop() if chatter.turns == 10 else None)
+    loop.call_soon(lambda: asyncio.Task(begin(chatter), loop=loop))
+    loop.call_later(3600, list)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+    assert chatter.turns == 10
+
+
+async def begin(chatter):
+    chatter.begin()

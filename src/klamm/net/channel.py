@@ -97,6 +97,7 @@ class Channel:
         "_buffer",
         "_end",
         "_fd",
+        "_frame_max",
         "_leaving",
         "_low_water",
         "_out",
@@ -122,6 +123,7 @@ class Channel:
         self._server = server
         self._sock = sock
         self._fd = sock.fileno()
+        self._frame_max = server.config.request_bytes_max
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._spare: bytearray | None = None
@@ -171,7 +173,7 @@ class Channel:
         needed = 4
         while end - pos >= 4:
             size = _SIZE.unpack_from(view, pos)[0]
-            if size < 8 or size > self._server.config.request_bytes_max:
+            if size < 8 or size > self._frame_max:
                 self.close(self._size_complaint(size))
                 return
             stop = pos + 4 + size
@@ -186,10 +188,13 @@ class Channel:
                 self._pos = pos
                 self.pause_reading()
                 return
-        self._make_room(pos, needed)
+        if pos == end and not self._low_water and end < len(self._buffer):
+            self._pos = self._end = 0  # all that came was whole frames: read to the front again
+        else:
+            self._make_room(pos, needed)
 
     def _size_complaint(self, size: int) -> str:
-        limit = self._server.config.request_bytes_max
+        limit = self._frame_max
         if size > limit:
             return f"a request of {size} bytes is larger than socket.request.max.bytes ({limit})"
         return f"a request of {size} bytes cannot be one"

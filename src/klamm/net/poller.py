@@ -11,6 +11,7 @@ import math
 import select
 from collections.abc import Callable, Mapping
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, SelectorKey
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from klamm.telemetry.log import get_logger
@@ -22,6 +23,9 @@ log = get_logger("net")
 
 Callback = Callable[[], None]
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+
+TURNS_MAX = 64
+"""Turns that may follow one another before asyncio looks after itself, and tidies its timers."""
 
 
 class _Watch:
@@ -51,6 +55,8 @@ class Poller(BaseSelector):
         """Watched otherwise than the kernel was told; it is told before the next wait, so a change and its opposite
         cost nothing."""
         self.turn: Turn | None = None
+        self.loop: Any = None
+        """Whose timers and callbacks end a row of turns; without it each wait is one turn."""
         self.dispatching = False
         """Whether connections are being called; the turn then ends without being scheduled."""
 
@@ -111,25 +117,40 @@ class Poller(BaseSelector):
     # The wait
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """Wait, handle our connections, end the turn; returns what asyncio watches itself."""
-        turn = self.turn
+        """Wait, handle our connections, end the turn; returns what asyncio watches itself.
+
+        Turns that concern only our connections follow one another here: asyncio is given its turn when something of
+        its own is ready or due, and every so often.
+        """
+        turn, loop = self.turn, self.loop
         if turn is not None and turn.scheduled:
             # What was staged outside of a wait borrows receive buffers: commit it before they are read into again.
             turn.end()
+        if loop is None or (timeout is not None and timeout <= 0):
+            return self._turn(-1 if timeout is None else timeout)[1]
+        timers = loop._scheduled
+        first = timers[0] if timers else None
+        due = math.inf if timeout is None else monotonic() + timeout
+        for _ in range(TURNS_MAX):
+            handled, ready = self._turn(-1 if timeout is None else timeout)
+            if not handled or ready or loop._ready or loop._stopping or (timers[0] if timers else None) is not first:
+                break
+            if timeout is not None:
+                timeout = due - monotonic()
+                if timeout <= 0:
+                    break
+        return ready
+
+    def _turn(self, timeout: float) -> tuple[bool, list[tuple[SelectorKey, int]]]:
+        """One wait; whether anything was ready, and what of it is asyncio's."""
         if self._changed:
             self._tell_kernel()
-        if timeout is None:
-            timeout = -1
-        elif timeout <= 0:
-            timeout = 0
-        else:
-            timeout = math.ceil(timeout * 1e3) * 1e-3
-        try:
-            events = self._epoll.poll(timeout, max(len(self._keys) + len(self._watched), 1))
-        except InterruptedError:
-            return []
         ready: list[tuple[SelectorKey, int]] = []
         watched = self._watched
+        try:
+            events = self._epoll.poll(timeout, len(self._keys) + len(watched) or 1)
+        except InterruptedError:
+            return False, ready
         self.dispatching = True
         try:
             for fd, event in events:
@@ -149,9 +170,10 @@ class Poller(BaseSelector):
                     log.failure("a connection could not be handled", error)
         finally:
             self.dispatching = False
+        turn = self.turn
         if turn is not None and turn.scheduled:
             turn.end()
-        return ready
+        return bool(events), ready
 
     # What asyncio asks of a selector
 
@@ -193,3 +215,4 @@ class TurnLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.poller = Poller()
         super().__init__(self.poller)
+        self.poller.loop = self

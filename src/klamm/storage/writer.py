@@ -11,7 +11,7 @@ from struct import Struct
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import TopicPartition
-from klamm.records.batch import CRC_START, HEADER, HEADER_SIZE, BatchView, iter_batches
+from klamm.records.batch import CRC_START, HEADER_SIZE, BatchView, iter_batches
 from klamm.records.control import build_end_txn_marker
 from klamm.records.crc import crc32c
 from klamm.storage import truncation
@@ -31,7 +31,8 @@ INT32_MAX = 2**31 - 1
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-_unpack_header = HEADER.unpack_from
+_unpack_header = Struct(">qi4xbIhi8xqqhii").unpack_from
+"""A batch's header without leader epoch and first timestamp, which nothing here asks for."""
 _pack_place = Struct(">qii").pack_into
 """Base offset, batch length (as it was), leader epoch: the fields before the checksum, in one write."""
 
@@ -144,12 +145,10 @@ class LogWriter:
         (
             base_offset,
             length,
-            _,
             magic,
             crc,
             attributes,
             last_delta,
-            _,
             max_timestamp,
             producer_id,
             epoch,
@@ -237,7 +236,12 @@ class LogWriter:
             raise self._abandon(_short(written, total))
         self._note_written(segment, self._pending)
         self.log_end_offset = self.next_offset
-        self._clear_staged()
+        self._staged = []
+        self._pending = []
+        self._staged_bytes = 0
+        self._staged_max_timestamp = -1
+        if self._undo:
+            self._undo.clear()
 
     def append_as_leader(
         self, batches: memoryview, leader_epoch: int, now_ms: int, *, origin: Origin = Origin.CLIENT

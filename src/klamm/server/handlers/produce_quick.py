@@ -7,6 +7,7 @@ With acks=all and others in sync the reply waits, as bytes, for the high waterma
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +42,6 @@ LENGTHS_MAX = 4
 WAITING_TIMEOUT_MS_MIN = 2000
 """A client that waits for less gets a timer of its own, on the long way."""
 
-_HEAD = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
 _RESULT = struct.Struct(">hqqq")
 """Error code, base offset, log append time, log start offset: adjacent in every version from 5 on."""
@@ -55,6 +55,8 @@ class QuickProduce:
     replica: Replica
     version: int
     acks: int
+    pack: Callable[..., bytes]
+    """Makes the reply of: size, correlation id, `before`, error code, base offset, append time, log start, `after`."""
     size: int
     before: bytes
     after: bytes
@@ -84,12 +86,8 @@ class WaitingReply:
     def send(self) -> None:
         """The records are committed."""
         entry = self._entry
-        reply = (
-            _HEAD.pack(entry.size, self._correlation_id)
-            + entry.before
-            + _RESULT.pack(0, self._base_offset, -1, entry.replica.log.log_start_offset)
-            + entry.after
-        )
+        start = entry.replica.log.log_start_offset
+        reply = entry.pack(entry.size, self._correlation_id, entry.before, 0, self._base_offset, -1, start, entry.after)
         self._slot.send((reply,))
 
     def fail(self, error: ErrorCode) -> None:
@@ -138,22 +136,21 @@ def handle(
     if waits and (not replica.quick_all or entry.timeout_ms < WAITING_TIMEOUT_MS_MIN):
         return False
     if version >= FLEXIBLE_SINCE:
+        # A compact length of one, two or three bytes, spelt out; a batch of more than 2 MB goes the long way.
+        stop = end - 3
         size = view[position]
         position += 1
         if size > 127:
-            size &= 127
-            shift = 7
-            while True:
+            byte = view[position]
+            position += 1
+            size += (byte << 7) - 128
+            if byte > 127:
                 byte = view[position]
                 position += 1
-                size |= (byte & 127) << shift
-                if byte < 128:
-                    break
-                shift += 7
-                if shift > 28:
+                size += (byte << 14) - 16384
+                if byte > 127:
                     return False
-        stop = position + size - 1
-        if stop + 3 != end or view[stop] or view[stop + 1] or view[stop + 2]:
+        if position + size - 1 != stop or view[stop] or view[stop + 1] or view[stop + 2]:
             return False
     else:
         size = _INT32.unpack_from(view, position)[0]
@@ -178,12 +175,8 @@ def handle(
     if not entry.acks:
         replica.quick_replies.append((None, 0, channel))
         return True
-    reply = bytearray(
-        _HEAD.pack(entry.size, correlation_id)
-        + entry.before
-        + _RESULT.pack(0, base_offset, -1, replica.log.log_start_offset)
-        + entry.after
-    )
+    start = replica.log.log_start_offset
+    reply = bytearray(entry.pack(entry.size, correlation_id, entry.before, 0, base_offset, -1, start, entry.after))
     replica.quick_replies.append((reply, entry.error_at, channel))
     channel.reply(reply)
     return True
@@ -245,7 +238,8 @@ def _entry(services: Services, version: int, request: ProduceRequest, replica: R
     if version >= FLEXIBLE_SINCE:
         before = b"\0" + before
     size = 4 + len(before) + _RESULT.size + len(after)
+    pack = struct.Struct(f">ii{len(before)}shqqq{len(after)}s").pack
     return QuickProduce(
-        replica, version, request.acks, size, before, after, 8 + len(before), request.timeout_ms, services,
+        replica, version, request.acks, pack, size, before, after, 8 + len(before), request.timeout_ms, services,
         topic.name, topic.topic_id,
     )  # fmt: skip
