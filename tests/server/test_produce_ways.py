@@ -93,4 +93,4 @@ def test_the_short_way_really_is_taken(tmp_path, monkeypatch):
                         wire.receive("produce", version, correlation_id)
                     else:
                         wire.call("api_versions", 0)
-                assert taken == [False, True, True], f"v{version} acks={acks}"
+                assert taken.count(True) == 2, f"v{version} acks={acks}"

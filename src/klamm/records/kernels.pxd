@@ -4,6 +4,21 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)
     object PyType_GenericAlloc(type, Py_ssize_t)
 
+# Where the bytes of an object lie that somebody else keeps alive.
+cdef extern from *:
+    """
+    static const unsigned char *borrowed_bytes(PyObject *object, Py_ssize_t *size) {
+        Py_buffer view;
+        const unsigned char *start;
+        if (PyObject_GetBuffer(object, &view, PyBUF_SIMPLE) < 0) return NULL;
+        start = (const unsigned char *)view.buf;
+        *size = view.len;
+        PyBuffer_Release(&view);
+        return start;
+    }
+    """
+    const unsigned char *borrowed_bytes(object, Py_ssize_t *) except? NULL
+
 # CRC-32C by the processor's own instruction, where it has one; elsewhere the tables of kernels.py do it.
 cdef extern from *:
     """

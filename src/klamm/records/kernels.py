@@ -1793,6 +1793,152 @@ def check_batches(
     return reason
 
 
+# A producer's batch as it arrives: found in a request like one before it, its header read.
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_plain(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether the header at `pos` is of one batch of `size` bytes without anything special."""
+    last: cython.longlong = 0
+    length: cython.longlong = 0
+    if size < 61 or p[pos + 16] != 2 or p[pos + 21] or p[pos + 22] > 4:
+        return False
+    length = _int32(p, pos + 8)
+    last = _int32(p, pos + 23)
+    return length + 12 == size and last >= 0 and _int32(p, pos + 57) == last + 1 and _int64(p, pos) == 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _crc_of(p: cython.p_uchar, pos: cython.Py_ssize_t) -> cython.longlong:
+    """The checksum the header at `pos` claims."""
+    claimed: cython.longlong = _int32(p, pos + 17)
+    return claimed & 0xFFFFFFFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int16(p: cython.p_uchar, pos: cython.Py_ssize_t) -> cython.int:
+    high: cython.int = p[pos]
+    return ((high - 256 if high > 127 else high) << 8) | p[pos + 1]
+
+
+@cython.cfunc
+@cython.inline
+def _numbers(p: cython.p_uchar, pos: cython.Py_ssize_t, crc: cython.longlong) -> tuple:
+    return (
+        crc,
+        _int32(p, pos + 23),
+        _int64(p, pos + 35),
+        _int64(p, pos + 43),
+        _int16(p, pos + 51),
+        _int32(p, pos + 53),
+    )
+
+
+@cython.cfunc
+@cython.inline
+def _borrowed(buffer: object, size: cython.longlong) -> cython.p_uchar:
+    """Where the bytes of a buffer of at least `size` bytes lie, which the caller holds; the cheap way to ask."""
+    present: cython.Py_ssize_t = 0
+    p: cython.p_uchar = cython.NULL if cython.compiled else None
+    if cython.compiled:
+        p = cython.cast(cython.p_uchar, borrowed_bytes(buffer, cython.address(present)))
+        if present < size:
+            raise ValueError("a request is longer than its buffer")
+        return p
+    else:  # noqa: RET505
+        return _readable(buffer, size)
+
+
+def plain_header(batch: memoryview) -> tuple | None:
+    """(checksum, last offset delta, max timestamp, producer id, producer epoch, sequence) of a batch without anything
+    special: not transactional, no control batch, time of creation, its lengths and counts add up. None otherwise.
+    """
+    p: cython.p_uchar = _borrowed(batch, 0)
+    if not _is_plain(p, 0, len(batch)):
+        return None
+    return _numbers(p, 0, _crc_of(p, 0))
+
+
+def known_batch(view: memoryview, start: int, end: int, lengths: list, known: dict) -> tuple | None:
+    """The one plain batch of the Produce request in `view[start:end]`, if it begins like one that is known.
+
+    `known` has, under the request's bytes 2 to 4 (its version) and those from 8 to 8 + n (client id to partition),
+    what such a request stands for; `lengths` has the n in use. Returns that, the correlation id, where the batch begins
+    and ends, and what `plain_header` tells of it; a small batch was compared with its checksum, which is -1 then. None
+    for everything else.
+    """
+    p: cython.p_uchar = _borrowed(view, end)
+    begin: cython.Py_ssize_t = start
+    stop: cython.Py_ssize_t = end
+    pos: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = 0
+    length: cython.Py_ssize_t = 0
+    version: cython.int = 0
+    crc: cython.longlong = 0
+    found: object = None
+    if stop - begin < 12 or p[begin] or p[begin + 1]:
+        return None
+    for length in lengths:
+        pos = begin + 8 + length
+        if pos + 4 > stop:
+            continue
+        if cython.compiled:
+            found = known.get(p[begin + 2 : begin + 4] + p[begin + 8 : pos])
+        else:
+            found = known.get(bytes(p[begin + 2 : begin + 4]) + bytes(p[begin + 8 : pos]))
+        if found is not None:
+            break
+    if found is None:
+        return None
+    version = _int16(p, begin + 2)
+    if version >= 9:
+        # A compact length of up to three bytes; behind the batch, no tagged fields of partition, topic and request.
+        stop -= 3
+        size = p[pos]
+        pos += 1
+        if size > 127:
+            size += (p[pos] << 7) - 128
+            pos += 1
+            if size > 16383:
+                size += (p[pos] << 14) - 16384
+                pos += 1
+                if size > 2097151:
+                    return None
+        size -= 1
+        if pos + size != stop or p[stop] or p[stop + 1] or p[stop + 2]:
+            return None
+    else:
+        size = _int32(p, pos)
+        pos += 4
+        if pos + size != stop:
+            return None
+    if not _is_plain(p, pos, size):
+        return None
+    crc = _crc_of(p, pos)
+    if size <= 1024:
+        if crc != _small_checksum(p, pos + 21, pos + size):
+            return None
+        crc = -1
+    return found, _int32(p, begin + 4), pos, stop, _numbers(p, pos, crc)
+
+
+@cython.cfunc
+@cython.inline
+def _small_checksum(p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    if cython.compiled:
+        if checksum_is_an_instruction():
+            return checksum_by_instruction(p + pos, end - pos)
+        return _checksum(p, pos, end, _crc_tables())
+    else:  # noqa: RET505
+        return _checksum(p, pos, end, None)
+
+
 # Clients: one row per record with where it came from, and where a record goes by its key.
 
 

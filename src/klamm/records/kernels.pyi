@@ -1,5 +1,7 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
+
+_T = TypeVar("_T")
 
 COMPILED: bool
 END: int
@@ -88,6 +90,13 @@ def check_batches(
     producers: bytearray,
     w: bytearray,
 ) -> int: ...
+
+PlainHeader: TypeAlias = tuple[int, int, int, int, int, int]
+
+def plain_header(batch: memoryview) -> PlainHeader | None: ...
+def known_batch(
+    view: memoryview, start: int, end: int, lengths: list[int], known: dict[bytes, _T]
+) -> tuple[_T, int, int, int, PlainHeader] | None: ...
 def blank(size: int) -> bytearray: ...
 def decode_client_records(
     data: bytes | bytearray | memoryview,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from klamm.model.clock import Clock
@@ -15,6 +16,9 @@ from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import LogManager
 from klamm.storage.producers import Origin
 from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.records.kernels import PlainHeader
 
 log = get_logger("replication")
 
@@ -75,14 +79,20 @@ class ReplicaManager:
 
     # Appending
 
-    def stage(self, replica: Replica, batches: memoryview, now_ms: int = 0) -> int:
-        """Stage a producer's batches on a replica that leads; what `Log.stage` raises is the refusal."""
+    def stage(self, replica: Replica, batches: memoryview, now_ms: int = 0, header: "PlainHeader | None" = None) -> int:
+        """Stage a producer's batches on a replica that leads; what `Log.stage` raises is the refusal.
+
+        `header` is what `plain_header` told of a batch that somebody has looked at already.
+        """
         if not now_ms:
             # One look at the clock a turn is enough: nothing of a turn is older than its beginning.
             if not self._dirty:
                 self._now_ms = self._clock.now_ms()
             now_ms = self._now_ms
-        base_offset = replica.log.stage(batches, replica.leader_epoch, now_ms)
+        if header is None:
+            base_offset = replica.log.stage(batches, replica.leader_epoch, now_ms)
+        else:
+            base_offset = replica.log.stage_plain(batches, replica.leader_epoch, now_ms, header)
         if not replica.dirty:
             replica.dirty = True
             self._dirty.append(replica)

@@ -23,7 +23,6 @@ from klamm.telemetry.log import get_logger
 log = get_logger("server")
 
 _START = struct.Struct(">hhi")
-PRODUCE = 0
 QUICK = {8: offset_commit_quick.handle, 14: sync_group_quick.handle}
 """Short ways of clients' requests other than Produce, by API; each says whether it has taken the request."""
 
@@ -37,14 +36,14 @@ class Router:
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Answer one request, now or later."""
-        if channel.state is None:
-            channel.state = ConnectionState()
-        api_key, version, correlation_id = _START.unpack_from(view, start)
         try:
-            if api_key == PRODUCE:
-                if produce_quick.handle(self._services.replicas, channel, view, start, end, version, correlation_id):
-                    return
-            elif api_key in QUICK:
+            state = channel.state
+            if state is None:
+                channel.state = ConnectionState()
+            elif state.prefix_lengths and produce_quick.handle(self._services.replicas, channel, view, start, end):
+                return
+            api_key, version, correlation_id = _START.unpack_from(view, start)
+            if api_key in QUICK:
                 listener: ListenerContext = channel.context  # type: ignore[assignment]
                 if listener.kind == "broker" and QUICK[api_key](
                     self._services, channel, view, start, end, version, correlation_id
@@ -52,9 +51,11 @@ class Router:
                     return
             self._dispatch(channel, view[start:end])
         except ProtocolError as error:
+            api_key, version, _ = _START.unpack_from(view, start)
             log.warning("request refused", peer=channel.peer_address, api_key=api_key, version=version, reason=error)
             channel.close("it sent bytes that are no request")
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
+            api_key, version, _ = _START.unpack_from(view, start)
             log.failure("request failed", error, peer=channel.peer_address, api_key=api_key, version=version)
             channel.close("its request failed")
 

@@ -8,12 +8,14 @@ import errno
 import os
 from collections.abc import Callable
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import TopicPartition
-from klamm.records.batch import CRC_START, HEADER_SIZE, BatchView, iter_batches
+from klamm.records.batch import CRC_START, BatchView, iter_batches
 from klamm.records.control import build_end_txn_marker
 from klamm.records.crc import crc32c
+from klamm.records.kernels import plain_header
 from klamm.storage import truncation
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk
@@ -26,13 +28,14 @@ from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
 from klamm.storage.validate import validate
 
+if TYPE_CHECKING:
+    from klamm.records.kernels import PlainHeader
+
 IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 INT32_MAX = 2**31 - 1
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-_unpack_header = Struct(">qi4xbIhi8xqqhii").unpack_from
-"""A batch's header without leader epoch and first timestamp, which nothing here asks for."""
 _pack_place = Struct(">qii").pack_into
 """Base offset, batch length (as it was), leader epoch: the fields before the checksum, in one write."""
 
@@ -139,33 +142,18 @@ class LogWriter:
         RecordRefused, CorruptBatch and KlammError change nothing. The view must be writable and stay valid until
         `commit`.
         """
+        header = plain_header(batches) if self._plain else None
+        if header is None:
+            return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
+        return self.stage_plain(batches, leader_epoch, now_ms, header)
+
+    def stage_plain(self, batches: memoryview, leader_epoch: int, now_ms: int, header: "PlainHeader") -> int:
+        """`stage` for a batch without anything special, whose header was read already: most of them."""
         size = len(batches)
-        if size < HEADER_SIZE or not self._plain:
+        crc, last_delta, max_timestamp, producer_id, epoch, sequence = header
+        if not self._plain or size > self._max_message_bytes or max_timestamp > now_ms + self._after_max_ms:
             return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
-        (
-            base_offset,
-            length,
-            magic,
-            crc,
-            attributes,
-            last_delta,
-            max_timestamp,
-            producer_id,
-            epoch,
-            sequence,
-            count,
-        ) = _unpack_header(batches)
-        if (
-            magic != 2
-            or length + 12 != size
-            or size > self._max_message_bytes
-            or not 0 <= attributes <= 4
-            or last_delta + 1 != count
-            or last_delta < 0
-            or base_offset
-            or max_timestamp > now_ms + self._after_max_ms
-        ):
-            return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
+        count = last_delta + 1
         offset = self.next_offset
         if producer_id >= 0:
             entry = self._entries.get(producer_id)
@@ -177,7 +165,7 @@ class LogWriter:
                 or sequence > MAX_SEQUENCE - count
             ):
                 return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
-            if crc32c(batches[CRC_START:]) != crc:
+            if crc >= 0 and crc32c(batches[CRC_START:]) != crc:
                 raise CorruptBatch(f"the batch for {self.name} does not match its checksum")
             remembered = entry.batches
             self._undo.append((entry, (remembered, sequence, entry.last_timestamp, epoch, entry.coordinator_epoch, -1)))
@@ -187,12 +175,12 @@ class LogWriter:
             )
             entry.next_sequence = sequence + count
             entry.last_timestamp = max_timestamp
-        elif crc32c(batches[CRC_START:]) != crc:
+        elif crc >= 0 and crc32c(batches[CRC_START:]) != crc:
             raise CorruptBatch(f"the batch for {self.name} does not match its checksum")
         if leader_epoch != self._latest_epoch:
             self._pending_epochs.append((leader_epoch, offset))
             self._latest_epoch = leader_epoch
-        _pack_place(batches, 0, offset, length, leader_epoch)
+        _pack_place(batches, 0, offset, size - 12, leader_epoch)
         self.next_offset = offset + count
         self._staged.append(batches)
         self._pending.append((offset + last_delta, size, max_timestamp))

@@ -22,7 +22,7 @@ from klamm.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL
+from klamm.records.kernels import known_batch
 from klamm.replication import Replica, ReplicaManager
 from klamm.server.context import ListenerContext, RequestContext
 from klamm.server.handlers.leaders import node_endpoints, partition_image
@@ -34,8 +34,6 @@ VERSION_MIN = 7
 """Earlier requests may not carry zstd, which only the long way looks at; before 5 replies lack the log start offset."""
 
 FLEXIBLE_SINCE = 9
-ATTRIBUTES_AT = CRC_START + 1
-"""The byte of a batch's attributes that holds all its bits in use."""
 QUICK_MAX = 256
 """Distinct prefixes remembered per connection; a client that has more partitions starts over."""
 LENGTHS_MAX = 4
@@ -109,59 +107,22 @@ class WaitingReply:
         self._slot.send(response_parts(context, ProduceResponse(responses=[named], node_endpoints=endpoints)))
 
 
-def handle(
-    replicas: ReplicaManager,
-    channel: Channel,
-    view: memoryview,
-    start: int,
-    end: int,
-    version: int,
-    correlation_id: int,
-) -> bool:
+def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: int, end: int) -> bool:
     """Append and answer if the request is of a known kind; False leaves it untouched for the long way."""
     state = channel.state
-    entry: QuickProduce | None = None
-    position = 0
-    for length in state.prefix_lengths:
-        position = start + 8 + length
-        entry = state.quick_produces.get(bytes(view[start + 8 : position]))
-        if entry is not None:
-            break
-    if entry is None or entry.version != version:
+    found = known_batch(view, start, end, state.prefix_lengths, state.quick_produces)
+    if found is None:
         return False
+    entry: QuickProduce
+    entry, correlation_id, position, stop, header = found
     replica = entry.replica
     if not replica.quick:
         return False
     waits = entry.acks == -1 and not replica.commits_inline
     if waits and (not replica.quick_all or entry.timeout_ms < WAITING_TIMEOUT_MS_MIN):
         return False
-    if version >= FLEXIBLE_SINCE:
-        # A compact length of one, two or three bytes, spelt out; a batch of more than 2 MB goes the long way.
-        stop = end - 3
-        size = view[position]
-        position += 1
-        if size > 127:
-            byte = view[position]
-            position += 1
-            size += (byte << 7) - 128
-            if byte > 127:
-                byte = view[position]
-                position += 1
-                size += (byte << 14) - 16384
-                if byte > 127:
-                    return False
-        if position + size - 1 != stop or view[stop] or view[stop + 1] or view[stop + 2]:
-            return False
-    else:
-        size = _INT32.unpack_from(view, position)[0]
-        position += 4
-        stop = position + size
-        if stop != end:
-            return False
-    if stop - position < HEADER_SIZE or view[position + ATTRIBUTES_AT] & TRANSACTIONAL:
-        return False
     try:
-        base_offset = replicas.stage(replica, view[position:stop])
+        base_offset = replicas.stage(replica, view[position:stop], 0, header)
     except KlammError:
         return False
     if waits:
@@ -196,14 +157,15 @@ def remember(
     if len(state.quick_produces) >= QUICK_MAX:
         state.quick_produces.clear()
         state.prefix_lengths.clear()
-    if len(prefix) not in state.prefix_lengths:
-        state.prefix_lengths.insert(0, len(prefix))
+    length = len(prefix) - 2
+    if length not in state.prefix_lengths:
+        state.prefix_lengths.insert(0, length)
         del state.prefix_lengths[LENGTHS_MAX:]
     state.quick_produces[prefix] = _entry(services, version, request, replica)
 
 
 def _prefix(frame: memoryview, version: int, size: int) -> bytes | None:
-    """The bytes from the client id to the partition's number, when the batch is all that follows them."""
+    """The version, and the bytes from the client id to the partition's number, when the batch is all that follows."""
     if version >= FLEXIBLE_SINCE:
         length = _uvarint(size + 1)
         end = len(frame) - 3 - size - len(length)
@@ -213,7 +175,7 @@ def _prefix(frame: memoryview, version: int, size: int) -> bytes | None:
         end = len(frame) - size - 4
         if end < 8 or _INT32.unpack_from(frame, end)[0] != size:
             return None
-    return bytes(frame[8:end])
+    return bytes(frame[2:4]) + bytes(frame[8:end])
 
 
 def _uvarint(value: int) -> bytes:
