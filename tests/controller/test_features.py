@@ -144,3 +144,44 @@ def test_what_was_decided_is_all_there_is_to_know(cluster):
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay_all(three.log)
     assert delta.apply(three.next_offset - 1, 1) == three.image
+
+
+# kraft.version, the quorum's own
+
+KRAFT = "kraft.version"
+
+
+def ask_for_kraft(one, level, kind=UPGRADE, *others, now=0, **fields):
+    changes = [FeatureUpdateKey(feature=KRAFT, max_version_level=level, upgrade_type=kind), *others]
+    request = UpdateFeaturesRequest(feature_updates=changes, **fields)
+    return one.controller.update_features(request, 2, now)
+
+
+def test_the_level_of_the_quorum_is_no_record_of_the_metadata(cluster):
+    """A record that says nothing follows what the quorum writes: who has read it has read both."""
+    one = cluster()
+    decision = ask_for_kraft(one, 1)
+    assert (decision.records, decision.response.error_code) == ((r.NoOpRecord(),), 0)
+    assert ask_for_kraft(one, 1, validate_only=True).records == ()
+    assert ask_for_kraft(one, 1, now=1).response.error_code == 0, "asked twice"
+
+
+@pytest.mark.parametrize("kind", [UPGRADE, SAFE, UNSAFE])
+def test_the_level_of_the_quorum_never_goes_back(cluster, kind):
+    answer = ask_for_kraft(cluster(), 0, kind, now=1).response
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_level_the_quorum_does_not_have_is_refused_with_everything_else(cluster):
+    one = cluster()
+    elr = FeatureUpdateKey(feature=ELR, max_version_level=0, upgrade_type=SAFE)
+    decision = ask_for_kraft(one, 2, UPGRADE, elr)
+    assert (decision.records, decision.response.error_code) == ((), ErrorCode.INVALID_UPDATE_VERSION)
+    wrong = FeatureUpdateKey(feature=ELR, max_version_level=99, upgrade_type=UPGRADE)
+    assert ask_for_kraft(one, 1, UPGRADE, wrong).response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_broker_that_does_not_know_the_level_is_named(cluster):
+    answer = ask_for_kraft(cluster(1), 1).response
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "Broker 1" in answer.error_message

@@ -249,12 +249,15 @@ class SimNode:
 class Cluster:
     """Nodes, their network, and what must hold for all of them together."""
 
-    def __init__(self, seed: int, voters: int, observers: int = 0, *, dynamic: bool = False) -> None:
+    def __init__(
+        self, seed: int, voters: int, observers: int = 0, *, dynamic: bool = False, raised: bool = False
+    ) -> None:
         self.random = Random(seed)
         self.now = 0
         self.voters = VoterSet.of_ids(*range(1, voters + 1))
         self.dynamic = dynamic
-        self.nodes = {i: SimNode(self, ReplicaKey(i)) for i in range(1, voters + observers + 1)}
+        directories = {i: bytes(15) + bytes([i if raised else 0]) for i in range(1, voters + observers + 1)}
+        self.nodes = {i: SimNode(self, ReplicaKey(i, directory)) for i, directory in directories.items()}
         self.loss = 0.0
         self.crashes_after_voting = self.random.choice((0.0, 0.1, 0.5))
         self.cut: set[tuple[int, int]] = set()
@@ -283,6 +286,10 @@ class Cluster:
                 found = payload.apply_to(found)
         return found
 
+    def changes(self) -> list[ConfigurationChange]:
+        """Every change of the quorum that was committed."""
+        return [payload for _, payload in self.log.values() if isinstance(payload, ConfigurationChange)]
+
     def change_voters(self) -> None:
         """Somebody asks a leader, or who takes itself for one, to add or remove a voter."""
         leading = [node for node in self.nodes.values() if node.core is not None and node.core.is_leader]
@@ -295,6 +302,26 @@ class Cluster:
                 node.core.remove_voter(key, self.now)
             else:
                 node.core.add_voter(Voter(key), self.now)
+        except KlammError:
+            return
+        node.pump()
+
+    def raise_kraft_version(self) -> None:
+        """Somebody asks a leader, which has heard from some of its fixed voters, to let them change from now on."""
+        leading = [node for node in self.nodes.values() if node.core is not None and node.core.is_leader]
+        if not leading:
+            return
+        node = self.random.choice(leading)
+        running = [Voter(each.key, "host", 9093) for each in self.nodes.values() if each.core is not None]
+        try:
+            for voter in running:
+                if (
+                    self.random.random() < 0.9
+                    and voter.id in node.core.voters
+                    and not node.core.configurations.latest.dynamic
+                ):
+                    node.core.update_voter(voter, self.now)
+            node.core.raise_kraft_version(1, Voter(node.key, "host", 9093), self.now)
         except KlammError:
             return
         node.pump()
@@ -448,12 +475,19 @@ def stir(cluster: Cluster) -> None:
                 leader.pump()
 
 
-def run_story(seed: int, voters: int, observers: int, rounds: int, *, dynamic: bool = False) -> Cluster:
-    """A random life of a quorum, healed at its end: it must then elect, commit and agree."""
-    cluster = Cluster(seed, voters, observers, dynamic=dynamic)
+def run_story(
+    seed: int, voters: int, observers: int, rounds: int, *, dynamic: bool = False, raised: bool = False
+) -> Cluster:
+    """A random life of a quorum, healed at its end: it must then elect, commit and agree.
+
+    With `raised` its fixed voters become ones that change, in the middle of everything.
+    """
+    cluster = Cluster(seed, voters, observers, dynamic=dynamic, raised=raised)
     for _ in range(rounds):
         cluster.run(cluster.random.choice((5, 20, 60, 200)))
-        for _ in range(cluster.random.choice((0, 0, 1, 3)) if dynamic else 0):
+        if raised and cluster.random.random() < 0.3:
+            cluster.raise_kraft_version()
+        for _ in range(cluster.random.choice((0, 0, 1, 3)) if dynamic or raised else 0):
             cluster.change_voters()
         for _ in range(cluster.random.randrange(6)):
             cluster.propose()
@@ -466,4 +500,8 @@ def run_story(seed: int, voters: int, observers: int, rounds: int, *, dynamic: b
     caught_up = cluster.run(20_000, lambda: all(node.applied > last for node in cluster.nodes.values()))
     assert caught_up, f"not everybody applied {last}: {[node.applied for node in cluster.nodes.values()]}"
     cluster.check_agreement()
+    if raised:
+        end = max(node.applied for node in cluster.nodes.values())
+        found = [node.core.configurations.latest for node in cluster.nodes.values()]
+        assert all(each == cluster.configuration_at(end) for each in found), f"different quorums: {found}"
     return cluster

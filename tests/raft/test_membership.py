@@ -8,6 +8,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.raft.configuration import BEFORE_THE_LOG, Configuration, ConfigurationChange, ConfigurationLog
 from klamm.raft.core import RaftCore
 from klamm.raft.events import Append, Persisted, Received, Unreachable
+from klamm.raft.membership import NotIntroduced
 from klamm.raft.messages import (
     Entry,
     FetchRequest,
@@ -32,7 +33,15 @@ def voter_set(*keys):
 class Member:
     """One replica of a quorum that may change, its messages answered by hand."""
 
-    def __init__(self, *voters, key=ONE, log=None, election=ElectionState(), bootstrap=()):  # noqa: B008 - frozen
+    def __init__(
+        self,
+        *voters,
+        key=ONE,
+        log=None,
+        election=ElectionState(),  # noqa: B008 - frozen
+        bootstrap=(),
+        given=None,
+    ):
         self.now = 0
         self.core = RaftCore(
             key,
@@ -41,7 +50,7 @@ class Member:
             election=election,
             random=Random(1),
             now_ms=0,
-            configurations=ConfigurationLog(Configuration(voter_set(*voters), 1 if voters else 0)),
+            configurations=ConfigurationLog(given or Configuration(voter_set(*voters), 1 if voters else 0)),
             bootstrap=bootstrap,
         )
         self.appended = []
@@ -196,6 +205,125 @@ def test_who_is_being_removed_still_stands_until_it_is_committed():
     assert member.core.may_stand
     member.core.high_watermark = 2
     assert not member.core.may_stand
+
+
+# fixed voters become ones that can change
+
+FIXED = [Voter(key, f"host{key.id}", 9093) for key in (ONE, TWO, THREE)]
+"""What fixed voters tell of themselves."""
+
+
+def fixed_quorum(*, key=ONE, election=ElectionState(), log=None):  # noqa: B008 - frozen
+    """A member of three voters whose directories no file names."""
+    member = Member(key=key, election=election, log=log, given=Configuration(VoterSet.of_ids(1, 2, 3)))
+    assert not member.core.configurations.latest.dynamic
+    return member
+
+
+def fixed_leader():
+    leader = fixed_quorum()
+    leader.waits(2_000)
+    for pre_vote in (True, False):
+        assert leader.said[0].body.pre_vote is pre_vote
+        leader.answered(VoteResponse(leader.core.epoch, None, granted=True))
+    assert leader.core.is_leader
+    leader.syncs()
+    leader.fetched_by(TWO)
+    return leader
+
+
+def introduce(leader, *voters):
+    for voter in voters:
+        assert leader.core.update_voter(voter, leader.now) is None
+
+
+def test_fixed_voters_become_part_of_the_log_in_one_batch():
+    leader = fixed_leader()
+    introduce(leader, *FIXED[1:])
+    entry = leader.core.raise_kraft_version(1, FIXED[0], leader.now)
+    assert entry.payload == ConfigurationChange(VoterSet(FIXED), 1)
+    assert (entry.last_offset - entry.base_offset, leader.core.voters) == (1, VoterSet(FIXED))
+    assert refusal(lambda: leader.core.remove_voter(THREE, leader.now)) is ErrorCode.REQUEST_TIMED_OUT
+    assert refusal(lambda: leader.core.raise_kraft_version(1, FIXED[0], leader.now)) is ErrorCode.REQUEST_TIMED_OUT, (
+        "whoever asks again waits for the same commit"
+    )
+    leader.syncs()
+    leader.fetched_by(TWO)
+    assert leader.core.raise_kraft_version(1, FIXED[0], leader.now) is None
+    leader.core.remove_voter(THREE, leader.now)
+    assert leader.core.voters.ids == (1, 2)
+
+
+def test_a_voter_that_nobody_knows_keeps_the_voters_fixed():
+    leader = fixed_leader()
+    introduce(leader, FIXED[1])
+    with pytest.raises(NotIntroduced, match="voter 3 is not known") as caught:
+        leader.core.raise_kraft_version(1, FIXED[0], leader.now)
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    introduce(leader, Voter(ReplicaKey(3), "host3", 9093))
+    assert refusal(lambda: leader.core.raise_kraft_version(1, FIXED[0], leader.now)), "a directory without a name"
+    assert not leader.core.configurations.latest.dynamic
+
+
+def test_a_voter_that_is_too_old_keeps_the_voters_fixed():
+    leader = fixed_leader()
+    introduce(leader, FIXED[1], Voter(THREE, "host3", 9093, kraft_versions=(0, 0)))
+    with pytest.raises(KlammError, match="not by 3") as caught:
+        leader.core.raise_kraft_version(1, FIXED[0], leader.now)
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    introduce(leader, FIXED[2])
+    assert leader.core.raise_kraft_version(1, FIXED[0], leader.now, validate_only=True) is None
+    assert not leader.core.configurations.latest.dynamic, "only looked at"
+    assert refusal(lambda: leader.core.raise_kraft_version(2, FIXED[0], leader.now)), "no such version"
+
+
+def test_kraft_version_never_goes_back():
+    assert (
+        refusal(lambda: leader_alone().core.raise_kraft_version(0, Voter(ONE, "host1", 9093), 0))
+        is ErrorCode.INVALID_UPDATE_VERSION
+    )
+
+
+def test_strangers_and_those_who_cannot_lead_introduce_and_raise_nothing():
+    leader = fixed_leader()
+    stranger = ReplicaKey(4, bytes(range(16)))
+    assert refusal(lambda: leader.core.update_voter(Voter(stranger, "host4", 9093), 0)) is ErrorCode.VOTER_NOT_FOUND
+    too_new = Voter(TWO, "host2", 9093, kraft_versions=(1, 1))
+    assert refusal(lambda: leader.core.update_voter(too_new, 0)) is ErrorCode.INVALID_REQUEST
+    follower = fixed_quorum(key=TWO, election=ElectionState(1, 1))
+    raised = refusal(lambda: follower.core.raise_kraft_version(1, FIXED[1], 0))
+    assert raised is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_leader_that_has_committed_nothing_yet_does_not_raise():
+    leader = fixed_quorum()
+    leader.waits(2_000)
+    for _ in range(2):
+        leader.answered(VoteResponse(leader.core.epoch, None, granted=True))
+    introduce(leader, *FIXED[1:])
+    assert refusal(lambda: leader.core.raise_kraft_version(1, FIXED[0], leader.now)) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_raise_that_is_cut_off_never_was():
+    follower = fixed_quorum(key=TWO, election=ElectionState(1, 1))
+    batches = (
+        Entry(0, 0, 1, b"", change=None),
+        Entry(1, 2, 1, b"", change=ConfigurationChange(VoterSet(FIXED), 1)),
+    )
+    follower.answered(FetchResponse(1, 1, high_watermark=0, entries=batches))
+    assert follower.core.configurations.latest == Configuration(VoterSet(FIXED), 1)
+    assert follower.core.is_voter
+    follower.syncs()
+    follower.answered(FetchResponse(1, 1, high_watermark=0, diverging=OffsetAndEpoch(1, 1)))
+    assert follower.core.configurations.latest == Configuration(VoterSet.of_ids(1, 2, 3))
+
+
+def test_who_slept_through_the_raise_follows_a_leader_its_file_does_not_name():
+    """Voters 1, 2 and 3 of the file may all have been replaced meanwhile."""
+    sleeper = fixed_quorum(key=THREE, election=ElectionState(1, 1))
+    sleeper.answered(FetchResponse(9, 7, error=ErrorCode.FENCED_LEADER_EPOCH))
+    assert sleeper.core.leadership.leader_id == 7
+    assert [message.destination for message in sleeper.said] == [7]
 
 
 # observers and strangers

@@ -4,7 +4,7 @@ import pytest
 
 from klamm.raft import configuration, core, elections, member, membership, positions, state
 
-from .simulation import SimDisk, run_story
+from .simulation import Cluster, SimDisk, run_story
 
 SHAPES = [(1, 0), (2, 0), (3, 0), (3, 1), (5, 0)]
 CHANGING_SHAPES = [(1, 3), (3, 2), (2, 2), (3, 1)]
@@ -25,6 +25,21 @@ def test_a_random_life_with_changing_voters_keeps_every_promise(seed):
     print(f"seed {seed}: {voters} voters at first, {observers} others")
     cluster = run_story(seed, voters, observers, rounds=80, dynamic=True)
     assert cluster.configuration_at(max(cluster.log) + 1).voters.ids
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_random_life_in_which_fixed_voters_become_free_keeps_every_promise(seed):
+    """Whoever is killed while kraft.version is raised: all have the new quorum in the end, or all the old one."""
+    voters, observers = CHANGING_SHAPES[seed % len(CHANGING_SHAPES)]
+    print(f"seed {seed}: {voters} fixed voters, {observers} others")
+    run_story(seed, voters, observers, rounds=80, raised=True)
+
+
+def test_in_a_quiet_life_kraft_version_is_raised_and_voters_change():
+    cluster = Cluster(1, 3, 1, raised=True)
+    assert cluster.run(20_000, lambda: cluster.leader() is not None)
+    assert cluster.run(20_000, lambda: cluster.raise_kraft_version() or bool(cluster.changes()))
+    assert cluster.run(20_000, lambda: cluster.change_voters() or len(cluster.changes()) > 3)
 
 
 def forget_votes(monkeypatch):

@@ -12,6 +12,7 @@ from klamm.protocol.messages.metadata_records import MetadataRecord
 
 R = TypeVar("R")
 
+KRAFT_VERSION = "kraft.version"
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"

@@ -216,9 +216,11 @@ class Controller:
         """AllocateProducerIds v0."""
         return producer_ids.allocate_producer_ids(self._context(), request)
 
-    def update_features(self, request: UpdateFeaturesRequest, version: int) -> Decision[UpdateFeaturesResponse]:
-        """UpdateFeatures v0-2."""
-        return features.update_features(self._context(), request, version)
+    def update_features(
+        self, request: UpdateFeaturesRequest, version: int, kraft_version: int = 0
+    ) -> Decision[UpdateFeaturesResponse]:
+        """UpdateFeatures v0-2; `kraft_version` is the quorum's level now."""
+        return features.update_features(self._context(), request, version, kraft_version)
 
 
 _Decide = Callable[[Controller, Any, int, int, int], Decision[Any]]

@@ -1,6 +1,6 @@
 """Feature levels: which protocols the whole cluster has agreed to speak."""
 
-from klamm.controller.context import ELR_VERSION, METADATA_VERSION, Context, Decision, refuse
+from klamm.controller.context import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Context, Decision, refuse
 from klamm.metadata.image import ConfigResource, FeatureRange, ResourceType
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import update_features as uf
@@ -9,10 +9,12 @@ from klamm.protocol.messages.metadata_records import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    NoOpRecord,
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 _DISABLED = FeatureRange(0, 0)
+_KRAFT_VERSIONS = FeatureRange(0, 1)
 
 
 def bootstrap_records(context: Context) -> tuple[MetadataRecord, ...]:
@@ -40,35 +42,51 @@ def _min_isr_for_all(context: Context) -> list[MetadataRecord]:
     ]
 
 
+def kraft_version_asked(request: uf.UpdateFeaturesRequest) -> int | None:
+    """The level of the quorum's own feature that a request asks for; None when it is about others only."""
+    return next((each.max_version_level for each in request.feature_updates if each.feature == KRAFT_VERSION), None)
+
+
 def update_features(
-    context: Context, request: uf.UpdateFeaturesRequest, version: int
+    context: Context, request: uf.UpdateFeaturesRequest, version: int, kraft_version: int
 ) -> Decision[uf.UpdateFeaturesResponse]:
-    """Raise or lower feature levels, all of them or none."""
-    response = uf.UpdateFeaturesResponse(error_message=None)
+    """Raise or lower feature levels, all of them or none.
+
+    `kraft_version` is the quorum's level now, which no metadata record tells: the quorum raises it itself, before the
+    records of this decision are written.
+    """
     records: list[MetadataRecord] = []
-    code, message = ErrorCode.NONE, None
     try:
         names = [update.feature for update in request.feature_updates]
         if len(set(names)) != len(names):
             refuse(ErrorCode.INVALID_REQUEST, "A feature may be updated only once.")
         for update in request.feature_updates:
-            records += _update(context, update, version)
+            records += _update(context, update, version, kraft_version)
     except KlammError as error:
+        return Decision((), answer(request, version, error))
+    return Decision(() if request.validate_only else tuple(records), answer(request, version))
+
+
+def answer(
+    request: uf.UpdateFeaturesRequest, version: int, error: KlammError | None = None
+) -> uf.UpdateFeaturesResponse:
+    """That everything was done, or that nothing was because of `error`."""
+    code, message = ErrorCode.NONE, None
+    if error is not None:
         code, message = error.code, f"No feature was changed: {error}"
-        records = []
-        response.error_code, response.error_message = code, message
+    response = uf.UpdateFeaturesResponse(error_code=code, error_message=message)
     if version <= 1:
         response.results = [
             uf.UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=message)
             for update in request.feature_updates
         ]
-    return Decision(() if request.validate_only else tuple(records), response)
+    return response
 
 
-def _update(context: Context, update: uf.FeatureUpdateKey, version: int) -> list[MetadataRecord]:
+def _update(context: Context, update: uf.FeatureUpdateKey, version: int, kraft_version: int) -> list[MetadataRecord]:
     name, level = update.feature, update.max_version_level
     kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
-    current = context.image.features.get(name, 0)
+    current = kraft_version if name == KRAFT_VERSION else context.image.features.get(name, 0)
     complaint = None
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         complaint = "The upgrade type is none that exists."
@@ -84,9 +102,13 @@ def _update(context: Context, update: uf.FeatureUpdateKey, version: int) -> list
         complaint = (
             "metadata.version cannot be downgraded: the log already holds records that older versions cannot read."
         )
+    elif name == KRAFT_VERSION and level < current:
+        complaint = "kraft.version cannot be downgraded: the log already names the voters."
     if complaint is not None:
         message = f"Invalid update version {level} for feature {name}. {complaint}"
         raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    if name == KRAFT_VERSION:
+        return [NoOpRecord()]  # brokers that have read it have also read what the quorum wrote before it
     if level == current:
         return []
     records: list[MetadataRecord] = [FeatureLevelRecord(name=name, feature_level=level)]
@@ -97,7 +119,8 @@ def _update(context: Context, update: uf.FeatureUpdateKey, version: int) -> list
 
 def _unsupported(context: Context, name: str, level: int) -> str | None:
     """Why some node could not run the feature at this level; None when all can."""
-    spans = [("The controller", context.config.supported_features.get(name, _DISABLED))]
+    own = _KRAFT_VERSIONS if name == KRAFT_VERSION else context.config.supported_features.get(name, _DISABLED)
+    spans = [("The controller", own)]
     brokers = context.image.cluster.brokers.values()
     spans += [(f"Broker {broker.id}", broker.features.get(name, _DISABLED)) for broker in brokers]
     for controller in context.image.cluster.controllers.values():

@@ -112,7 +112,9 @@ def _voter_set(record: VotersRecord) -> VoterSet:
         if each.endpoints:
             first = each.endpoints[0]
             listener, host, port = first.name, first.host, first.port
-        voters.append(Voter(ReplicaKey(each.voter_id, each.voter_directory_id), host, port, listener))
+        told = each.k_raft_version_feature
+        versions = (told.min_supported_version, told.max_supported_version)
+        voters.append(Voter(ReplicaKey(each.voter_id, each.voter_directory_id), host, port, listener, versions))
     return VoterSet(voters)
 
 
@@ -136,7 +138,9 @@ def voters_record(voters: VoterSet) -> VotersRecord:
                 voter_id=voter.id,
                 voter_directory_id=voter.key.directory_id,
                 endpoints=[VotersEndpoint(name=voter.listener, host=voter.host, port=voter.port)],
-                k_raft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+                k_raft_version_feature=KRaftVersionFeature(
+                    min_supported_version=voter.kraft_versions[0], max_supported_version=voter.kraft_versions[1]
+                ),
             )
             for voter in voters
         ],

@@ -12,7 +12,7 @@ Fetch. Replication is pull: followers fetch, and the offset they ask for tells t
 """
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.configuration import Configuration, ConfigurationLog
+from klamm.raft.configuration import Configuration, ConfigurationChange, ConfigurationLog
 from klamm.raft.events import (
     Event,
     Leadership,
@@ -379,8 +379,8 @@ class RaftCore(ChangingMember):
             ),
         )
 
-    def _change(self, voters: VoterSet) -> Entry:
-        entry = super()._change(voters)
+    def _change(self, change: ConfigurationChange) -> Entry:
+        entry = super()._change(change)
         self._answer_parked()
         return entry
 

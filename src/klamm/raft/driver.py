@@ -113,6 +113,11 @@ class RaftDriver:
         return self._running and self.core.is_leader
 
     @property
+    def kraft_version(self) -> int:
+        """Whether voters may change, as far as this member's log goes: 0 fixed, 1 part of the log."""
+        return self.core.configurations.latest.kraft_version
+
+    @property
     def high_watermark(self) -> int:
         """Every offset below it is committed."""
         return self.core.high_watermark
@@ -232,6 +237,14 @@ class RaftDriver:
     def update_voter(self, voter: Voter) -> "asyncio.Future[int] | None":
         """Write down a voter's new address; None when it is known."""
         entry = self.core.update_voter(voter, self._clock.monotonic_ms())
+        return None if entry is None else self._follow(entry, None)
+
+    def raise_kraft_version(
+        self, level: int, own: Voter, *, validate_only: bool = False
+    ) -> "asyncio.Future[int] | None":
+        """Let voters change from now on; None when nothing has to be written. `own` is this voter as it is now."""
+        now_ms = self._clock.monotonic_ms()
+        entry = self.core.raise_kraft_version(level, own, now_ms, validate_only=validate_only)
         return None if entry is None else self._follow(entry, None)
 
     def receive(self, message: Message) -> None:

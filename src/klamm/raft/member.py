@@ -130,10 +130,8 @@ class Member:
         return [voter_id for voter_id in self.voters.ids if voter_id != self.local.id]
 
     def _may_lead(self, leader_id: int | None) -> bool:
-        """Whether to believe that somebody leads: with changing voters our log may not know them yet."""
-        if leader_id is None or leader_id == self.local.id:
-            return False
-        return leader_id in self.voters or self.configurations.latest.dynamic or not len(self.voters)
+        """Whether to believe that somebody leads: voters change, and our log or file may not know them yet."""
+        return leader_id is not None and leader_id != self.local.id
 
     @property
     def _guides(self) -> list[int]:

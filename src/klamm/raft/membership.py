@@ -1,15 +1,30 @@
 """How the voters change, one at a time, so that two majorities always share a member (KIP-853).
 
 A change is a record of the log. It is taken only by a leader that has committed a record of its own epoch, and only
-when the change before it is committed; both are what makes single-server changes safe.
+when the change before it is committed; both are what makes single-server changes safe. Fixed voters become such ones by
+a change of kraft.version, which leaves them the same.
 """
 
+from collections.abc import Iterable
+
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import ZERO_UUID
 from klamm.raft.configuration import DYNAMIC, ConfigurationChange
 from klamm.raft.elections import ElectingMember
 from klamm.raft.messages import Entry
 from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.state import Leader
+
+
+class NotIntroduced(KlammError):
+    """Voters have not told this leader yet who they are; running ones do so within a moment of its election."""
+
+    def __init__(self, voter_ids: Iterable[int]) -> None:
+        missing = ", ".join(map(str, voter_ids))
+        text = (
+            f"kraft.version cannot be raised: the directory and address of voter {missing} is not known; is it running?"
+        )
+        super().__init__(ErrorCode.INVALID_UPDATE_VERSION, text)
 
 
 class ChangingMember(ElectingMember):
@@ -23,7 +38,7 @@ class ChangingMember(ElectingMember):
         progress = state.observers.get(voter.key)
         if progress is None or not progress.is_caught_up(self.log.end_offset, now_ms, self.timeouts.fetch_timeout_ms):
             raise KlammError(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} has not caught up with the log")
-        return self._change(VoterSet((*self.voters, voter)))
+        return self._change(ConfigurationChange(VoterSet((*self.voters, voter))))
 
     def remove_voter(self, key: ReplicaKey, now_ms: int) -> Entry:
         """Let a voter vote no more; the last one stays."""
@@ -33,18 +48,59 @@ class ChangingMember(ElectingMember):
             raise KlammError(ErrorCode.VOTER_NOT_FOUND, f"{key} is not a voter")
         if len(self.voters) == 1:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"{key} is the last voter: without it nobody could decide")
-        return self._change(VoterSet(voter for voter in self.voters if voter.id != key.id))
+        return self._change(ConfigurationChange(VoterSet(voter for voter in self.voters if voter.id != key.id)))
 
     def update_voter(self, voter: Voter, now_ms: int) -> Entry | None:
-        """A voter has moved to another address; None when nothing has to be written."""
-        self._refuse_unless_leading(now_ms)
+        """A voter tells who it is and where; None when nothing has to be written.
+
+        What fixed voters tell is only remembered, for the moment in which they are made part of the log.
+        """
+        state = self._refuse_unless_leading(now_ms)
         known = self.voters.get(voter.id)
         if known is None or not known.key.same_replica(voter.key):
             raise KlammError(ErrorCode.VOTER_NOT_FOUND, f"{voter.key} is not a voter")
-        if known == voter or not self.configurations.latest.dynamic:
+        if not voter.supports(self.configurations.latest.kraft_version):
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"{voter.key} cannot run the quorum's kraft.version")
+        if not self.configurations.latest.dynamic:
+            state.introduced[voter.id] = voter
+            return None
+        if known == voter:
             return None
         self._refuse_change(now_ms)
-        return self._change(VoterSet(voter if each.id == voter.id else each for each in self.voters))
+        voters = VoterSet(voter if each.id == voter.id else each for each in self.voters)
+        return self._change(ConfigurationChange(voters))
+
+    def raise_kraft_version(self, level: int, own: Voter, now_ms: int, *, validate_only: bool = False) -> Entry | None:
+        """Make fixed voters part of the log, so that they can change; None when nothing has to be written.
+
+        Version and voters are one batch: whoever has one of them has both. Nobody's vote counts for more or less after
+        it, because the voters are the same; they only get names for their directories and addresses. `own` is this
+        leader's part of that, the others have told theirs (`update_voter`).
+        """
+        state = self._refuse_unless_leading(now_ms)
+        current = self.configurations.latest.kraft_version
+        if level < current:
+            text = f"kraft.version cannot go back from {current} to {level}: the log names the voters already"
+            raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, text)
+        self._refuse_unless_settled()
+        if level == current:
+            return None
+        voters = self._introduced_voters(state, own)
+        unable = [str(voter.id) for voter in voters if not voter.supports(level)]
+        if unable:
+            text = f"kraft.version {level} is not supported by every voter: not by {', '.join(unable)}"
+            raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, text)
+        if validate_only:
+            return None
+        return self._change(ConfigurationChange(voters, level))
+
+    def _introduced_voters(self, state: Leader, own: Voter) -> VoterSet:
+        """The fixed voters with the directories and addresses they have told."""
+        told = {**state.introduced, own.id: own}
+        missing = [voter_id for voter_id in self.voters.ids if not _is_whole(told.get(voter_id))]
+        if missing:
+            raise NotIntroduced(missing)
+        return VoterSet(told[voter_id] for voter_id in self.voters.ids)
 
     @property
     def may_change_voters(self) -> bool:
@@ -66,10 +122,17 @@ class ChangingMember(ElectingMember):
         state = self._refuse_unless_leading(now_ms)
         if self.configurations.latest.kraft_version < DYNAMIC:
             raise KlammError(ErrorCode.UNSUPPORTED_VERSION, "the voters are fixed: kraft.version is 0")
-        if not self.may_change_voters:
-            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "a former change of the quorum is not committed yet")
+        self._refuse_unless_settled()
         return state
 
-    def _change(self, voters: VoterSet) -> Entry:
-        change = ConfigurationChange(voters=voters)
+    def _refuse_unless_settled(self) -> None:
+        if not self.may_change_voters:
+            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "a former change of the quorum is not committed yet")
+
+    def _change(self, change: ConfigurationChange) -> Entry:
         return self._append_own(change, change.record_count)
+
+
+def _is_whole(voter: Voter | None) -> bool:
+    """Whether a voter is known well enough to be part of the log."""
+    return voter is not None and voter.key.directory_id != ZERO_UUID and voter.port > 0

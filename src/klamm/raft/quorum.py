@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from klamm.model.ids import ZERO_UUID, uuid_to_str
 
+KRAFT_VERSIONS = (0, 1)
+"""The lowest and the highest kraft.version that this program runs."""
+
 
 class ReplicaKey(NamedTuple):
     """A replica by node id and, since KIP-853, by the directory its log lives in: a wiped disk is another replica."""
@@ -31,6 +34,13 @@ class Voter:
     host: str = ""
     port: int = 0
     listener: str = "CONTROLLER"
+    kraft_versions: tuple[int, int] = KRAFT_VERSIONS
+    """The lowest and the highest kraft.version its program can run."""
+
+    def supports(self, kraft_version: int) -> bool:
+        """Whether its program can run this kraft.version."""
+        lowest, highest = self.kraft_versions
+        return lowest <= kraft_version <= highest
 
     @property
     def id(self) -> int:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import ReplicaKey, VoterSet, high_watermark
+from klamm.raft.quorum import ReplicaKey, Voter, VoterSet, high_watermark
 
 
 class Role(Enum):
@@ -189,6 +189,8 @@ class Leader:
     progress: dict[int, ReplicaProgress] = field(default_factory=dict)
     observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     fetched_since_check: set[int] = field(default_factory=set)
+    introduced: dict[int, Voter] = field(default_factory=dict)
+    """Fixed voters as they told this leader of themselves: directory, address, versions."""
     voted: ReplicaKey | None = None
     elected_by: VoterSet = field(init=False)
     role: Role = field(default=Role.LEADER, init=False)

@@ -6,16 +6,18 @@ starts again from the committed image; one that wins it gives every broker a ses
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from klamm.controller import Controller, Decision
+from klamm.controller.features import answer, kraft_version_asked
 from klamm.metadata.publisher import MetadataLoader
 from klamm.metadata.records import encode_record
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.metadata_records import ConfigRecord
+from klamm.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from klamm.raft import RaftDriver
 from klamm.telemetry.log import get_logger
 
@@ -72,6 +74,8 @@ class ControllerRuntime:
         self._ticker: asyncio.Task[None] | None = None
         self._next_balance_ms = 0
         self._next_unclean_ms = 0
+        self.raise_kraft_version: Callable[[int, int, bool], Awaitable[None]] | None = None
+        """Raises the quorum's own feature: (level, timeout in ms, whether only to look if it could be done)."""
         self.on_active: list[Callable[[Controller], None]] = []
         """Told whenever this node has become the active controller."""
 
@@ -134,6 +138,8 @@ class ControllerRuntime:
 
     async def ask(self, request: Any, version: int) -> Outcome:
         """Decide about a request; KlammError NOT_CONTROLLER when another node has to, or had to before it counted."""
+        if isinstance(request, UpdateFeaturesRequest):
+            return await self._update_features(request, version)
         return await self.submit(
             lambda controller: controller.decide(
                 request, version, next_offset=self._raft.log_end_offset, now_ms=self._clock.monotonic_ms()
@@ -155,6 +161,25 @@ class ControllerRuntime:
             self._next_unclean_ms = 0
         appended = self._append(controller, decision)
         return Outcome(decision.response, await self._committed(controller, appended))
+
+    async def _update_features(self, request: UpdateFeaturesRequest, version: int) -> Outcome:
+        """Decide about features; kraft.version is raised in the quorum first, once nothing stands against the rest."""
+
+        def decide(controller: Controller) -> Decision[UpdateFeaturesResponse]:
+            return controller.update_features(request, version, self._raft.kraft_version)
+
+        level = kraft_version_asked(request)
+        controller = self.active
+        if level is None or self.raise_kraft_version is None or controller is None:
+            return await self.submit(decide)
+        if decide(controller).response.error_code == ErrorCode.NONE:
+            try:
+                await self.raise_kraft_version(level, request.timeout_ms, request.validate_only)
+            except KlammError as error:
+                if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER):
+                    raise KlammError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+                return Outcome(answer(request, version, error))
+        return await self.submit(decide)
 
     def _append(self, controller: Controller, decision: Decision[Any]) -> "asyncio.Future[int]":
         """Propose a decision's records; the future is that of the last batch, which counts after all others."""

@@ -3,7 +3,7 @@
 The rules are the core's (`raft/membership`). Here a request waits, within its time, for what the core cannot have yet:
 a new voter that has still to catch up, a change before it that is not committed. The other half is this node's own
 share: a voter that has moved tells the leader its address, and with controller.quorum.auto.join.enable an observing
-controller asks to be a voter.
+controller asks to be a voter. A fixed voter tells every leader once who it is, so that kraft.version can be raised.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from klamm.protocol.messages.update_raft_voter import (
 )
 from klamm.protocol.messages.update_raft_voter import Listener as UpdateListener
 from klamm.raft import RaftDriver
-from klamm.raft.quorum import ReplicaKey, Voter
+from klamm.raft.membership import NotIntroduced
+from klamm.raft.quorum import KRAFT_VERSIONS, ReplicaKey, Voter
 from klamm.server.raft_transport import RaftTransport
 from klamm.telemetry.log import get_logger
 
@@ -33,6 +34,17 @@ TRY_AGAIN_SECONDS = 0.02
 DEFAULT_TIMEOUT_MS = 30_000
 LOOK_SECONDS = 1.0
 """How often a controller looks whether the quorum knows it as it is."""
+INTRODUCTION_SECONDS = 5.0
+"""How long a leader waits to hear who its fixed voters are: those that run tell it within LOOK_SECONDS."""
+_ASK_AGAIN = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a leader answers that is still, or no longer, busy with its election or with a change."""
 
 
 class _Listener(Protocol):
@@ -61,6 +73,8 @@ class QuorumMembership:
         self._endpoint = endpoint
         self._auto_join = auto_join
         self._task: asyncio.Task[None] | None = None
+        self._introduced_to: tuple[int | None, int] = (None, -1)
+        """The leader, with its epoch, that knows who this fixed voter is."""
 
     # requests
 
@@ -98,12 +112,30 @@ class QuorumMembership:
             return UpdateRaftVoterResponse(error_code=code, current_leader=current)
 
         def change() -> "asyncio.Future[int] | None":
-            voter = self._voter(request.voter_id, request.voter_directory_id, request.listeners)
+            told = request.kraft_version_feature
+            versions = (told.min_supported_version, told.max_supported_version)
+            voter = self._voter(request.voter_id, request.voter_directory_id, request.listeners, versions)
             return self._driver.update_voter(voter)
 
         error = await self._carry_out(request.cluster_id, change, DEFAULT_TIMEOUT_MS)
         code = ErrorCode.NONE if error is None else error.code
         return UpdateRaftVoterResponse(error_code=code, current_leader=current)
+
+    async def raise_kraft_version(self, level: int, timeout_ms: int, *, validate_only: bool = False) -> None:
+        """Let voters change from now on, as this quorum's leader; KlammError says what stands against it."""
+        config = self._driver.config
+        host, port = self._endpoint or ("", 0)
+        own = Voter(config.local, host, port, config.controller_listener)
+
+        def change() -> "asyncio.Future[int] | None":
+            return self._driver.raise_kraft_version(level, own, validate_only=validate_only)
+
+        before = self._driver.kraft_version
+        error = await self._carry_out(None, change, timeout_ms if timeout_ms > 0 else DEFAULT_TIMEOUT_MS)
+        if error is not None:
+            raise error
+        if before < level and not validate_only:
+            log.info("voters are part of the log now", kraft_version=level)
 
     async def _carry_out(
         self,
@@ -116,11 +148,15 @@ class QuorumMembership:
         """Make a change as soon as it can be made; what stands against it, when time is over or it never can."""
         if cluster_id is not None and cluster_id != self._cluster_id:
             return KlammError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {self._cluster_id}")
-        deadline = self._loop.time() + timeout_ms / 1000
+        began = self._loop.time()
+        deadline = began + timeout_ms / 1000
         while True:
             try:
                 done = change()
                 break
+            except NotIntroduced as error:
+                if self._loop.time() >= min(deadline, began + INTRODUCTION_SECONDS):
+                    return error
             except KlammError as error:
                 if error.code is not ErrorCode.REQUEST_TIMED_OUT or self._loop.time() >= deadline:
                     return error
@@ -138,12 +174,18 @@ class QuorumMembership:
             return error
         return None
 
-    def _voter(self, node_id: int, directory_id: bytes, listeners: Sequence[_Listener]) -> Voter:
+    def _voter(
+        self,
+        node_id: int,
+        directory_id: bytes,
+        listeners: Sequence[_Listener],
+        kraft_versions: tuple[int, int] = KRAFT_VERSIONS,
+    ) -> Voter:
         name = self._driver.config.controller_listener
         found = next((each for each in listeners if each.name == name), None)
         if found is None:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"the voter has no listener {name}")
-        return Voter(ReplicaKey(node_id, directory_id), found.host, found.port, found.name)
+        return Voter(ReplicaKey(node_id, directory_id), found.host, found.port, found.name, kraft_versions)
 
     # this node's own place
 
@@ -160,6 +202,7 @@ class QuorumMembership:
     async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            leader = self._driver.leader
             request = self._wanted()
             if request is None:
                 continue
@@ -168,7 +211,9 @@ class QuorumMembership:
             except (KlammError, ProtocolError, PeerGone) as error:
                 log.debug("the quorum was not asked", request=type(request).__name__, reason=error)
                 continue
-            if answer.error_code not in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_VOTER):
+            if isinstance(request, UpdateRaftVoterRequest) and answer.error_code not in _ASK_AGAIN:
+                self._introduced_to = leader
+            if answer.error_code not in (*_ASK_AGAIN, ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
                 code = ErrorCode(answer.error_code)
                 log.warning("the quorum refused", request=type(request).__name__, reason=code.name)
 
@@ -177,21 +222,26 @@ class QuorumMembership:
         driver = self._driver
         leader_id, epoch = driver.leader
         core, local, name = driver.core, driver.config.local, driver.config.controller_listener
-        if self._endpoint is None or leader_id is None or not core.configurations.latest.dynamic:
+        if self._endpoint is None or leader_id is None:
             return None
         host, port = self._endpoint
+        dynamic = core.configurations.latest.dynamic
         if core.is_voter:
-            if core.voters.get(local.id) == Voter(local, host, port, name):
+            if dynamic and core.voters.get(local.id) == Voter(local, host, port, name):
                 return None
+            if not dynamic and (leader_id == local.id or self._introduced_to == driver.leader):
+                return None  # fixed voters tell each leader once
             return UpdateRaftVoterRequest(
                 cluster_id=self._cluster_id,
                 current_leader_epoch=epoch,
                 voter_id=local.id,
                 voter_directory_id=local.directory_id,
                 listeners=[UpdateListener(name=name, host=host, port=port)],
-                kraft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+                kraft_version_feature=KRaftVersionFeature(
+                    min_supported_version=KRAFT_VERSIONS[0], max_supported_version=KRAFT_VERSIONS[1]
+                ),
             )
-        if not self._auto_join or leader_id == local.id or core.log.end_offset > core.high_watermark:
+        if not dynamic or not self._auto_join or leader_id == local.id or core.log.end_offset > core.high_watermark:
             return None
         former = core.voters.get(local.id)
         if former is not None:

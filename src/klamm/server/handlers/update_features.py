@@ -1,5 +1,6 @@
 """UpdateFeatures, v0-2: move the finalized level of a feature within what every broker supports.
 
+kraft.version is the quorum's own: its leader raises it by control records, and nobody can lower it.
 v1 upgrade types and validate_only · v2 one error for the whole request
 """
 
