@@ -1,8 +1,10 @@
-"""Klamm's own client: the stories of `tests/client` told to the broker under test, and beside Java's client."""
+"""Klamm's own client: its stories told to the broker under test and to Apache Kafka; beside Java's client."""
 
 import random
 import subprocess
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ from client.certificates import Authority
 from compat import toolchain
 from compat.brokers import ApacheKafka, Broker, free_port
 from compat.clients import JavaClient
+from compat.conftest import QUICK_GROUPS
 from compat.crowds import Crowd
-from harness.client_stories import PATIENCE_S, STORIES, read, reader
+from harness.client_stories import PATIENCE_S, STORIES, Story, read, reader
+from harness.column_stories import COLUMNS
+from harness.group_stories import GROUPS
 from klamm.client import Admin, Producer
 from klamm.client.errors import DisconnectedError
 from klamm.client.producer.partitioners import by_murmur2
@@ -20,23 +25,30 @@ from klamm.client.producer.partitioners import by_murmur2
 KEYS = 100_000
 PARTITIONS = 13
 SEED = 20_261_116
+EVERY = STORIES | COLUMNS | GROUPS
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
-def test_story(broker: Broker, story):
-    story(broker.bootstrap)
+@dataclass
+class Beside:
+    """Apache Kafka beside the broker under test, on a plain port and on one that speaks TLS."""
+
+    node: ApacheKafka
+    tls_port: int
+    authority: Authority
 
 
-def test_apache_kafka_is_reached_by_tls(tmp_path):
-    """Both sides show certificates; what Kafka does not know, it does not let in."""
-    authority = Authority(tmp_path)
-    server, client = authority.issue("broker", "127.0.0.1"), authority.issue("client")
-    store = tmp_path / "broker.pem"
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+    folder = tmp_path_factory.mktemp("beside")
+    authority = Authority(folder)
+    server = authority.issue("broker", "127.0.0.1")
+    store = folder / "broker.pem"
     store.write_text(Path(server.key).read_text() + Path(server.certificate).read_text())
     port = free_port()
-    node = ApacheKafka(tmp_path / "node")
+    node = ApacheKafka(folder / "node")
     plain = node.properties()
-    node.overrides = {
+    node.overrides = QUICK_GROUPS | {
+        "group.consumer.assignment.interval.ms": "0",
         "listeners": f"{plain['listeners']},SSL://127.0.0.1:{port}",
         "advertised.listeners": f"{plain['advertised.listeners']},SSL://127.0.0.1:{port}",
         "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},SSL:SSL",
@@ -46,30 +58,47 @@ def test_apache_kafka_is_reached_by_tls(tmp_path):
         "ssl.truststore.location": authority.path,
         "ssl.client.auth": "required",
     }
+    try:
+        node.start()
+        yield Beside(node, port, authority)
+    finally:
+        node.close()
+
+
+@pytest.mark.parametrize("story", EVERY.values(), ids=EVERY.keys())
+def test_story(broker: Broker, story: Story) -> None:
+    story(broker.bootstrap)
+
+
+@pytest.mark.parametrize("story", EVERY.values(), ids=EVERY.keys())
+def test_story_told_to_apache_kafka(kafka: Beside, story: Story) -> None:
+    """The very same: what only Klamm can do, or only Klamm lets pass, is a bug of the client."""
+    story(kafka.node.bootstrap)
+
+
+def test_apache_kafka_is_reached_by_tls(kafka: Beside) -> None:
+    """Both sides show certificates; what Kafka does not know, it does not let in."""
+    client = kafka.authority.issue("client")
+    address = f"127.0.0.1:{kafka.tls_port}"
     believing = {
-        "bootstrap_servers": f"127.0.0.1:{port}",
         "security_protocol": "SSL",
-        "ssl_ca_location": authority.path,
+        "ssl_ca_location": kafka.authority.path,
         "socket_connection_setup_timeout_ms": 60_000,  # Java's first handshake takes a while on a busy machine
     }
     known = {"ssl_certificate_location": client.certificate, "ssl_key_location": client.key}
     values = [bytes([each % 251]) * (each * 5000) for each in range(100)]
-    try:
-        node.start()
-        with Admin(**believing, **known) as admin:
-            admin.create_topic("tls", 1)
-        with Producer(**believing, **known) as producer:
-            for value in values:
-                producer.send("tls", value)
-        with reader(believing.pop("bootstrap_servers"), **believing, **known) as consumer:
-            consumer.assign([("tls", 0)])
-            assert [each.value for each in read(consumer, len(values))] == values
-        with pytest.raises(DisconnectedError, match="was not reached"):
-            Admin(bootstrap_servers=f"127.0.0.1:{port}", **believing)
-        with pytest.raises(DisconnectedError, match="was not reached"):
-            Admin(bootstrap_servers=f"127.0.0.1:{port}")
-    finally:
-        node.close()
+    with Admin(bootstrap_servers=address, **believing, **known) as admin:
+        admin.create_topic("tls", 1)
+    with Producer(bootstrap_servers=address, **believing, **known) as producer:
+        for value in values:
+            producer.send("tls", value)
+    with reader(address, **believing, **known) as consumer:
+        consumer.assign([("tls", 0)])
+        assert [each.value for each in read(consumer, len(values))] == values
+    with pytest.raises(DisconnectedError, match="was not reached"):
+        Admin(bootstrap_servers=address, **believing)
+    with pytest.raises(DisconnectedError, match="was not reached"):
+        Admin(bootstrap_servers=address)
 
 
 def test_a_key_goes_where_java_sends_it():

@@ -4,6 +4,7 @@ import pytest
 
 from harness import KlammProcess
 from harness.client_stories import STORIES
+from harness.group_stories import GROUPS
 
 QUICK_GROUPS = {
     "group.min.session.timeout.ms": "1000",
@@ -11,7 +12,9 @@ QUICK_GROUPS = {
     "group.consumer.session.timeout.ms": "5000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 
 
@@ -21,6 +24,6 @@ def node(tmp_path_factory):
         yield process
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+@pytest.mark.parametrize("story", (STORIES | GROUPS).values(), ids=STORIES | GROUPS)
 def test_story(node, story):
     story(node.bootstrap)

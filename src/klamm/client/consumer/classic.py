@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ADMIN, Cluster
 from klamm.client.consumer.assignors import Assignor, Member, assignors
 from klamm.client.consumer.group import Host
 from klamm.client.consumer.offsets import GroupCoordinator
@@ -57,6 +57,7 @@ class ClassicGroup:
         self._rack = settings.text("client.rack") or None
         self._member_id = ""
         self._generation = -1
+        self._place = GroupMetadata(coordinator.group_id, -1, "", self._instance_id)
         self._rejoin = True
         self._lost = False
         self._fatal: KafkaError | None = None
@@ -68,8 +69,11 @@ class ClassicGroup:
         self._timed_out = False
 
     def metadata(self) -> GroupMetadata:
-        """Who this member is now."""
-        return GroupMetadata(self._coordinator.group_id, self._generation, self._member_id, self._instance_id)
+        """Who this member is, or was before it lost its place: a commit of the past must be refused as such.
+
+        Without a name it would be taken for that of a tool, and those may commit to a group that has no members.
+        """
+        return self._place
 
     def changed(self) -> None:
         """Join again when what this leader has assigned is no longer what there is."""
@@ -180,6 +184,7 @@ class ClassicGroup:
                 self._member_id = joined.member_id
             raise error_for(joined.error_code, f"joining {self._coordinator.group_id}")
         self._member_id, self._generation = joined.member_id, joined.generation_id
+        self._place = self._place._replace(generation_id=joined.generation_id, member_id=joined.member_id)
         self._counts = None
         leads = joined.leader == joined.member_id and not joined.skip_assignment
         assignments = await self._assign_all(joined) if leads else []
@@ -253,12 +258,13 @@ class ClassicGroup:
                 with suppress(KafkaError):
                     await self._leave_now("no poll within max.poll.interval.ms")
                 return
+            generation, joined = self._generation, self._joining
             try:
                 connection = await self._coordinator.connection()
                 answer = await connection.request(
                     HeartbeatRequest(
                         group_id=self._coordinator.group_id,
-                        generation_id=self._generation,
+                        generation_id=generation,
                         member_id=self._member_id,
                         group_instance_id=self._instance_id,
                     ),
@@ -268,7 +274,8 @@ class ClassicGroup:
                 if isinstance(error, KafkaError):
                     self._coordinator.look(error)
                 continue
-            self._heard(answer.error_code)
+            if (self._generation, self._joining) == (generation, joined):  # else it speaks of what is over
+                self._heard(answer.error_code)
 
     def _heard(self, number: int) -> None:
         if not number:
@@ -304,7 +311,7 @@ class ClassicGroup:
         self._member_id = ""
         if not member_id:
             return
-        connection = await self._coordinator.connection()
+        connection = await self._coordinator.connection(ADMIN)
         identity = MemberIdentity(member_id=member_id, group_instance_id=self._instance_id, reason=reason)
         request = LeaveGroupRequest(group_id=self._coordinator.group_id, member_id=member_id, members=[identity])
         await connection.request(request)

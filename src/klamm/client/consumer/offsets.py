@@ -43,12 +43,16 @@ class GroupCoordinator:
         self.group_id = group_id
         self._found: Broker | None = None
 
-    async def connection(self) -> Connection:
-        """The connection to it, apart from those that fetch."""
+    async def connection(self, purpose: str = GROUP) -> Connection:
+        """The connection to it, apart from those that fetch.
+
+        A broker answers the requests of a connection in turn, and a join only when all members have come: what must
+        not wait for that goes by ADMIN.
+        """
         if self._found is None:
             self._found = await self.cluster.find_coordinator(GROUP_COORDINATOR, self.group_id)
         try:
-            return await self.cluster.connect(self._found.host, self._found.port, GROUP)
+            return await self.cluster.connect(self._found.host, self._found.port, purpose)
         except KafkaError:
             self._found = None
             raise
@@ -150,7 +154,7 @@ async def fetch_committed(
     )
 
     async def once() -> dict[TopicPartition, OffsetAndMetadata]:
-        connection = await coordinator.connection()
+        connection = await coordinator.connection(ADMIN)
         answer = await connection.request(request, connection.version_of("OffsetFetch", _BY_NAME))
         group = answer.groups[0] if answer.groups else answer
         raise_for(group.error_code, coordinator.group_id)
@@ -186,7 +190,7 @@ async def commit(
         )
 
     async def once() -> None:
-        connection = await coordinator.connection()
+        connection = await coordinator.connection(ADMIN)
         metadata = member()
         request = OffsetCommitRequest(
             group_id=coordinator.group_id,

@@ -1,0 +1,242 @@
+"""What tables must do, in and out, against any broker: every column, every way to choose a partition, every bound.
+
+Stories as in `client_stories`: functions of bootstrap servers.
+"""
+
+import asyncio
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+import klamm
+from harness.client_stories import PATIENCE_S, Story, read, reader, topic, until
+from harness.wire import unique
+from klamm.client import Admin, AsyncConsumer, Producer, TopicPartition
+from klamm.client.columns import schema
+from klamm.client.errors import InvalidTransactionStateError, KafkaError, RecordTooLargeError
+from klamm.client.producer.partitioners import by_murmur2
+
+WHEN = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
+
+
+def table(name: str, bootstrap: str, **options) -> pa.Table:
+    return klamm.read_topic(name, bootstrap=bootstrap, timeout_s=PATIENCE_S, **options)
+
+
+def every_column_makes_the_round(bootstrap: str) -> None:
+    name = topic(bootstrap, 2)
+    rows = pa.table(
+        {
+            "key": pa.array([b"a", None, b"c"]),
+            "value": pa.array(["x", None, "ümlaut"]).dictionary_encode(),
+            "timestamp": pa.array([WHEN, WHEN + dt.timedelta(seconds=1), WHEN], pa.timestamp("us", tz="UTC")),
+            "headers": pa.array([[("h", b"1"), ("h", None)], None, []], schema().field("headers").type),
+            "where": pa.array([1, 1, 0]),
+        }
+    )
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send_arrow(name, rows, partition="where")
+    found = table(name, bootstrap).sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+    assert [each["key"] for each in found] == [b"c", b"a", None]
+    assert [each["value"] for each in found] == ["ümlaut".encode(), b"x", None]
+    assert [each["partition"] for each in found] == [0, 1, 1]
+    assert [each["timestamp"] for each in found] == [WHEN, WHEN, WHEN + dt.timedelta(seconds=1)]
+    assert {each["timestampType"] for each in found} == {0}
+    assert [each["headers"] for each in found][1] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+
+
+def times_of_the_log_are_marked_as_such(bootstrap: str) -> None:
+    name = topic(bootstrap, 1, message_timestamp_type="LogAppendTime")
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send_arrow(name, pa.table({"value": [b"v"] * 3, "timestamp": pa.array([1, 2, 3], pa.timestamp("ms"))}))
+        stamped = producer.send(name, b"v", timestamp=4).result(PATIENCE_S).timestamp
+    found = table(name, bootstrap)
+    assert found["timestampType"].to_pylist() == [1] * 4
+    assert found["timestamp"].to_pylist()[3].timestamp() * 1000 == pytest.approx(stamped)
+    assert stamped > 4
+
+
+def the_way_out_is_a_way_in(bootstrap: str) -> None:
+    first, second = topic(bootstrap, 3), topic(bootstrap, 3)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(1000):
+            producer.send(first, b"v%d" % number, b"k%d" % number, headers={"n": b"%d" % number})
+        producer.flush()
+        producer.send_arrow(second, table(first, bootstrap))
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    columns = ["key", "value", "partition", "offset", "timestamp", "headers"]
+    one, two = (table(each, bootstrap).sort_by(order).select(columns) for each in (first, second))
+    assert one.equals(two)
+
+
+def keys_choose_as_send_does_and_rows_without_key_go_somewhere(bootstrap: str) -> None:
+    name = topic(bootstrap, 5)
+    keys = [None if each % 7 == 0 else b"%d" % each for each in range(500)]
+    rows = pa.table({"key": pa.array(keys, pa.large_binary()), "value": pa.array([b"v"] * 500)})
+    with Producer(bootstrap_servers=bootstrap, batch_size=1000) as producer:
+        producer.send_arrow(name, rows)
+    found = table(name, bootstrap).to_pylist()
+    assert sorted(each["key"] or b"" for each in found) == sorted(each or b"" for each in keys)
+    assert all(each["partition"] == by_murmur2(each["key"], 5) for each in found if each["key"])
+
+
+def a_partitioner_of_the_users_is_asked(bootstrap: str) -> None:
+    name = topic(bootstrap, 3)
+    rows = pa.table({"key": [b"%d" % each for each in range(30)], "value": [b"v"] * 30})
+    with Producer(bootstrap_servers=bootstrap, partitioner=lambda _t, key, count: int(key) % count) as producer:
+        producer.send_arrow(name, rows)
+    assert all(int(each["key"]) % 3 == each["partition"] for each in table(name, bootstrap).to_pylist())
+
+
+def what_is_wrong_with_a_table_is_said(bootstrap: str) -> None:
+    name = topic(bootstrap)
+    rows = pa.table({"value": [b"v"]})
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        with pytest.raises(ValueError, match="no column 'body'"):
+            producer.send_arrow(name, rows, value="body")
+        with pytest.raises(KafkaError, match="1 partitions"):
+            producer.send_arrow(name, rows, partition=4)
+        with pytest.raises(RecordTooLargeError):
+            producer.send_arrow(name, pa.table({"value": [b"x" * 2_000_000]}))
+        assert producer.send_arrow(name, rows.slice(0, 0)) == []
+    with Producer(bootstrap_servers=bootstrap, transactional_id=unique("columns")) as producer:
+        producer.init_transactions()
+        with pytest.raises(InvalidTransactionStateError):
+            producer.send_arrow(name, rows)
+        with producer.transaction():
+            producer.send_arrow(name, rows)
+        producer.begin_transaction()
+        producer.send_arrow(name, rows)
+        producer.abort_transaction()
+    assert table(name, bootstrap).num_rows == 1
+    assert table(name, bootstrap, isolation="read_uncommitted").num_rows >= 1
+
+
+def tables_hold_what_is_committed(bootstrap: str) -> None:
+    """Aborted rows lie between committed ones, an open transaction lies at the end."""
+    name = topic(bootstrap)
+    where = TopicPartition(name, 0)
+    with Producer(bootstrap_servers=bootstrap, transactional_id=unique("columns")) as producer:
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            word = b"aborted" if number % 2 else b"committed"
+            for each in producer.send_arrow(name, pa.table({"value": [word] * 50})):
+                each.result(PATIENCE_S)
+            producer.abort_transaction() if number % 2 else producer.commit_transaction()
+        producer.begin_transaction()
+        for each in producer.send_arrow(name, pa.table({"value": [b"open"] * 50})):
+            each.result(PATIENCE_S)
+        committed = table(name, bootstrap)
+        assert committed["value"].to_pylist() == [b"committed"] * 150
+        assert committed["offset"].to_pylist()[50] == 102, "markers and aborted rows have offsets too"
+        assert table(name, bootstrap, isolation="read_uncommitted").num_rows == 350
+        with reader(bootstrap, isolation_level="read_committed") as consumer:
+            consumer.assign([where])
+            rows = 0
+            while rows < 150:
+                rows += consumer.poll_arrow(PATIENCE_S).num_rows
+            stable = consumer.end_offsets([where])[where]
+            assert (
+                until(lambda: consumer.poll_arrow(0).num_rows == 0 and consumer.position(where), "all read") <= stable
+            )
+            producer.commit_transaction()
+            until(lambda: consumer.end_offsets([where])[where] > stable, "the last one counts")
+            assert set(consumer.poll_arrow(PATIENCE_S)["value"].to_pylist()) == {b"open"}
+    assert table(name, bootstrap).num_rows == 200
+
+
+def a_table_is_bounded_by_moments(bootstrap: str) -> None:
+    name = topic(bootstrap, 2)
+    base = 1_700_000_000_000
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(100):
+            producer.send(name, b"%d" % number, partition=number % 2, timestamp=base + number)
+    found = table(name, bootstrap, start=base + 20, end=base + 60)
+    assert sorted(int(each) for each in found["value"].to_pylist()) == list(range(20, 60))
+    assert table(name, bootstrap, partitions=[1]).num_rows == 50
+    assert table(name, bootstrap, start="latest").num_rows == 0
+    assert table(name, bootstrap, start="latest").schema == schema()
+    with pytest.raises(ValueError, match="milliseconds"):
+        table(name, bootstrap, start="yesterday")
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.delete_records({TopicPartition(name, 0): 40})
+    assert table(name, bootstrap).num_rows == 60, "what was deleted is not waited for"
+
+
+def records_and_columns_can_be_mixed(bootstrap: str) -> None:
+    name = topic(bootstrap)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(1000):
+            producer.send(name, b"%d" % number)
+    seen: list[int] = []
+    with reader(bootstrap) as consumer:
+        consumer.assign([(name, 0)])
+        while len(seen) < 1000:
+            seen += [int(each.value) for each in consumer.poll(5, max_records=7)]
+            seen += [int(each) for each in consumer.poll_arrow(0.5, max_records=50)["value"].to_pylist()]
+    assert seen == list(range(1000))
+
+
+def columns_move_with_positions_and_groups(bootstrap: str, **settings) -> None:
+    """Seeking, pausing and committing mean the same for tables as for records."""
+    name, group = topic(bootstrap), unique("group")
+    where = TopicPartition(name, 0)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send_arrow(name, pa.table({"value": [b"%d" % each for each in range(100)]}))
+    with reader(bootstrap, group_id=group, enable_auto_commit=False, **settings) as consumer:
+        consumer.subscribe([name])
+        found = until(lambda: consumer.poll_arrow(0.2).to_pylist(), "rows came")
+        assert isinstance(found, list)
+        consumer.seek(where, 30)
+        consumer.pause(where)
+        assert consumer.poll_arrow(0).num_rows == 0
+        consumer.resume(where)
+        first = until(lambda: consumer.poll_arrow(0.2).to_pylist(), "rows came again")
+        assert isinstance(first, list)
+        assert first[0]["offset"] == 30, "in the middle of a batch"
+        consumer.commit()
+        after = first[-1]["offset"] + 1
+        committed = consumer.committed([where])[where]
+        assert committed is not None
+        assert committed.offset == after
+        consumer.commit({where: 60})
+    with reader(bootstrap, group_id=group, **settings) as consumer:
+        consumer.subscribe([name])
+        assert read(consumer, 40)[0].offset == 60
+
+
+def an_empty_poll_has_all_columns(bootstrap: str) -> None:
+    name = topic(bootstrap)
+
+    async def main() -> pa.RecordBatch:
+        async with AsyncConsumer(bootstrap_servers=bootstrap) as consumer:
+            consumer.assign([(name, 0)])
+            return await consumer.poll_arrow(0.1)
+
+    found = asyncio.run(main())
+    assert found.num_rows == 0
+    assert found.schema == schema()
+
+
+COLUMNS: dict[str, Story] = {
+    each.__name__: each
+    for each in (
+        every_column_makes_the_round,
+        times_of_the_log_are_marked_as_such,
+        the_way_out_is_a_way_in,
+        keys_choose_as_send_does_and_rows_without_key_go_somewhere,
+        a_partitioner_of_the_users_is_asked,
+        what_is_wrong_with_a_table_is_said,
+        tables_hold_what_is_committed,
+        a_table_is_bounded_by_moments,
+        records_and_columns_can_be_mixed,
+        columns_move_with_positions_and_groups,
+        an_empty_poll_has_all_columns,
+    )
+} | {
+    "columns_move_with_positions_and_groups_consumer": lambda bootstrap: columns_move_with_positions_and_groups(
+        bootstrap, group_protocol="consumer"
+    )
+}
