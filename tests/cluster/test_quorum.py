@@ -4,6 +4,7 @@ Judged through DescribeQuorum and CreateTopics as kio writes them.
 """
 
 import contextlib
+import threading
 import time
 from pathlib import Path
 
@@ -340,3 +341,100 @@ def test_a_voter_that_moved_to_another_port_tells_the_leader(quorum):
 
     wait_for(moved, "the new port is written down")
     assert create_topic(one)[1] == 0
+
+
+# Fixed voters that become free ones (kraft.version 0 to 1)
+
+
+def update_kraft_version(member, level, kind=1):
+    """UpdateFeatures at a broker: its error code and text."""
+    change = {"feature": "kraft.version", "max_version_level": level, "upgrade_type": kind}
+    with Wire(member.port, timeout=90) as wire:
+        reply = wire.call("update_features", 2, timeout=60_000, feature_updates=[change])
+        return reply.error_code, reply.error_message
+
+
+def kraft_version_at(member):
+    with contextlib.suppress(OSError), Wire(member.port) as wire:
+        told = wire.call("api_versions", 4, client_software_name="test", client_software_version="1")
+        levels = {each.name: each.max_version_level for each in told.finalized_features}
+        return levels.get("kraft.version", 0)
+    return None
+
+
+def change_voter(member, api, node_id, wanted, **fields):
+    """Ask until the voters are as wanted: a leader that goes in between may have done it and not said so."""
+
+    def look():
+        told = described(member.port)
+        replicas = () if told is None else (*told.current_voters, *told.observers)
+        found = [each.replica_directory_id.bytes for each in replicas if each.replica_id == node_id]
+        if found and any(found[0]):
+            with contextlib.suppress(OSError), Wire(member.port, timeout=90) as wire:
+                wire.call(api, 0, cluster_id=CLUSTER, voter_id=node_id, voter_directory_id=found[0], **fields)
+        return voters_told_by(member) == wanted
+
+    wait_for(look, f"{api} of {node_id}")
+
+
+def test_fixed_voters_are_freed_and_all_of_them_replaced(quorum):
+    """Two controllers of the file give way to two new ones; a broker that slept through it finds them."""
+    ports = free_ports("127.0.0.1", 6)
+    file = {"controller.quorum.voters": f"1@127.0.0.1:{ports[0]},2@127.0.0.1:{ports[1]}"}
+    for i in (0, 1):
+        quorum.add(i + 1, "controller", 0, ports[i], file)
+    broker = quorum.add(5, "broker", ports[4], 0, file)
+    sleeper = quorum.add(6, "broker", ports[5], 0, file)
+    quorum.start()
+    assert kraft_version_at(broker) == 0
+    sleeper.kill9()
+    wait_for(lambda: update_kraft_version(broker, 1)[0] == 0, "both have said who they are")
+    assert kraft_version_at(broker) == 1, "whoever was asked knows it when it answers"
+    assert update_kraft_version(broker, 1) == (0, None), "asked again"
+    code, text = update_kraft_version(broker, 0, kind=3)
+    assert (code, "cannot be downgraded" in text) == (ErrorCode.INVALID_UPDATE_VERSION, True)
+    for i in (1, 2):
+        quorum.members[i].kill9()
+    quorum.start(1, 2)
+    assert wait_for(lambda: kraft_version_at(broker), "an answer") == 1, "it is on their disks"
+
+    bootstrap = {"controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"}
+    for i in (2, 3):
+        quorum.add(i + 1, "controller", 0, ports[i], bootstrap, "--no-initial-controllers")
+    quorum.start(3, 4)
+    for i, wanted in ((3, [1, 2, 3]), (4, [1, 2, 3, 4])):
+        listeners = [{"name": "CONTROLLER", "host": "127.0.0.1", "port": ports[i - 1]}]
+        change_voter(broker, "add_raft_voter", i, wanted, timeout=30_000, listeners=listeners)
+    for i, wanted in ((1, [2, 3, 4]), (2, [3, 4])):
+        change_voter(broker, "remove_raft_voter", i, wanted)
+    assert create_topic(broker)[1] == 0
+    sleeper.start()
+    assert create_topic(sleeper)[1] == 0, "its file and its log name only 1 and 2, who tell it of the others"
+    for i in (1, 2):
+        quorum.members[i].kill9()
+    assert create_topic(sleeper)[1] == 0, "nobody needs them any more"
+
+
+def test_a_leader_killed_while_kraft_version_is_raised_leaves_one_quorum(quorum):
+    """All nodes agree afterwards, on the old level or the new one, and asking again raises it."""
+    quorum.combined(3)
+    quorum.start()
+    first = leader_told_by(quorum.members[1])
+    other = quorum.other(first)
+
+    def ask():
+        with contextlib.suppress(OSError):
+            update_kraft_version(other, 1)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    quorum.members[first].kill9()
+    leader_told_by(other, but=first)
+    quorum.start(first)
+    asking.join()
+    wait_for(lambda: update_kraft_version(other, 1)[0] == 0, "every voter is there again")
+    wait_for(lambda: all(kraft_version_at(each) == 1 for each in quorum.members.values()), "all know it")
+    told = wait_for(lambda: described(other.port), "an answer")
+    assert [each.replica_id for each in told.current_voters] == [1, 2, 3]
+    assert all(any(each.replica_directory_id.bytes) for each in told.current_voters), "each with its directory"
+    assert create_topic(other)[1] == 0

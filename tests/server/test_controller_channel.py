@@ -72,14 +72,15 @@ class FakeController:
 
 
 class Quorum:
-    """What a channel looks at of raft: who leads, and where voters are."""
+    """What a channel looks at of the quorum: who leads, and where members are reached."""
 
     def __init__(self, *ports):
         self.config = SimpleNamespace(node_id=0)
         self.leader = (None, 1)
-        self.core = SimpleNamespace(
-            voters={i: SimpleNamespace(host="127.0.0.1", port=p) for i, p in enumerate(ports, 1)}
-        )
+        self.addresses = {i: ("127.0.0.1", port) for i, port in enumerate(ports, 1)}
+
+    def address(self, node_id):
+        return self.addresses.get(node_id)
 
 
 class OwnController:
@@ -96,7 +97,7 @@ class OwnController:
 
 @contextlib.contextmanager
 def channel_to(quorum, own=None):
-    channel = ControllerChannel(asyncio.get_running_loop(), quorum, own, purpose="test")
+    channel = ControllerChannel(asyncio.get_running_loop(), quorum, own, purpose="test", address=quorum.address)
     try:
         yield channel
     finally:
@@ -121,6 +122,21 @@ async def test_the_leader_of_the_quorum_is_asked():
         with channel_to(quorum) as channel:
             assert not (await channel.ask(BEAT, timeout_ms=PATIENCE_MS)).is_fenced
         assert (one.asked, two.asked) == ([], [BEAT])
+
+
+async def test_a_leader_that_moves_is_asked_where_it_is_now():
+    async with FakeController(unfenced) as one, FakeController(unfenced) as two:
+        quorum = Quorum(one.port)
+        quorum.leader = (7, 1)
+        with channel_to(quorum) as channel:
+            waiting = asyncio.create_task(channel.ask(BEAT, timeout_ms=PATIENCE_MS))
+            await asyncio.sleep(0)
+            quorum.addresses[7] = ("127.0.0.1", two.port)
+            await waiting
+            assert (len(one.asked), len(two.asked)) == (0, 1), "nobody knew where it was at first"
+            quorum.addresses[7] = ("127.0.0.1", one.port)
+            await channel.ask(BEAT, timeout_ms=PATIENCE_MS)
+            assert (len(one.asked), len(two.asked)) == (1, 1)
 
 
 async def test_its_own_controller_is_asked_without_a_socket():
@@ -149,7 +165,7 @@ async def test_a_controller_that_is_no_longer_active_is_left():
         return not_me(request)
 
     async with FakeController(step_back) as one, FakeController(unfenced) as two:
-        quorum.core = Quorum(one.port, two.port).core
+        quorum.addresses = Quorum(one.port, two.port).addresses
         quorum.leader = (1, 1)
         with channel_to(quorum) as channel:
             assert not (await channel.ask(BEAT, timeout_ms=PATIENCE_MS)).is_fenced
@@ -164,7 +180,7 @@ async def test_a_controller_that_dies_while_asked_is_left():
         quorum.leader = (2, 2)
 
     async with FakeController(die) as one, FakeController(unfenced) as two:
-        quorum.core = Quorum(one.port, two.port).core
+        quorum.addresses = Quorum(one.port, two.port).addresses
         quorum.leader = (1, 1)
         with channel_to(quorum) as channel:
             channel.on_lost = lambda: lost.append(1)

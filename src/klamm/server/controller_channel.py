@@ -45,10 +45,18 @@ class ControllerChannel:
     """Asks the active controller; lives on the node's loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, raft: RaftDriver, runtime: ControllerRuntime | None, *, purpose: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        raft: RaftDriver,
+        runtime: ControllerRuntime | None,
+        *,
+        purpose: str,
+        address: Callable[[int], tuple[str, int] | None],
     ) -> None:
         self._loop = loop
         self._raft = raft
+        self._address = address
+        """Where a member of the quorum is reached, whether or not our log or file names it as a voter."""
         self._runtime = runtime
         self._purpose = purpose
         self._peer: Peer | None = None
@@ -144,16 +152,17 @@ class ControllerChannel:
     def _find(self) -> Peer | None:
         """The connection to the active controller's listener; None while nobody, or only this node itself, is known."""
         leader = self._raft.leader[0]
-        voter = self._raft.core.voters.get(leader) if leader is not None else None
-        if voter is None or leader == self._raft.config.node_id:
+        found = None if leader is None or leader == self._raft.config.node_id else self._address(leader)
+        if found is None:
             return None
-        if self._peer is None or (self._peer.host, self._peer.port) != (voter.host, voter.port):
+        host, port = found
+        if self._peer is None or (self._peer.host, self._peer.port) != found:
             self.close()
             client_id = f"broker-{self._raft.config.node_id}-{self._purpose}"
             self._peer = Peer(
                 self._loop,
-                voter.host,
-                voter.port,
+                host,
+                port,
                 client_id=client_id,
                 connect_timeout_ms=CONNECT_MS,
                 reconnect_backoff_max_ms=200,

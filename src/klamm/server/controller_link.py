@@ -10,6 +10,7 @@ from klamm.raft import RaftDriver
 from klamm.server.broker_watch import BrokerWatch
 from klamm.server.controller_channel import ControllerChannel
 from klamm.server.controller_runtime import ControllerRuntime
+from klamm.server.raft_transport import RaftTransport
 from klamm.telemetry.log import get_logger
 
 log = get_logger("controller")
@@ -20,15 +21,17 @@ REGISTER_AGAIN_S = 1.0
 class ControllerLink:
     """Made once per node; told of every leader of the quorum."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, raft: RaftDriver, runtime: ControllerRuntime) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, raft: RaftDriver, runtime: ControllerRuntime, transport: RaftTransport
+    ) -> None:
         self.runtime = runtime
         """This node's own controller; never active on a node that is none."""
         self.watch = BrokerWatch(loop, runtime, raft.config.node_id)
-        self.admin = ControllerChannel(loop, raft, runtime, purpose="forwarding")
+        self.admin = ControllerChannel(loop, raft, runtime, purpose="forwarding", address=transport.address)
         """For requests of clients."""
-        self.heartbeat = ControllerChannel(loop, raft, runtime, purpose="heartbeat")
+        self.heartbeat = ControllerChannel(loop, raft, runtime, purpose="heartbeat", address=transport.address)
         """For registration and heartbeats alone: this connection's end means something."""
-        self.isr = ControllerChannel(loop, raft, runtime, purpose="alter-partition")
+        self.isr = ControllerChannel(loop, raft, runtime, purpose="alter-partition", address=transport.address)
         """For what brokers have to say about partitions, and for producer ids."""
 
     def register_controller(

@@ -201,7 +201,7 @@ class Node:
         runtime.raise_kraft_version = lambda level, timeout_ms, validate_only: self._membership.raise_kraft_version(
             level, timeout_ms, validate_only=validate_only
         )
-        self._controllers = ControllerLink(loop, self._raft, runtime)
+        self._controllers = ControllerLink(loop, self._raft, runtime, self._transport)
         self._snapshotter.leader_watchers.append(self._controllers.on_leader_change)
         replicas = ReplicaManager(config.node_id, self._logs, self.clock, replication_config(config))
         replicas.schedule_commit = self._net.turn.schedule
