@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from klamm.model.errors import CorruptBatch, StorageFailure
+from klamm.model.ids import ZERO_UUID
 from klamm.raft.batches import data_batch
 from klamm.raft.configuration import Configuration
 from klamm.raft.log import MemoryRaftLog
@@ -50,7 +51,7 @@ def test_quorum_state_of_static_voters(tmp_path):
     file.write(ElectionState(3, None, ReplicaKey(2)), Configuration(VOTERS))
     assert read(tmp_path / "quorum-state") == (
         '{"clusterId":"","leaderId":-1,"leaderEpoch":3,"votedId":2,"appliedOffset":0,'
-        '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0}'
+        '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0,"checksum":2344949724}'
     )
     assert file.read() == ElectionState(3, None, ReplicaKey(2))
 
@@ -60,7 +61,8 @@ def test_quorum_state_of_dynamic_voters(tmp_path):
     state = ElectionState(4, None, ReplicaKey(1, DIRECTORY))
     file.write(state, Configuration(VOTERS, 1))
     assert read(tmp_path / "quorum-state") == (
-        '{"leaderId":-1,"leaderEpoch":4,"votedId":1,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw","data_version":1}'
+        '{"leaderId":-1,"leaderEpoch":4,"votedId":1,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw",'
+        '"data_version":1,"checksum":2234023062}'
     )
     assert file.read() == state
     assert os.listdir(tmp_path) == ["quorum-state"]
@@ -71,6 +73,29 @@ def test_a_damaged_quorum_state_is_refused(tmp_path, content):
     (tmp_path / "quorum-state").write_text(content)
     with pytest.raises(StorageFailure, match="not a quorum state"):
         QuorumStateFile(str(tmp_path), Disk()).read()
+
+
+@pytest.mark.parametrize("configuration", [Configuration(VOTERS), Configuration(VOTERS, 1)])
+def test_no_bit_of_a_quorum_state_turns_over_unnoticed(tmp_path, configuration):
+    """Breaks when a digit becomes another one and is taken for the vote, or the epoch, that was written."""
+    file, path = QuorumStateFile(str(tmp_path), Disk()), tmp_path / "quorum-state"
+    state = ElectionState(14, None, ReplicaKey(2, DIRECTORY if configuration.dynamic else ZERO_UUID))
+    file.write(state, configuration)
+    whole = path.read_bytes()
+    for at in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        with suppress(StorageFailure):
+            assert file.read() == state, bytes(damaged)
+
+
+def test_a_quorum_state_of_kafka_s_is_read(tmp_path):
+    """It has no checksum."""
+    (tmp_path / "quorum-state").write_text(
+        '{"clusterId":"","leaderId":2,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":0}'
+    )
+    assert QuorumStateFile(str(tmp_path), Disk()).read() == ElectionState(7, 2, None)
 
 
 def test_snapshot_names_are_kafka_s():

@@ -1,10 +1,15 @@
 """The `quorum-state` file: epoch, leader and vote, on disk before anybody hears of them; Kafka's format.
 
 Version 0 belongs to static voters (kraft.version 0), version 1 to dynamic ones and adds the voted directory.
+
+One bit that has turned over in a digit makes another vote of it, or another epoch, and a member that forgets its vote
+may give it twice. So the file carries a checksum, in a field of its own that Kafka does not look at; a file of Kafka's,
+which has none, is read as it is.
 """
 
 import json
 import os
+import zlib
 from typing import Any
 
 from klamm.model.errors import StorageFailure
@@ -16,6 +21,8 @@ from klamm.storage.disk import Disk
 
 FILE_NAME = "quorum-state"
 NOBODY = -1
+CHECKSUM = "checksum"
+"""CRC-32 of the other fields as they are written."""
 
 
 class QuorumStateFile:
@@ -32,17 +39,29 @@ class QuorumStateFile:
         except FileNotFoundError:
             return ElectionState()
         try:
-            return _from_json(json.loads(raw))
-        except (ValueError, KeyError, TypeError) as error:
+            return _from_json(_unsealed(json.loads(raw)))
+        except (AttributeError, ValueError, KeyError, TypeError) as error:
             raise StorageFailure(f"{self.path} is not a quorum state: {error}") from error
 
     def write(self, state: ElectionState, configuration: Configuration) -> None:
         """Replace the file and return once it is on disk."""
-        data = json.dumps(_to_json(state, configuration), separators=(",", ":"))
+        fields = _to_json(state, configuration)
         try:
-            self._disk.replace_file(self.path, data.encode())
+            self._disk.replace_file(self.path, _text({**fields, CHECKSUM: zlib.crc32(_text(fields))}))
         except OSError as error:
             raise StorageFailure(f"cannot write {self.path}: {error}") from error
+
+
+def _text(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _unsealed(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields without their checksum; ValueError when it is not theirs."""
+    rest = {name: value for name, value in fields.items() if name != CHECKSUM}
+    if CHECKSUM in fields and fields[CHECKSUM] != zlib.crc32(_text(rest)):
+        raise ValueError("its checksum is wrong; restore the file, or let this member begin anew without its folder")
+    return rest
 
 
 def _to_json(state: ElectionState, configuration: Configuration) -> dict[str, Any]:

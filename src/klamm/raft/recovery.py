@@ -1,13 +1,13 @@
 """What a member finds on its disk at start: its vote, its newest whole snapshot, its log, and how they fit together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from klamm.model.errors import StorageFailure
+from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.raft.batches import read_configuration
 from klamm.raft.config import RaftConfig
-from klamm.raft.configuration import Configuration, ConfigurationLog
+from klamm.raft.configuration import ConfigurationLog
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.log import RaftLog
 from klamm.raft.messages import OffsetAndEpoch
@@ -15,7 +15,7 @@ from klamm.raft.positions import LogPositions
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.snapshot import SnapshotFolder
 from klamm.raft.state import ElectionState
-from klamm.records.batch import iter_batches
+from klamm.records.batch import BatchView, iter_batches
 from klamm.storage.disk import Disk
 
 SCAN_BYTES = 1024 * 1024
@@ -56,25 +56,74 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int, open_log: OpenLog 
     log.flush()
     base = next((known for known in ids if known.offset == log.start_offset), OffsetAndEpoch(log.start_offset, 0))
     positions = LogPositions(base, log.end_offset, log.epochs(), newest)
-    base_id = next((known for known in ids if known == base), newest)
-    configurations = _read_configurations(config.configuration, log, snapshots, base_id)
+    configurations = _configurations(config, log, snapshots, base if base in ids else newest, newest)
     return Storage(log, snapshots, quorum_state, election, positions, configurations, snapshot)
 
 
-def _read_configurations(
-    given: Configuration, log: RaftLog, snapshots: SnapshotFolder, base: OffsetAndEpoch | None
+def _configurations(
+    config: RaftConfig,
+    log: RaftLog,
+    snapshots: SnapshotFolder,
+    base: OffsetAndEpoch | None,
+    newest: OffsetAndEpoch | None,
 ) -> ConfigurationLog:
-    """Who votes, from the snapshot the log starts at and every control record since."""
-    named = None if base is None else snapshots.configuration(base)
+    """Who votes, from the snapshot the log starts at and every control record since.
+
+    When that snapshot is damaged, the newest does: what came before it is committed and will not be asked for again.
+    """
+    given = config.configuration
+    try:
+        named = None if base is None else snapshots.configuration(base)
+    except CorruptBatch as error:
+        if newest is None or base == newest:
+            raise StorageFailure(
+                f"{config.folder}: nobody can tell who votes, the snapshot {base} is damaged ({error}); "
+                "restore its files, or let this member begin anew without them"
+            ) from error
+        base, named = newest, snapshots.configuration(newest)
     start = log.start_offset if base is None else base.offset
     found = ConfigurationLog(given if named is None else named.apply_to(given), start - 1)
-    offset = start
-    while offset < log.end_offset and (data := log.read(offset, SCAN_BYTES)):
-        for view in iter_batches(data, allow_incomplete_tail=True):
-            if view.is_control and view.base_offset >= offset and (change := read_configuration(view)) is not None:
-                found.append(view.base_offset, change)
-            offset = max(offset, view.next_offset)
+    for view in _whole_batches(config.folder, log):
+        if view.is_control and view.base_offset >= start and (change := read_configuration(view)) is not None:
+            found.append(view.base_offset, change)
     return found
+
+
+def _whole_batches(folder: str, log: RaftLog) -> Iterator[BatchView]:
+    """Every batch of the log, after a look whether it is what was written.
+
+    Opening a log takes on trust what was durable when it was last open. A member of the quorum may not: by its epochs
+    and its end it is judged who may lead, and what it says is committed nobody compares with anything. The log is short
+    (snapshots see to that), so all of it is read: StorageFailure when checksums, offsets or epochs do not hold.
+    """
+    offset = log.start_offset
+    epochs: list[tuple[int, int]] = []
+    while offset < log.end_offset:
+        begin = offset
+        try:
+            for view in iter_batches(log.read(offset, SCAN_BYTES), allow_incomplete_tail=True):
+                view.check_crc()
+                if view.next_offset <= offset:
+                    continue
+                if view.base_offset > offset or (epochs and view.leader_epoch < epochs[-1][0]):
+                    raise CorruptBatch(f"offset {view.base_offset} of epoch {view.leader_epoch} does not follow")
+                if not epochs or view.leader_epoch > epochs[-1][0]:
+                    epochs.append((view.leader_epoch, offset))
+                offset = view.next_offset
+                yield view
+            if offset == begin:
+                raise CorruptBatch("there is no whole batch")
+        except (CorruptBatch, OSError) as error:
+            raise _damaged(folder, offset, error) from error
+    if epochs and tuple(epochs) != log.epochs():
+        raise _damaged(folder, log.start_offset, f"its epochs are {epochs}, but {log.epochs()} were noted")
+
+
+def _damaged(folder: str, offset: int, reason: object) -> StorageFailure:
+    return StorageFailure(
+        f"{folder}: the log of the metadata is damaged at offset {offset}: {reason}; see `klamm storage check`, "
+        "restore its files, or let this member begin anew without them"
+    )
 
 
 def _contains(log: RaftLog, snapshot_id: OffsetAndEpoch) -> bool:

@@ -110,11 +110,13 @@ class SnapshotFolder:
         return values
 
     def configuration(self, snapshot_id: OffsetAndEpoch) -> ConfigurationChange | None:
-        """The quorum a snapshot names; None when its voters were fixed."""
+        """The quorum a snapshot names; None when its voters were fixed, CorruptBatch when its header is damaged."""
         _, data = self.read_chunk(snapshot_id, 0, HEADER_BYTES_MAX)
-        for view in iter_batches(data, allow_incomplete_tail=True):
-            return read_configuration(view) if view.is_control else None
-        return None
+        header = next(iter_batches(data, allow_incomplete_tail=True), None)
+        if header is None or not header.is_control:
+            raise CorruptBatch("the snapshot has no header")
+        header.check_crc()
+        return read_configuration(header)
 
     def latest_valid(self) -> tuple[OffsetAndEpoch, list[bytes]] | None:
         """The newest snapshot that can be read; damaged ones are passed over."""
