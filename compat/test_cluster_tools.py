@@ -206,6 +206,17 @@ def test_feature_levels(run: Run) -> None:
     assert "99" in run("FeatureCommand", "upgrade", "--feature", f"{name}=99", exits=1).text
 
 
+def test_fixed_voters_become_part_of_the_log(run: Run) -> None:
+    voters = re.compile(r"^[123]\s+(\S{22})\s.*\b(?:Leader|Follower)\b", re.MULTILINE)
+    run("FeatureCommand", "upgrade", "--feature", "kraft.version=1")
+    found = run("FeatureCommand", "describe").out
+    assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 1\b", found), found
+    directories = voters.findall(run("MetadataQuorumCommand", "describe", "--replication").out)
+    assert len(set(directories)) == 3, directories
+    refused = run("FeatureCommand", "downgrade", "--feature", "kraft.version=0", exits=1)
+    assert "kraft.version" in refused.text
+
+
 def test_a_broker_is_unregistered(run: Run, cluster: BrokerCluster) -> None:
     cluster.node(3).stop()
     told = run("ClusterTool", "unregister", "--id", "3").out
