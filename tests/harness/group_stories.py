@@ -378,7 +378,7 @@ def without_an_offset_the_policy_decides(bootstrap: str) -> None:
 
 
 def moments_are_found(bootstrap: str) -> None:
-    """By time over several batches and partitions, exact moments, moments between and after all records."""
+    """By time over several batches, exactly, between and after all records; in the order they were asked for."""
     name, base = topic(bootstrap, 2), 1_700_000_000_000
     with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(60):

@@ -71,7 +71,7 @@ class GroupCoordinator:
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], timeout_s: float, *, committed: bool
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Offsets at times (ms), or LATEST and EARLIEST, from the leaders; again until all have answered."""
+    """Offsets at times (ms), or LATEST and EARLIEST, from the leaders; again until all have answered; as asked."""
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
     async def once() -> None:
@@ -109,7 +109,7 @@ async def list_offsets(
             raise refusal
 
     await cluster.retrying(once, timeout_s, lambda _: cluster.request_update())
-    return found
+    return {where: found[where] for where in wanted if where in found}
 
 
 async def epoch_ends(
