@@ -234,11 +234,27 @@ def test_one_port_may_serve_both_internet_protocols():
         ("default.replication.factor=0", "write default.replication.factor=1"),
         ("log.dirs=", "write at least one value"),
         ("log.segment.bytes=1000", "write at least 1048576"),
+        (
+            "replica.selector.class=com.example.Nearest",
+            r"Klamm does not have; write org\.apache\.kafka\.common\.replica\.RackAwareReplicaSelector to let",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_to_write(override, words):
     with pytest.raises(ConfigError, match=words):
         parse_config(ALONE, [override])
+
+
+@pytest.mark.parametrize("name", ["", "LeaderSelector", "RackAwareReplicaSelector"])
+def test_kafkas_own_replica_selectors_are_taken(name):
+    selector = name and f"org.apache.kafka.common.replica.{name}"
+    assert parse_config(ALONE, [f"replica.selector.class={selector}"]).text("replica.selector.class") == selector
+
+
+def test_a_controller_sends_nobody_to_replicas():
+    """Apache Kafka starts such a node too: only a broker has to have the class."""
+    alone = ["process.roles=controller", "listeners=CONTROLLER://localhost:9093"]
+    assert parse_config(ALONE, [*alone, "replica.selector.class=com.example.Nearest"]).roles == {"controller"}
 
 
 def test_an_advertised_listener_must_be_listened_on():

@@ -3,9 +3,6 @@
 from klamm.metadata.image import ClusterImage
 from klamm.replication.replica import Replica
 
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""The value of replica.selector.class that sends consumers to the nearest replica."""
-
 
 def nearest_replica(cluster: ClusterImage, replica: Replica, rack: str, offset: int) -> int:
     """The leader if it is in the rack or nobody else is, otherwise the in-sync replica there that has come furthest."""

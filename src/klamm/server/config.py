@@ -21,6 +21,7 @@ from klamm.server.config_checks import (
     check_listeners,
     check_quorum,
     check_relations,
+    check_replica_selector,
     check_roles,
     exposure_warnings,
     relation_warnings,
@@ -238,6 +239,7 @@ def _build(
             values[name] = BROKER_CONFIGS.parse(name, text)
     roles = check_roles(static, values)
     check_relations(values, static)
+    check_replica_selector(roles, values)
     node_id = values["node.id"]
     assert isinstance(node_id, int)
 

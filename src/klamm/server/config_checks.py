@@ -9,6 +9,7 @@ from typing import Final
 from klamm.model.broker_configs import BROKER_CONFIGS
 from klamm.model.config import Value
 from klamm.model.errors import ConfigError
+from klamm.model.replica_selectors import LEADER, RACK_AWARE
 from klamm.server.listeners import Listener, Voter
 
 _AT_MOST: Final = (
@@ -154,6 +155,16 @@ def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> N
                 f"{name} takes its value from config provider {match.group(1)}, which Klamm does not have;"
                 " write the value itself"
             )
+
+
+def check_replica_selector(roles: frozenset[str], values: Mapping[str, Value]) -> None:
+    """Who sends consumers to replicas must be somebody this broker has; a controller serves no consumers."""
+    selector = values.get("replica.selector.class")
+    if "broker" in roles and selector not in (None, "", LEADER, RACK_AWARE):
+        raise ConfigError(
+            f"replica.selector.class={selector} is a class that Klamm does not have; write {RACK_AWARE} to let"
+            f" consumers read in their own rack, or {LEADER} (or nothing) to let them read from leaders"
+        )
 
 
 def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:

@@ -11,7 +11,6 @@ from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage, ResourceType
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from klamm.replication.fetchers import Fetchers
-from klamm.replication.selector import RACK_AWARE
 from klamm.replication.settings import ReplicationConfig
 from klamm.server.config import NodeConfig
 from klamm.storage.config import MAX_LONG
@@ -27,7 +26,6 @@ ALTER_PARTITION_VERSION = 3
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 FETCHERS = "num.replica.fetchers"
-SELECTOR = "replica.selector.class"
 
 
 class Replication:
@@ -47,9 +45,6 @@ class Replication:
 
     def start(self) -> None:
         """Begin to look after replicas."""
-        selector = self._services.config.text(SELECTOR)
-        if selector not in (None, "", RACK_AWARE):
-            log.warning("an unknown replica.selector.class: consumers read from leaders", name=selector)
         self._set_rates(self._services.image)
         self._task = self._services.loop.create_task(self._run(), name="replication")
 

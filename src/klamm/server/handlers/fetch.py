@@ -14,6 +14,7 @@ from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
+from klamm.model.replica_selectors import RACK_AWARE
 from klamm.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -25,7 +26,7 @@ from klamm.protocol.messages.fetch import (
     PartitionData,
 )
 from klamm.replication import FetchWaiter, Replica
-from klamm.replication.selector import RACK_AWARE, nearest_replica
+from klamm.replication.selector import nearest_replica
 from klamm.replication.sessions import FetchContext, FetchedPartition, PartitionKey
 from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.handlers import fetch_follower

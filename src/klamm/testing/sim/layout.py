@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from klamm.replication.selector import RACK_AWARE
+from klamm.model.replica_selectors import RACK_AWARE
 from klamm.server.config import NodeConfig, parse_config
 
 BROKER_PORT = 9092
