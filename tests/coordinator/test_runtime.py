@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Hashable
+from types import SimpleNamespace
 
 import pytest
 
@@ -418,6 +419,91 @@ async def test_a_partition_that_cannot_be_read_is_tried_again(monkeypatch):
     house.logs[0].batches[0] = good
     await asyncio.sleep(0.03)
     assert house.get("a") == [b"1"]
+    house.runtime.stop()
+
+
+class FullLog(Log):
+    """A log whose disk may be full: what a turn appended is refused at its end, otherwise committed."""
+
+    full = False
+
+    def append(self, batch: bytearray, transaction_version: int = 0) -> int:
+        base = super().append(batch, transaction_version)
+        asyncio.get_running_loop().call_soon(self.settle)
+        return base
+
+    def settle(self) -> None:
+        if self.end_offset > self.high_watermark:
+            if self.full:
+                self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+            else:
+                self.commit()
+
+
+class Eager(Counter):
+    """Writes as soon as it is loaded, as a group does whose members have gone meanwhile."""
+
+    def on_loaded(self, image, now: Now) -> Decision:
+        return Decision(records=(Record(b"loaded", b""),))
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - a state of this very loop
+            await asyncio.sleep(0.001)
+
+
+async def test_a_shard_on_a_full_disk_is_not_loaded_in_a_loop(monkeypatch):
+    monkeypatch.setattr(runtime, "RELOAD_S", 0.001)
+    monkeypatch.setattr(runtime, "RELOAD_MAX_S", 0.004)
+    lines, pauses = [], []
+    said = SimpleNamespace(warning=lambda text, **_: lines.append(text), info=lambda *_, **__: None)
+    monkeypatch.setattr(runtime, "log", said)
+    house = House()
+    house.logs[0] = full = FullLog()
+    house.runtime._make_shard = lambda _partition, _epoch: Eager()
+    start = house.runtime._start_loading
+
+    def note(partition, epoch, pause_s=0.0):
+        pauses.append(pause_s)
+        start(partition, epoch, pause_s)
+
+    house.runtime._start_loading = note
+    full.full = True
+    house.runtime.load(0, 1)
+    await until(lambda: len(pauses) >= 7)
+    assert pauses[:7] == [0.0, 0.0, 0.001, 0.002, 0.004, 0.004, 0.004], "at once, at once, then later and later"
+    assert lines == ["shard is loaded again: a write failed"], "said once"
+    full.full = False
+    await until(lambda: house.runtime.active and full.high_watermark)
+    written = house.put("a", "1")
+    await until(lambda: written)
+    assert written == ["1"], "there is room again"
+
+    del pauses[:]
+    full.full = True
+    lost = house.put("a", "2")
+    await until(lambda: lost and len(pauses) >= 3)
+    assert code(lost) is ErrorCode.NOT_COORDINATOR
+    assert (pauses[:3], len(lines)) == ([0.0, 0.001, 0.002], 2), "another time, told and counted anew"
+    house.runtime.stop()
+
+
+async def test_who_asks_a_shard_that_is_left_alone_hears_that_it_is_being_loaded(monkeypatch):
+    monkeypatch.setattr(runtime, "RELOAD_S", 3600.0)
+    monkeypatch.setattr(runtime, "RELOAD_MAX_S", 3600.0)
+    house = House()
+    house.logs[0] = full = FullLog()
+    await house.load()
+    full.full = True
+    for value in ("1", "2"):
+        await house.loaded()
+        lost = house.put("a", value)
+        await until(lambda lost=lost: lost)
+    assert code(house.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    full.full = False
+    await house.load(epoch=2)
+    assert house.get("a") == [None], "a new epoch begins anew"
     house.runtime.stop()
 
 

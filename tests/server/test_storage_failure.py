@@ -1,11 +1,13 @@
 """A disk that refuses: nothing is acknowledged, both ways of Produce say so, and a disk with room again serves."""
 
 import errno
+import time
 
 import pytest
 
 from harness import NodeThread, Wire, batch
 from harness.wire import produce_fields
+from klamm.model.errors import ErrorCode
 
 STORAGE_ERROR = 56
 
@@ -91,3 +93,41 @@ def test_a_disk_that_is_broken_stops_the_node_and_acknowledges_nothing(node):
             assert part.error_code == STORAGE_ERROR
             assert wire.is_closed_by_peer()
     assert node.node.failure is not None
+
+
+def test_a_group_whose_coordinator_has_no_room_is_served_again_when_it_has(tmp_path):
+    with NodeThread(tmp_path, "offsets.topic.num.partitions=1") as node, Wire(node.port) as wire:
+        topic = wire.create_topic()
+
+        def commit(offset):
+            part = {
+                "partition_index": 0,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": "",
+            }
+            fields = {"member_id": "", "generation_id_or_member_epoch": -1, "group_instance_id": None}
+            answer = wire.call(
+                "offset_commit", 8, group_id="g", topics=[{"name": topic, "partitions": [part]}], **fields
+            )
+            return answer.topics[0].partitions[0].error_code
+
+        def until_committed(offset):
+            deadline = time.monotonic() + 60
+            wire.call("find_coordinator", 4, key_type=0, coordinator_keys=["g"])
+            while (code := commit(offset)) != 0:
+                assert time.monotonic() < deadline, ErrorCode(code)
+
+        until_committed(1)
+        mend = break_disk(node, "__consumer_offsets", errno.ENOSPC)
+        troubles = node.node.services.coordinators.groups._troubles
+        deadline = time.monotonic() + 60
+        while not troubles or troubles[0].failures < 4:
+            told = commit(2)
+            assert told in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), "clients ask again"
+            assert time.monotonic() < deadline
+        mend()
+        until_committed(3)
+        read = wire.call("offset_fetch", 7, group_id="g", topics=None, require_stable=False)
+        assert read.topics[0].partitions[0].committed_offset == 3
+    assert node.node.failure is None

@@ -6,12 +6,13 @@
 
 Everything happens in turns of one event loop. A decision is replayed when it is made and appended before the turn ends,
 with all others of the turn; the log tells when it is committed, and only then do its replies leave, in the order of the
-decisions. When a write fails, what
-the shard believes is no longer what the log says: everybody who waits is told, and the shard is loaded again.
+decisions. When a write fails, what the shard believes is no longer what the log says: everybody who waits is told, and
+the shard is loaded again; after longer and longer pauses while no write succeeds, as on a disk that is full.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from klamm.coordinator.active import ActiveShard
@@ -30,6 +31,21 @@ S = TypeVar("S", bound=Shard)
 
 RETRY_LOAD_S = 5.0
 """How long a partition that could not be loaded is left alone; clients look for their coordinator again meanwhile."""
+RELOAD_S = 0.05
+"""The pause before a shard whose writes go on failing is loaded again; it doubles, the first time there is none."""
+RELOAD_MAX_S = 1.0
+"""The longest such pause, unless loading itself takes longer: how long a disk may have room again unnoticed."""
+TROUBLE_MS = 60_000
+"""Failures further apart than this have nothing to do with each other."""
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A run of failed writes, none of which has moved the log."""
+
+    end_offset: int
+    failures: int = 0
+    last_ms: int = 0
 
 
 class PartitionLog(Protocol):
@@ -91,6 +107,7 @@ class CoordinatorRuntime(Generic[S]):
         self._active: dict[int, ActiveShard[S]] = {}
         self._loading: dict[int, tuple[int, asyncio.Task[None]]] = {}
         self._retries: dict[int, asyncio.TimerHandle] = {}
+        self._troubles: dict[int, _Trouble] = {}
 
     # Where things are
 
@@ -182,6 +199,7 @@ class CoordinatorRuntime(Generic[S]):
         loading = self._loading.pop(partition, None)
         if loading is not None:
             loading[1].cancel()
+        self._troubles.pop(partition, None)
         retry = self._retries.pop(partition, None)
         if retry is not None:
             retry.cancel()
@@ -201,12 +219,14 @@ class CoordinatorRuntime(Generic[S]):
         for partition in {*self._loading, *self._active, *self._retries}:
             self.unload(partition)
 
-    def _start_loading(self, partition: int, epoch: int) -> None:
-        task = self._loop.create_task(self._load(partition, epoch), name=f"load {self.topic}-{partition}")
+    def _start_loading(self, partition: int, epoch: int, pause_s: float = 0.0) -> None:
+        task = self._loop.create_task(self._load(partition, epoch, pause_s), name=f"load {self.topic}-{partition}")
         self._loading[partition] = (epoch, task)
 
-    async def _load(self, partition: int, epoch: int) -> None:
+    async def _load(self, partition: int, epoch: int, pause_s: float) -> None:
         name = f"{self.topic}-{partition}"
+        if pause_s:
+            await asyncio.sleep(pause_s)
         partition_log = self._open_log(partition)
         if partition_log is None:
             self._loading.pop(partition, None)
@@ -222,6 +242,7 @@ class CoordinatorRuntime(Generic[S]):
             self._retries[partition] = self._loop.call_later(RETRY_LOAD_S, self.load, partition, epoch)
             return
         del self._loading[partition]
+        took_ms = self._clock.monotonic_ms() - started_ms
         active = self._active[partition] = ActiveShard(
             name,
             shard,
@@ -230,28 +251,42 @@ class CoordinatorRuntime(Generic[S]):
             self._loop,
             self._clock,
             self._write_timeout_ms,
-            self._reload(partition),
+            self._reload(partition, partition_log, took_ms),
             self._codec,
         )
-        if count:
-            took_ms = self._clock.monotonic_ms() - started_ms
+        trouble = self._troubles.get(partition)
+        if count and (trouble is None or trouble.failures <= 1):
             log.info("shard loaded", partition=name, epoch=epoch, records=count, took_ms=took_ms)
         active.begin()
         active.run(lambda loaded, now: loaded.on_loaded(self.image, now))
 
-    def _reload(self, partition: int) -> Callable[[ErrorCode], None]:
+    def _reload(self, partition: int, partition_log: PartitionLog, took_ms: int) -> Callable[[ErrorCode], None]:
         def reload(error: ErrorCode) -> None:
             found = self._active.pop(partition, None)
             if found is None:
                 return
-            log.warning("shard is loaded again: a write failed", partition=f"{self.topic}-{partition}", reason=error)
+            pause_s = self._pause_s(partition, partition_log.end_offset, took_ms, error)
             code = ErrorCode.NOT_COORDINATOR
             if error not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             found.close(KlammError(code, f"a write to {self.topic}-{partition} failed"))
-            self._start_loading(partition, found.epoch)
+            self._start_loading(partition, found.epoch, pause_s)
 
         return reload
+
+    def _pause_s(self, partition: int, end_offset: int, took_ms: int, error: ErrorCode) -> float:
+        """How long to leave a shard alone whose write failed; the first failure of a run is the one that is told."""
+        now_ms = self._clock.monotonic_ms()
+        trouble = self._troubles.get(partition)
+        if trouble is None or end_offset != trouble.end_offset or now_ms - trouble.last_ms > TROUBLE_MS:
+            trouble = self._troubles[partition] = _Trouble(end_offset)
+            log.warning("shard is loaded again: a write failed", partition=f"{self.topic}-{partition}", reason=error)
+        trouble.failures += 1
+        trouble.last_ms = now_ms
+        if trouble.failures == 1:
+            return 0.0
+        pause_s = RELOAD_S * float(2 ** min(trouble.failures - 2, 10))
+        return max(min(pause_s, RELOAD_MAX_S), took_ms / 1000)
 
 
 def _into(answer: "asyncio.Future[Any]") -> ReplyTo:
