@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, StorageFailure
+from klamm.model.ids import Uuid
 from klamm.replication.followers import FollowerSession, FollowerSessions
 from klamm.replication.isr import IsrChanges
 from klamm.replication.replica import Replica
@@ -15,6 +16,7 @@ from klamm.replication.throttle import Throttle
 from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import LogManager
 from klamm.storage.producers import Origin
+from klamm.storage.writer import found_no_room
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ log = get_logger("replication")
 
 APPLY_SLICE = 16
 """Partitions opened before other work of the loop gets its chance."""
+ROOM_MS = 500
+"""Time between two looks whether a full disk has room again for replicas that could not be made."""
 
 
 class ReplicaManager:
@@ -45,7 +49,10 @@ class ReplicaManager:
         self._gathering: list[Callable[[], None]] = []
         self._now_ms = 0
         self.offline: set[tuple[bytes, int]] = set()
-        """(topic id, partition) of replicas this node should have, in log dirs that have failed."""
+        """(topic id, partition) of replicas this node should have, in log dirs that have failed or are full."""
+        self._no_room: dict[tuple[bytes, int], Callable[[str], TopicSettings]] = {}
+        """Those of them that a full disk did not let us make, and who knows their settings."""
+        self._look_at_ms = 0
         self.acking: dict[Replica, None] = {}
         """Replicas with quick replies that wait for the high watermark."""
         self.schedule_commit: Callable[[], None] = lambda: None
@@ -263,8 +270,11 @@ class ReplicaManager:
                     waiter.look_again()
 
     def tick(self) -> None:
-        """Now and then: requests whose time is up."""
+        """Now and then: requests whose time is up, and replicas that waited for room."""
         now_ms = self._clock.monotonic_ms()
+        if self._no_room and now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + ROOM_MS
+            self._make_what_found_no_room()
         for replica in list(self.acking):
             if replica.quick_acks:
                 replica.expire_quick_acks(now_ms)
@@ -289,6 +299,7 @@ class ReplicaManager:
         for topic_id, name in deleted.items():
             self._drop_topic(name, topic_id)
             self.offline = {each for each in self.offline if each[0] != topic_id}
+            self._no_room = {each: who for each, who in self._no_room.items() if each[0] != topic_id}
         count = 0
         for topic in changed.values():
             if image.topics.by_id.get(topic.id) is None:
@@ -296,7 +307,7 @@ class ReplicaManager:
             config = settings(topic.name)
             for index, partition in (partitions or {}).get(topic.name, topic.partitions).items():
                 if self.node_id in partition.replicas:
-                    self._ensure(topic, index, config)
+                    self._ensure(topic, index, config, settings)
                     count += 1
                     if count % APPLY_SLICE == 0:
                         await asyncio.sleep(0)
@@ -304,7 +315,22 @@ class ReplicaManager:
                     self._drop(topic.name, topic.id, index)
         self.isr.look_again()
 
-    def _ensure(self, topic: TopicImage, index: int, settings: TopicSettings) -> None:
+    def _make_what_found_no_room(self) -> None:
+        """As many as there is room for now; the first that finds none ends it."""
+        for (topic_id, index), settings in list(self._no_room.items())[:APPLY_SLICE]:
+            topic = self.image.topics.by_id.get(Uuid(topic_id))
+            partition = None if topic is None else topic.partitions.get(index)
+            if topic is None or partition is None or self.node_id not in partition.replicas:
+                del self._no_room[topic_id, index]
+                continue
+            self._ensure(topic, index, settings(topic.name), settings)
+            if (topic_id, index) in self.offline:
+                return
+            log.info("there is room again: a replica is back", partition=f"{topic.name}-{index}")
+
+    def _ensure(
+        self, topic: TopicImage, index: int, settings: TopicSettings, later: Callable[[str], TopicSettings]
+    ) -> None:
         replica = self.find_by_id(topic.id, index)
         if replica is None:
             stale = self.find(topic.name, index)
@@ -314,11 +340,17 @@ class ReplicaManager:
             try:
                 opened = self.logs.create(topic.name, index, topic.id, settings.log, directory_id=directory)
             except StorageFailure as failure:
-                # Its log dir has failed: there is no replica until that is back, and the others do not wait for it.
-                log.warning("a replica is offline", partition=f"{topic.name}-{index}", reason=failure.message)
+                # Its log dir has failed or is full: there is no replica until that is over, and the others do not wait.
+                if (topic.id, index) not in self.offline:
+                    log.warning("a replica is offline", partition=f"{topic.name}-{index}", reason=failure.message)
                 self.offline.add((topic.id, index))
+                if found_no_room(failure):
+                    self._no_room[topic.id, index] = later
+                else:
+                    self._no_room.pop((topic.id, index), None)
                 return
             self.offline.discard((topic.id, index))
+            self._no_room.pop((topic.id, index), None)
             replica = Replica(self.node_id, topic.name, topic.id, index, opened)
             replica.state.lag_ms = self.config.lag_time_max_ms
             self._by_name.setdefault(topic.name, {})[index] = replica
@@ -375,6 +407,7 @@ class ReplicaManager:
 
     def _drop(self, name: str, topic_id: bytes, index: int) -> None:
         self.offline.discard((topic_id, index))
+        self._no_room.pop((topic_id, index), None)
         replica = self._by_id.get(topic_id, {}).pop(index, None)
         if replica is None:
             return

@@ -516,7 +516,12 @@ class LogWriter:
 
 
 def _short(written: int, wanted: int) -> StorageFailure:
-    return StorageFailure(f"only {written} of {wanted} bytes were taken")
+    return StorageFailure(f"only {written} of {wanted} bytes were taken: there is no more room on the disk")
+
+
+def found_no_room(failure: StorageFailure) -> bool:
+    """Whether nothing but room was missing, so that the same may succeed later."""
+    return isinstance(failure.__cause__, OSError) and failure.__cause__.errno in _FULL
 
 
 def _is_full(error: OSError | StorageFailure) -> bool:

@@ -1,0 +1,192 @@
+"""A disk that is really full, under a real process, as somebody else's client sees it.
+
+What is refused is not there, what was acknowledged is and stays, and room again is all it takes to go on.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.small_disk import MB, KlammOnDisk, SmallDisk
+
+PATIENCE_S = 60.0
+QUIET = {"log_level": 0}
+"""Brokers are killed here: librdkafka need not tell."""
+
+# A group has been here before, and checkpoints are written all the time, also while there is no room for them.
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "log.segment.bytes": str(MB),
+    "log.flush.offset.checkpoint.interval.ms": "200",
+    "replica.high.watermark.checkpoint.interval.ms": "200",
+}
+Place = tuple[str, int]
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[SmallDisk]:
+    with SmallDisk(tmp_path / "small", 8) as made:
+        yield made
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+
+
+class Writer:
+    """One producer that tries once; remembers what it was promised."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acknowledged: dict[Place, list[tuple[int, bytes]]] = {}
+        self._count = 0
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "retries": 0, "linger.ms": 0, "message.timeout.ms": 60_000, **QUIET}
+        )
+
+    def send(self, where: Place, size: int) -> str:
+        """Write one record of that size; the name of the error, empty when there is none."""
+        outcome: list[str] = []
+        value = b"%08d" % self._count + os.urandom(size - 8)
+        self._count += 1
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            outcome.append("" if error is None else error.name())
+            if error is None:
+                self.acknowledged.setdefault(where, []).append((message.offset(), value))
+
+        self._producer.produce(where[0], value, partition=where[1], on_delivery=told)
+        assert self._producer.flush(PATIENCE_S) == 0, "neither stored nor refused"
+        return outcome[0]
+
+    def fill(self, where: Place, size: int) -> None:
+        """Write until the broker refuses."""
+        while not (refusal := self.send(where, size)):
+            pass
+        assert refusal == "KAFKA_STORAGE_ERROR"
+
+    def all_there(self, consumer: Consumer) -> bool:
+        """Whether all that was promised can be read, and nothing else."""
+        return all(read(consumer, where) == promised for where, promised in self.acknowledged.items())
+
+
+def new_consumer(bootstrap: str) -> Consumer:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "enable.auto.commit": False, **QUIET}
+    return Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "error"})
+
+
+def read(consumer: Consumer, where: Place) -> list[tuple[int, bytes]]:
+    """All records of a partition up to its end."""
+    consumer.assign([TopicPartition(*where, 0)])
+    found: list[tuple[int, bytes]] = []
+    while True:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None, f"{len(found)} records and no end of {where}"
+        error = message.error()
+        if error is None:
+            found.append((message.offset(), message.value()))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return found
+        else:
+            raise AssertionError(str(error))
+
+
+def create(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:
+    topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin.create_topics([topic])[name].result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("config", [{}, {"flush_messages": "1"}], ids=["plain", "flushed"])
+def test_a_full_disk_refuses_loses_nothing_and_goes_on_with_room(tmp_path, disk, config):
+    """Everything the node has lies on the one disk, its metadata too."""
+    where = ("t", 0)
+    with KlammOnDisk(tmp_path / "node", disk, overrides=SETTINGS) as node:
+        create(node.bootstrap, "t", **config)
+        writer, consumer = Writer(node.bootstrap), new_consumer(node.bootstrap)
+        assert writer.send(where, 50_000) == ""
+        consumer.commit(offsets=[TopicPartition(*where, 0)], asynchronous=False)
+        disk.fill(leaving=2 * MB)
+        writer.fill(where, 50_000)
+        disk.fill()
+        assert disk.free_bytes == 0
+        for size in (5000, 50_000, 500_000):
+            assert [writer.send(where, size) for _ in range(3)] == ["KAFKA_STORAGE_ERROR"] * 3
+        count = len(writer.acknowledged[where])
+        assert count > 20
+        assert consumer.get_watermark_offsets(TopicPartition(*where), PATIENCE_S) == (0, count)
+        assert writer.all_there(consumer)
+        until(lambda: "checkpoints could not be written" in node.log(), "a checkpoint finds no room")
+        disk.make_room()
+        assert [writer.send(where, 50_000) for _ in range(30)] == [""] * 30
+        assert writer.all_there(consumer)
+        consumer.close()
+        node.kill9()
+        node.start()
+        again = new_consumer(node.bootstrap)
+        until(lambda: writer.all_there(again), "what was acknowledged is there after a crash")
+        again.close()
+        assert writer.send(where, 50_000) == ""
+        node.stop()
+
+
+def test_one_full_log_dir_of_two(tmp_path, disk):
+    """Partitions of the other go on; those that could not even be created come when there is room."""
+    other = tmp_path / "large"
+    overrides = {**SETTINGS, "metadata.log.dir": str(tmp_path / "metadata")}
+    with KlammOnDisk(tmp_path / "node", disk, other, overrides=overrides) as node:
+        create(node.bootstrap, "t", 2)
+        writer, consumer = Writer(node.bootstrap), new_consumer(node.bootstrap)
+        small, large = sorted((("t", 0), ("t", 1)), key=lambda where: (other / f"t-{where[1]}").exists())
+        assert (disk.outside / f"t-{small[1]}").exists()
+        consumer.commit(offsets=[TopicPartition(*small, 0)], asynchronous=False)
+        disk.fill(leaving=MB)
+        writer.fill(small, 50_000)
+        disk.fill()
+        assert [writer.send(where, 50_000) for where in (small, large)] == ["KAFKA_STORAGE_ERROR", ""]
+        create(node.bootstrap, "late", 2)
+        late = {("late", 0), ("late", 1)}
+        served = {where for where in late if (other / f"late-{where[1]}").exists()}
+        assert len(served) == 1
+        for where in sorted(late):
+            assert writer.send(where, 50_000) == ("" if where in served else "KAFKA_STORAGE_ERROR")
+        assert writer.all_there(consumer)
+        disk.make_room()
+        (waiting,) = late - served
+        until(lambda: not writer.send(waiting, 50_000), "the partition is made")
+        assert [writer.send(where, 50_000) for where in (small, large)] == ["", ""]
+        consumer.close()
+        node.kill9()
+        node.start()
+        again = new_consumer(node.bootstrap)
+        until(lambda: writer.all_there(again), "what was acknowledged is there after a crash")
+        again.close()
+        node.stop()
+
+
+def test_metadata_that_finds_no_room_stops_the_node_which_says_so(tmp_path, disk):
+    """A controller that cannot write down what it decided must not go on; with room, it starts where it was."""
+    with KlammOnDisk(tmp_path / "node", disk, overrides=SETTINGS) as node:
+        create(node.bootstrap, "t")
+        writer = Writer(node.bootstrap)
+        assert writer.send(("t", 0), 50_000) == ""
+        disk.fill()
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, **QUIET})
+        admin.create_topics([NewTopic("many", 200, 1)])
+        assert node.process.wait(PATIENCE_S) == 1
+        assert "the node stops" in node.log()
+        assert "no more room" in node.log() or "No space left" in node.log()
+        node.kill9()
+        disk.make_room()
+        node.start()
+        again = new_consumer(node.bootstrap)
+        until(lambda: writer.all_there(again), "what was acknowledged is there")
+        again.close()
+        create(node.bootstrap, "many", 3)
+        assert writer.send(("many", 2), 1000) == ""
+        node.stop()
