@@ -50,12 +50,19 @@ class SmallDisk:
             shutil.rmtree(self._shm, ignore_errors=True)
 
     def _in_a_namespace(self) -> str:
-        """Mount it where only some see it; what the system says when it lets us not."""
-        enter = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+        """Mount it where only some see it; what the system says when it does not let us."""
+        refusal = ""
+        for way in ["-m", "-rm"] if os.geteuid() == 0 else ["-rm"]:  # root in a container may be nobody special
+            refusal = self._mounted(way)
+            if not refusal:
+                break
+        return refusal
+
+    def _mounted(self, way: str) -> str:
         mount = 'mount -t tmpfs -o "size=$1m" klamm "$0" && echo mounted && exec cat'
         try:
             holder = subprocess.Popen(
-                [*enter, "sh", "-c", mount, str(self.path), str(self._size_mb)],
+                ["unshare", way, "sh", "-c", mount, str(self.path), str(self._size_mb)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -65,11 +72,11 @@ class SmallDisk:
         assert holder.stdout is not None
         if holder.stdout.readline() != b"mounted\n":
             _, said = holder.communicate()
-            return said.decode().strip()
+            return said.decode().strip() or f"unshare {way} ended with {holder.returncode}"
         self._holder = holder
         self.outside = Path(f"/proc/{holder.pid}/root") / self.path.relative_to("/")
-        own = [] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]
-        self.prefix = ["nsenter", "-t", str(holder.pid), *own, "-m"]
+        user = ["-U", "--preserve-credentials"] if "r" in way else []
+        self.prefix = ["nsenter", "-t", str(holder.pid), *user, "-m"]
         return ""
 
     def _in_shared_memory(self) -> bool:

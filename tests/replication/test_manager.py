@@ -11,6 +11,7 @@ from klamm.model.clock import ManualClock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import build_batch
 from klamm.replication import AckWaiter, ReplicaManager
+from klamm.replication.manager import ROOM_MS
 from klamm.replication.settings import TopicSettings
 from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import Disk, LogManager, StorageConfig
@@ -29,6 +30,11 @@ class FullDisk(Disk):
             raise OSError(errno.ENOSPC, "no space left on device")
         return os.pwritev(fd, buffers, position, *args)
 
+    def write_file(self, path, data, *, sync=False):
+        if self.full and self.full in path:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        super().write_file(path, data, sync=sync)
+
 
 class Channel:
     def __init__(self) -> None:
@@ -43,7 +49,7 @@ class Node:
 
     def __init__(self, folder) -> None:
         self.disk = FullDisk()
-        clock = ManualClock()
+        self.clock = clock = ManualClock()
         self.logs = LogManager(StorageConfig(log_dirs=(str(folder),)), clock=clock, disk=self.disk)
         self.logs.start("a0xbFTQNQ6y3oXwBz9Rwdw", ME, format_empty=True)
         self.manager = ReplicaManager(ME, self.logs, clock)
@@ -253,3 +259,36 @@ def test_a_topic_made_anew_is_another_one(node):
     assert (new.log.log_end_offset, node.manager.find_by_id(old_id, 0)) == (0, None)
     assert not replica.leads
     assert node.manager.find_by_id(b"\x09" * 16, 0) is new
+
+
+def test_a_replica_that_found_no_room_is_made_when_there_is_some(node):
+    node.disk.full = "/b-"
+    assert node.lead("a") is not None
+    assert node.lead("b", partitions=2) is None
+    topic = node.topics["b"]
+    assert [node.manager.absence(topic.id, each) for each in range(2)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    node.manager.tick()
+    assert node.manager.find("b", 0) is None, "there is still none"
+    node.disk.full = "/b-1/"
+    node.clock.advance(ROOM_MS)
+    node.manager.tick()
+    assert [node.manager.find("b", each) is not None for each in range(2)] == [True, False]
+    node.disk.full = ""
+    node.manager.tick()
+    assert node.manager.find("b", 1) is None, "it looks now and then, not all the time"
+    node.clock.advance(ROOM_MS)
+    node.manager.tick()
+    assert node.manager.find("b", 1).leads
+    assert not node.manager.offline
+
+
+def test_a_replica_that_waits_for_room_is_forgotten_with_its_topic(node):
+    node.disk.full = "/b-"
+    assert node.lead("b") is None
+    topic = node.topics.pop("b")
+    node.apply({}, {topic.id: "b"})
+    node.disk.full = ""
+    node.clock.advance(ROOM_MS)
+    node.manager.tick()
+    assert list(node.manager) == []
+    assert not node.manager.offline
