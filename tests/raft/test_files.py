@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -189,3 +190,38 @@ def test_the_log_in_memory_loses_what_was_not_flushed():
     log.crash()
     assert (log.end_offset, log.epochs()) == (1, ((1, 0),))
     assert [view.base_offset for view in iter_batches(log.read(0, 10_000))] == [0]
+
+
+class SyncedDisk(Disk):
+    """Remembers what was synced: how long a file was then, and which names a folder had."""
+
+    def __init__(self):
+        self.sizes = {}
+        self.names = {}
+
+    def fdatasync(self, fd):
+        os.fdatasync(fd)
+        self.sizes[os.readlink(f"/proc/self/fd/{fd}")] = os.fstat(fd).st_size
+
+    def sync_dir(self, path):
+        super().sync_dir(path)
+        self.names[path] = set(os.listdir(path))
+
+
+@pytest.mark.parametrize("end", [2, 3, 4, 6])
+def test_what_was_cut_off_stays_cut_off_when_the_power_fails(config, end):
+    """Otherwise the batches of one leader could follow on those of another, at offsets where both have batches."""
+    disk = SyncedDisk()
+    small = replace(config, segment_bytes=150)
+    log = open_storage(small, disk, 0).log
+    for offset in range(8):
+        log.append(bytearray(data_batch([b"value"], 0, offset, 1)))
+    log.flush()
+    log.truncate_to(end)
+    folder = os.path.join(small.log_dir, "__cluster_metadata-0")
+    files = {name for name in os.listdir(folder) if name.endswith(".log")}
+    assert len(files) < 4, "segments are too large for this test"
+    assert {name for name in disk.names[folder] if name.endswith(".log")} == files
+    newest = os.path.join(folder, max(files))
+    assert disk.sizes[newest] == os.path.getsize(newest)
+    log.close()

@@ -91,8 +91,8 @@ class DiskRaftLog:
             self._named_segments = segments
 
     def truncate_to(self, end_offset: int) -> None:
-        """Drop all batches from `end_offset` on."""
-        self._log.truncate_to(end_offset)
+        """Drop all batches from `end_offset` on, for good: what another leader has there must not follow on them."""
+        self._log.truncate_to(end_offset, for_good=True)
 
     def start_at(self, offset: int) -> None:
         """Drop everything; the next batch has this offset."""

@@ -329,9 +329,20 @@ class Log(LogWriter):
     def _end_of(self, segment: Segment) -> int:
         return self.segments.end_of(segment, self.log_end_offset)
 
-    def truncate_to(self, offset: int) -> bool:
-        """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut."""
-        return truncation.truncate_to(self, offset)
+    def truncate_to(self, offset: int, *, for_good: bool = False) -> bool:
+        """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut.
+
+        `for_good` waits until no loss of power brings any of it back.
+        """
+        if not truncation.truncate_to(self, offset):
+            return False
+        if for_good:
+            try:
+                self._disk.fdatasync(self._active.file.fd)  # type: ignore[union-attr]
+                self._disk.sync_dir(self.path)
+            except OSError as error:
+                raise self._failure(f"cannot sync {self.name}, cut to {offset}", error) from error
+        return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Throw everything away and begin anew at `offset`."""
