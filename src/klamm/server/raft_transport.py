@@ -201,7 +201,9 @@ class RaftTransport:
                 try:
                     await self._wait_while_leading(asking, leader_id)
                     if asking.done():
-                        return await asking
+                        answer = await asking
+                        if getattr(answer, "error_code", 0) != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                            return answer
                     reason = f"{leader_id} no longer leads"
                 except (PeerGone, KlammError) as error:
                     reason = error
