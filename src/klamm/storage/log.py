@@ -353,8 +353,9 @@ class Log(LogWriter):
         self.producers = other.producers
         self._entries = other.producers.entries
         for epoch, start in other.leader_epochs.entries():
-            if epoch > self.leader_epochs.latest:
-                self.leader_epochs.assign(epoch, start)
+            begin = max(start, self.log_start_offset)
+            if epoch > self.leader_epochs.latest and begin < self.log_end_offset:
+                self.leader_epochs.assign(epoch, begin)
         self._latest_epoch = self.leader_epochs.latest
         self.advance_high_watermark(other.high_watermark)
 
