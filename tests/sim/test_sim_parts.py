@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from klamm.testing.sim.cluster import SimClock
 from klamm.testing.sim.disk import Image, SimDisk
 from klamm.testing.sim.loop import Process, SimLoop
 from klamm.testing.sim.net import SimNet
@@ -162,6 +163,28 @@ def test_a_paused_process_goes_on_with_what_came_due():
     loop.resume(a)
     loop.run(lambda: False, until=11)
     assert seen == [1, 2]
+
+
+def test_a_fast_clock_counts_more_and_its_timers_end_sooner():
+    loop, _, a, b = make_net()
+    clock = SimClock(loop)
+    seen = []
+
+    async def wait():
+        await asyncio.sleep(9.0)
+        seen.append(loop.time())
+
+    clock.run_at(0.9)
+    a.clock_rate = 0.9
+    for process in (a, b):
+        loop.spawn(process, wait())
+    loop.run(lambda: False, until=20)
+    assert seen == [9.0, 10.0]
+    assert clock.monotonic_ms() == 18_000
+    clock.run_at(1.1)
+    assert clock.monotonic_ms() == 18_000
+    loop.run(lambda: False, until=30)
+    assert clock.monotonic_ms() == 29_000
 
 
 def test_a_killed_process_does_nothing_more():

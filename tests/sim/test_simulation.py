@@ -4,13 +4,16 @@ A failing seed is told as a story by `make sim SEED=<seed>`. KLAMM_SIM_CLUSTER_S
 """
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from klamm.records.batch import Record
 from klamm.testing.sim.bugs import BUGS, hunt, planted
+from klamm.testing.sim.disk_faults import QUORUM_FILES
 from klamm.testing.sim.faults import KINDS, Fault
 from klamm.testing.sim.keyed import Keyed, Written
 from klamm.testing.sim.ledger import Ledger
@@ -98,6 +101,31 @@ class TestFaults:
 
     def test_a_bit_that_turned_over_is_noticed_or_does_not_matter(self):
         assert "turns over" in _story(Fault(2.0, "bit flip", (1,), 1.0))
+
+    @pytest.mark.parametrize("file", QUORUM_FILES)
+    def test_a_voter_whose_files_are_damaged_says_so_or_is_none_the_worse(self, file):
+        """Breaks when a member of the quorum believes a log, a vote or a snapshot that is not what was written."""
+        size = (QUORUM_FILES.index(file) + 0.5) / len(QUORUM_FILES)
+        busy = tuple(Fault(0.5 + at / 4, "change config", (1,), 0.1, 0.1 * at) for at in range(8))
+        plan = Plan(seed=5, snapshots=True, pace=0.2, seconds=10.0)
+        flip = Fault(3.0, "quorum bit flip", (1,), 1.0, size)
+        outcome = run_seed(5, plan=replace(plan, faults=(*busy, flip, Fault(6.0, "depose", (1,), 2.0, 0.3))))
+        assert outcome.violation is None
+        story = "\n".join(outcome.story)
+        assert re.search(f"a bit of .*__cluster_metadata-0/.*{file} turns over", story)
+        assert story.count("node 1 serves") >= 2
+
+    def test_clocks_that_run_at_different_rates(self):
+        drift = [Fault(0.0, "clock drift", (node,), 10.0, rate) for node, rate in ((1, 0.9), (2, 1.1))]
+        story = _story(
+            *drift, Fault(2.0, "clock jump", (3,), 3.0, -3_600_000), Fault(4.0, "kill", (1,), 2.0), members=2
+        )
+        assert "a second of node 1 takes 1.11 s" in story
+
+    def test_who_is_away_for_longer_than_tombstones_are_kept_may_keep_what_they_deleted(self):
+        """As seed 241 did: nobody can tell it any more. Breaks when that counts as a loss."""
+        away = (Fault(1.5, "isolate", (1,), 8.0), Fault(1.6, "pause client", (1,), 5.0, 0.6))
+        _story(*away, hot=True, tombstones_ms=500, members=1, keyed=1)
 
     def test_a_wiped_voter_comes_back_under_its_new_directory(self):
         plan = Plan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "wiped disk", (2,), 1.0),))

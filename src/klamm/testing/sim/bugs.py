@@ -7,7 +7,7 @@ catches it.
 import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from klamm.controller import brokers, partitions
@@ -16,11 +16,12 @@ from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.transactions.state import TransactionMetadata
 from klamm.model.errors import ErrorCode
-from klamm.raft import elections
+from klamm.raft import elections, quorum_state
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.positions import LogPositions
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.state import Leader
+from klamm.records.batch import BatchView
 from klamm.records.control import build_end_txn_marker
 from klamm.replication import fetcher
 from klamm.replication.isr import IsrChanges
@@ -28,6 +29,8 @@ from klamm.replication.manager import ReplicaManager
 from klamm.replication.partition import PartitionState
 from klamm.server import transaction_markers
 from klamm.server.handlers import fetch_follower
+from klamm.storage import cleaning, scanning
+from klamm.storage.cleaning import Cleaning
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.producers import Origin, ProducerStates
@@ -192,6 +195,46 @@ def _keep_in_sync() -> Patches:
         return iter(())
 
     return [(brokers, "without_broker", stay)]
+
+
+@_bug("take the quorum's files for what was written", in_situation="damaged voters")
+def _believe_damage() -> Patches:
+    return [
+        (scanning, "CHECKSUMS", False),
+        (BatchView, "check_crc", lambda _: None),
+        (quorum_state, "_unsealed", lambda fields: fields),
+    ]
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+@_bug("forget tombstones at once", in_situation="compaction")
+def _forget_tombstones() -> Patches:
+    make = Cleaning.__init__
+
+    def hasty(self: Any, disk: Any, job: Any) -> None:
+        make(self, disk, replace(job, config=replace(job.config, delete_retention_ms=0)))
+
+    return [(Cleaning, "__init__", hasty)]
+
+
+@_bug("keep what a tombstone has deleted", in_situation="compaction")
+def _keep_deleted() -> Patches:
+    """The first round knows no keys: values stay beside their tombstones, which later rounds take away."""
+    map_keys = Cleaning.map_keys
+
+    def forgetful(self: Any) -> None:
+        map_keys(self)
+        if self._job.first_dirty_offset == 0:
+            self._table[:] = bytes(len(self._table))
+
+    return [(Cleaning, "map_keys", forgetful)]
+
+
+@_bug("compact away the markers of transactions", in_situation="compaction")
+def _drop_markers() -> Patches:
+    return [(cleaning, "_note_marker", lambda *_: True), *_forget_tombstones()]
 
 
 # --- idempotence, transactions, groups -------------------------------------------------------------------------------

@@ -25,19 +25,30 @@ START_MS = 1_767_225_600_000
 
 
 class SimClock:
-    """A machine's clocks: the wall clock may be wrong, the other only runs."""
+    """A machine's clocks: the wall clock may be wrong, the other only runs, though not as fast as others do."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self.offset_ms = 0
+        self.rate = 1.0
+        self._since = self._counted = 0.0
+        """When the rate last changed, by the world's clock and by this one."""
+
+    def run_at(self, rate: float) -> None:
+        """Go faster or slower from now on."""
+        self._counted, self._since = self._seconds(), self._loop.time()
+        self.rate = rate
 
     def now_ms(self) -> int:
         """Wall time."""
-        return START_MS + int(self._loop.time() * 1000) + self.offset_ms
+        return START_MS + self.monotonic_ms() + self.offset_ms
 
     def monotonic_ms(self) -> int:
-        """Time since the simulation began."""
-        return int(self._loop.time() * 1000)
+        """Time since the simulation began, as this machine has counted it."""
+        return int(self._seconds() * 1000)
+
+    def _seconds(self) -> float:
+        return self._counted + (self._loop.time() - self._since) * self.rate
 
 
 class Machine:
@@ -95,6 +106,7 @@ class Machine:
         disk = self.disk = SimDisk(self.image, lambda: self.clock.now_ms() * 1_000_000, loop.witness)
         disk.full = self.full
         process.default_threads = self._threads(process, 4)
+        process.clock_rate = self.clock.rate
         cluster.net.power_back(self.host)
         world = World(
             clock=self.clock,
@@ -172,6 +184,12 @@ class Machine:
         self.cluster.net.dark.add(self.host)
         self._end(self.process, told=False)
         return self.image.lose_power(self.cluster.fault_chance)
+
+    def run_clock_at(self, rate: float) -> None:
+        """Let this machine's time go faster or slower than that of the world."""
+        self.clock.run_at(rate)
+        if self.process is not None:
+            self.process.clock_rate = rate
 
     def pause(self) -> None:
         """Let the process stand still."""

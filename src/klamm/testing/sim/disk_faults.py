@@ -52,10 +52,7 @@ def _failing_sync(run: "Run", fault: Fault) -> Callable[[], None]:
 
 
 def _bit_flip(run: "Run", fault: Fault) -> Callable[[], None] | None:
-    """Turn over a bit in a partition's files while the node is down; whoever reads it must notice.
-
-    The quorum's own files are left out: there a voter that forgets is not made good by the others.
-    """
+    """Turn over a bit in a partition's files while the node is down; whoever reads it must notice."""
     node = fault.nodes[0]
     machine = run.cluster.machines[node]
     if not machine.is_broker:
@@ -64,6 +61,27 @@ def _bit_flip(run: "Run", fault: Fault) -> Callable[[], None] | None:
     path = machine.image.flip(run.cluster.fault_chance, lambda name: QUORUM not in name)
     run.watch.lost_something(node)
     run.ledger.damaged.add(node)
+    machine.damaged = path
+    run.note(f"node {node} is killed, and a bit of {path} turns over")
+    return lambda: run.start(node)
+
+
+def _quorum_bit_flip(run: "Run", fault: Fault) -> Callable[[], None] | None:
+    """Turn over a bit in what a voter has: its log, its vote, a snapshot. It refuses to start, or it does not matter.
+
+    A log that was not closed may end anywhere: there a voter cannot tell a torn write from a damaged one, and forgets
+    it. So this happens only while the others could do without all of its disk.
+    """
+    node = fault.nodes[0]
+    machine = run.cluster.machines[node]
+    if node not in run.cluster.layout.controllers:
+        return None
+    machine.kill()
+    wanted = QUORUM_FILES[int(fault.size * len(QUORUM_FILES)) % len(QUORUM_FILES)]
+    chance = run.cluster.fault_chance
+    path = machine.image.flip(chance, lambda name: QUORUM in name and name.endswith(wanted))
+    path = path or machine.image.flip(chance, lambda name: QUORUM in name)
+    run.watch.lost_something(node)
     machine.damaged = path
     run.note(f"node {node} is killed, and a bit of {path} turns over")
     return lambda: run.start(node)
@@ -95,11 +113,14 @@ def _old_disk(run: "Run", fault: Fault) -> Callable[[], None]:
 
 
 QUORUM = "__cluster_metadata"
+QUORUM_FILES = (".log", "quorum-state", ".checkpoint", "leader-epoch-checkpoint", "")
+"""How the files of a voter end: what it says, whom it voted for, its snapshots, who wrote what; and any."""
 DISKS: dict[str, Begin] = {
     "slow disk": _slow_disk,
     "full disk": _full_disk,
     "failing sync": _failing_sync,
     "bit flip": _bit_flip,
+    "quorum bit flip": _quorum_bit_flip,
     "wiped disk": _wiped_disk,
     "old disk": _old_disk,
 }

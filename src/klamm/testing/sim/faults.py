@@ -18,13 +18,14 @@ KINDS: dict[str, Begin] = {**NETWORK, **PROCESSES, **DISKS, **OPERATORS}
 
 UNCLEAN = frozenset({"kill", "power", "full disk", "failing sync"})
 """After these a process has not said goodbye to its disk."""
-LOSING = frozenset({"bit flip", "wiped disk"})
+LOSING = frozenset({"bit flip", "quorum bit flip", "wiped disk"})
 """After these a disk has lost what it had synced. (An old disk is judged when it comes back.)"""
-HARMLESS = frozenset({*OPERATORS, "duplicate", "clock jump", "kill client", "pause client"})
+HARMLESS = frozenset({*OPERATORS, "duplicate", "clock jump", "clock drift", "kill client", "pause client"})
 """These take no node out of sight."""
 AIMED = {
     "reassign": (BOTH, BROKER),
     "bit flip": (BOTH, BROKER),
+    "quorum bit flip": (BOTH, CONTROLLER),
     "two with one id": (BROKER,),
     "change voters": (BOTH, CONTROLLER),
 }
@@ -62,9 +63,11 @@ def draw(
             size = chance.uniform(0.05, 2.0)
         elif kind == "clock jump":
             size = chance.choice((-3_600_000, -5_000, 5_000, 3_600_000))
-        elif kind in ("kill client", "pause client", "change config", "depose"):
+        elif kind == "clock drift":
+            size = chance.uniform(0.9, 1.1)
+        elif kind in ("kill client", "pause client", "change config", "depose", "quorum bit flip"):
             size = chance.random()
-        elif kind in LOSING:
+        if kind in LOSING:
             lasts = chance.uniform(0.2, 3.0)
         if chosen:
             faults.append(Fault(round(at, 3), kind, chosen, round(lasts, 3), round(size, 3)))

@@ -11,6 +11,9 @@ from klamm.testing.sim.ledger import Ledger, Place
 from klamm.testing.sim.producers import Producer
 
 KEYS = 6
+"""How many keys are written at a time."""
+RECORDS_PER_SET = 30
+"""After so many records a producer leaves its keys for others: what was said of them last is to stay."""
 NAME = "name"
 """The header."""
 TOMBSTONES = 0.2
@@ -62,20 +65,22 @@ def name_of(record: Any) -> bytes:
 
 
 class KeyedProducer(Producer):
-    """Writes over and over under few keys, now and then a tombstone."""
+    """Writes over and over under few keys, now and then a tombstone; then under others."""
 
     def __init__(
         self, cluster: SimCluster, ledger: Ledger, keyed: Keyed, number: int, topic: str, partitions: int, pace: float
     ) -> None:
         super().__init__(cluster, ledger, f"keyed-{number}", topic, partitions, pace)
         self._keyed = keyed
+        self._written = 0
 
     def records(self, place: Place, values: list[bytes]) -> list[Any]:
         """The records of a batch."""
         now = self.cluster.machines[1].clock.now_ms()
         rows = []
         for name in values:
-            key = f"k{self.random.randrange(KEYS)}".encode()
+            self._written += 1
+            key = f"k{self._written // RECORDS_PER_SET}-{self.random.randrange(KEYS)}".encode()
             tombstone = self.random.random() < TOMBSTONES
             self._keyed.written.setdefault((place, key), []).append(Written(name, tombstone))
             rows.append((now, key, None if tombstone else name, ((NAME, name),)))

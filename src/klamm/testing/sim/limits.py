@@ -54,10 +54,15 @@ def may_lose(run: "Run", node: int) -> bool:
 def voters_are_whole(run: "Run") -> bool:
     """Whether every voter still has its disk: then one of them can be let go."""
     alive = {run.cluster.voter(each).key for each in run.cluster.layout.controllers}
-    services = [getattr(m.node, "services", None) for m in run.cluster.machines.values() if m.running]
-    cores = [each.raft.core for each in services if each is not None]
+    cores = [core for core in map(_core_of, run.cluster.machines.values()) if core is not None]
     newest = max(cores, key=lambda core: core.epoch, default=None)
     return newest is not None and {voter.key for voter in newest.voters} <= alive
+
+
+def _core_of(machine: Machine) -> Any:
+    """The quorum's member of the process that runs on a machine; None while it has not opened its files."""
+    services = getattr(machine.node, "services", None) if machine.running else None
+    return getattr(services.raft, "core", None) if services is not None else None
 
 
 def _quorum_can_do_without(run: "Run", node: int) -> bool:
@@ -65,9 +70,9 @@ def _quorum_can_do_without(run: "Run", node: int) -> bool:
     cluster = run.cluster
     others = [cluster.machines[each] for each in cluster.layout.controllers if each != node]
     cores = [machine.node.services.raft.core for machine in others]  # type: ignore[union-attr]
-    own = cluster.machines[node]
-    if own.running and own.node is not None and hasattr(own.node, "services"):
-        cores.append(own.node.services.raft.core)
+    own = _core_of(cluster.machines[node])
+    if own is not None:
+        cores.append(own)
     if not all(isinstance(core.state, (Leader, Follower)) for core in cores) or len({c.epoch for c in cores}) != 1:
         return False
     committed = max(core.high_watermark for core in cores)

@@ -29,6 +29,8 @@ class Process:
         self.alive = True
         self.paused = False
         self.held: list[Handle] = []
+        self.clock_rate = 1.0
+        """How fast time goes by where it runs: its timers go by that."""
         self.default_threads: Any = None
         """Where work without a pool of its own runs."""
         self.probe: Callable[[], None] | None = None
@@ -181,11 +183,11 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_later(self, delay: float, callback: Callback, *args: Any, context: Any = None) -> Handle:  # type: ignore[override]
         """Run when so many seconds have passed."""
-        return self.call_in(self.process, max(delay, 0.0), callback, *args)
+        return self.call_in(self.process, max(delay, 0.0) / self.process.clock_rate, callback, *args)
 
     def call_at(self, when: float, callback: Callback, *args: Any, context: Any = None) -> Handle:  # type: ignore[override]
         """Run at a point in time."""
-        return self.call_in(self.process, max(when - self._now, 0.0), callback, *args)
+        return self.call_later(when - self._now, callback, *args)
 
     def create_future(self) -> "asyncio.Future[Any]":
         """A future of this loop."""

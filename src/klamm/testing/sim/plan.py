@@ -38,6 +38,8 @@ class Plan:
     """Producers of a compacted topic."""
     hot: bool = False
     """Whether segments are short and compaction never rests."""
+    snapshots: bool = False
+    """Whether the metadata is summed up again and again."""
     tombstones_ms: int = 86_400_000
     """How long compaction keeps tombstones."""
     pace: float = 0.1
@@ -90,6 +92,7 @@ def _draw_freely(seed: int, chance: Random) -> Plan:
         keyed=keyed,
         hot=bool(keyed) or chance.random() < 0.15,
         tombstones_ms=chance.choice((500, 86_400_000)),
+        snapshots=chance.random() < 0.2,
         pace=chance.choice((0.02, 0.05, 0.1)),
         flush=flush,
         faults=tuple(faults),
@@ -275,6 +278,40 @@ def _nearest(seed: int, chance: Random) -> Plan:
     plan = Plan(seed, racks=True, consumers=3, transactional=1, pace=0.03, situation="nearest replicas")
     kinds = ("isolate", "delay", "pause", "move leaders", "reassign", "kill", "cut one way")
     return _with_faults(plan, _faults(chance, plan, kinds, (5, 10), (0.3, 5.0)))
+
+
+@_situation("damaged voters")
+def _damaged_voters(seed: int, chance: Random) -> Plan:
+    """Bits turn over in the files of one voter after the other, while the metadata changes and leaders of the quorum
+    are deposed.
+    """
+    layout = chance.choice(("combined", "combined", "apart"))
+    dynamic = chance.random() < 0.4
+    plan = Plan(
+        seed,
+        layout=layout,
+        dynamic=dynamic,
+        snapshots=chance.random() < 0.7,
+        partitions=1,
+        producers=1,
+        pace=0.2,
+        situation="damaged voters",
+    )
+    flips = _faults(chance, plan, ("quorum bit flip",), (6, 10), (0.1, 1.0))
+    busy = _faults(chance, plan, ("change config", "change config", "recreate topic"), (10, 20), (0.1, 0.2))
+    deposed = _faults(chance, plan, ("depose", "isolate", "pause"), (1, 4), (0.3, 3.0))
+    return _with_faults(plan, flips, busy, deposed)
+
+
+@_situation("clocks disagree")
+def _clocks(seed: int, chance: Random) -> Plan:
+    """No two machines agree on how long a second is, and wall clocks jump, while sessions and elections run out."""
+    plan = Plan(seed, partitions=2, transactional=1, members=2, pace=0.1, situation="clocks disagree")
+    rates = chance.sample((0.9, 0.95, 1.0, 1.05, 1.1), 3)
+    drift = tuple(Fault(0.0, "clock drift", (i,), plan.seconds, rate) for i, rate in enumerate(rates, 1))
+    jumps = _faults(chance, plan, ("clock jump",), (2, 4), (1.0, 8.0))
+    kinds = ("depose", "isolate", "pause", "kill", "vanish", "pause client", "clock drift")
+    return _with_faults(plan, drift, jumps, _faults(chance, plan, kinds, (3, 7), (0.5, 5.0)))
 
 
 def _with_faults(plan: Plan, *faults: tuple[Fault, ...]) -> Plan:

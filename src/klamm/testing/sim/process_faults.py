@@ -71,6 +71,17 @@ def _clock_jump(run: "Run", fault: Fault) -> Callable[[], None]:
     return heal
 
 
+def _clock_drift(run: "Run", fault: Fault) -> Callable[[], None]:
+    machine = run.cluster.machines[fault.nodes[0]]
+    machine.run_clock_at(fault.size)
+    run.note(f"a second of node {machine.id} takes {1 / fault.size:.2f} s")
+
+    def heal() -> None:
+        machine.run_clock_at(1.0)
+
+    return heal
+
+
 def _kill_client(run: "Run", fault: Fault) -> Callable[[], None] | None:
     killable = [client for client in run.clients if getattr(client, "killable", False)]
     if not killable:
@@ -128,6 +139,7 @@ PROCESSES: dict[str, Begin] = {
     "power": _power,
     "depose": _depose,
     "clock jump": _clock_jump,
+    "clock drift": _clock_drift,
     "kill client": _kill_client,
     "pause client": _pause_client,
     "two with one id": _twin,

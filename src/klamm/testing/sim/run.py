@@ -12,6 +12,7 @@ from klamm.telemetry.log import Level, configure
 from klamm.testing.sim.admin import Admin
 from klamm.testing.sim.cluster import Machine, SimCluster
 from klamm.testing.sim.consumers import Consumer
+from klamm.testing.sim.disk_faults import QUORUM
 from klamm.testing.sim.fault import Fault
 from klamm.testing.sim.faults import HARMLESS, KINDS, LOSING, UNCLEAN
 from klamm.testing.sim.final import check_end
@@ -60,6 +61,7 @@ class Run:
         self.violation: str | None = None
         self.ledger = Ledger(self.violate)
         self.watch = Watch(self.cluster, self.ledger, self.violate)
+        self.watch.compacts = plan.hot
         self.cluster.on_unexpected = self._ended
         self.cluster.restart = self.start
         self.clients: list[Any] = []
@@ -96,8 +98,18 @@ class Run:
             self.violate(f"18: node {machine.id} {text} although nothing was wrong")
         elif not isinstance(error, (OSError, KlammError, ConfigError)):
             self.violate(f"0: node {machine.id} {text}, which no fault explains")
-        if not machine.twin:
+        if machine.damaged is not None and QUORUM in machine.damaged and isinstance(error, KlammError):
+            if QUORUM not in str(error):
+                self.violate(f"0: node {machine.id} {text}, though {machine.damaged} is damaged")
+            self.cluster.loop.call_in(self.cluster.loop.outside, 1.0, self._replace_damaged_disk, machine)
+        elif not machine.twin:
             self.cluster.loop.call_in(self.cluster.loop.outside, 1.0, self.start, machine.id)
+
+    def _replace_damaged_disk(self, machine: Machine) -> None:
+        """A voter that refuses to start says why; the operator gives it an empty disk as soon as that is safe."""
+        if machine.damaged is not None and not machine.running and self.may_lose(machine.id):
+            self.wipe(machine.id)
+        self.start(machine.id)
 
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now."""
@@ -284,17 +296,19 @@ class Run:
             self.end_twin(twin)
 
     def _replace_damaged_disks(self) -> None:
-        """An operator who finds a damaged disk replaces it, once the others have everything."""
-        for machine in self.cluster.machines.values():
-            if machine.damaged is None or self.violation is not None:
-                continue
+        """An operator who finds damaged disks replaces one after the other, each once the others have everything."""
+        while self.violation is None:
+            damaged = [machine.id for machine in self.cluster.machines.values() if machine.damaged is not None]
+            if not damaged:
+                return
             self._run_until(
-                lambda node=machine.id: self._can_do_without(node),  # type: ignore[misc]
+                lambda damaged=damaged: any(map(self._can_do_without, damaged)),  # type: ignore[misc]
                 QUIET_S,
-                lambda node=machine.id: f"not everything of node {node} was copied",  # type: ignore[misc]
+                lambda damaged=damaged: f"not everything of nodes {damaged} was copied",  # type: ignore[misc]
             )
-            self.wipe(machine.id)
-            self.start(machine.id)
+            node = next(filter(self._can_do_without, damaged), damaged[0])
+            self.wipe(node)
+            self.start(node)
 
     def _come_to_rest(self) -> None:
         readers = [client for client in self.clients if isinstance(client, Consumer)]
@@ -330,6 +344,8 @@ def _settings(plan: Plan, factor: int) -> dict[str, str]:
     }
     if plan.flush:
         settings["log.flush.interval.messages"] = "1"
+    if plan.snapshots:
+        settings["metadata.log.max.record.bytes.between.snapshots"] = "400"
     if plan.hot:
         settings |= {
             "log.roll.ms": "1000",

@@ -4,14 +4,16 @@ Only the node that has just run is looked at, and only what changed in it is com
 from their own turns.
 """
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 from klamm.testing.sim.cluster import Machine, SimCluster
+from klamm.testing.sim.history import History
 from klamm.testing.sim.ledger import Ledger, Place
 
-Seen = tuple[int, int, int, int, bool, int]
-"""What is compared of a replica: leader epoch, high watermark, end, start, whether it leads, how many are in sync."""
+Seen = tuple[int, int, int, int, bool]
+"""What is compared of a replica: leader epoch, high watermark, end, start, whether it leads."""
 
 
 class Watch:
@@ -27,6 +29,10 @@ class Watch:
         """(topic id, partition, leader epoch) -> who led in it."""
         self.metadata: dict[int, int] = {}
         """Offset of the metadata log -> epoch of the record, as applied by whoever came first."""
+        self._metadata_sums: dict[int, int] = {}
+        """First offset of a batch of the metadata log -> checksum of its epoch and values."""
+        self._heard: set[Any] = set()
+        """Quorum members whose metadata is being compared."""
         self.committed: dict[tuple[bytes, int], int] = {}
         self._committed_epochs: dict[tuple[bytes, int], tuple[int, list[tuple[int, int]]]] = {}
         """(latest epoch, all epochs) of the leader's log when the high watermark last moved."""
@@ -36,6 +42,9 @@ class Watch:
         """Nodes whose disk has lost something that was promised to be lost at worst: unsynced writes, a wiped disk."""
         self.wiped: set[int] = set()
         """Those of them whose disk has lost what was synced."""
+        self.history = History(cluster.loop)
+        self.compacts = False
+        """Whether compaction works within the run, so that it matters what replicas were given."""
         self._quorum: dict[str, tuple[Any, ...]] = {}
         self._replicas: dict[str, dict[Any, Seen]] = {}
 
@@ -43,6 +52,7 @@ class Watch:
         """A disk has lost what it had synced."""
         self.excused.add(node)
         self.wiped.add(node)
+        self.history.forget(node)
 
     def all_is_made_good(self) -> None:
         """Everybody is in sync again."""
@@ -78,13 +88,15 @@ class Watch:
                 log.log_end_offset,
                 log.log_start_offset,
                 replica.leads,
-                len(state.isr),
             )
             before = known.get(replica)
             if before != now:
                 known[replica] = now
                 if before is None:
                     self._hear_of_cuts(log)
+                    self._hear_of_commits(replica)
+                if self.compacts:
+                    self.history.look(machine, replica, None if before is None else before[2], log.log_end_offset)
                 self._look_at_replica(machine, replica, before, now)
 
     # --- the quorum --------------------------------------------------------------------------------------------------
@@ -93,6 +105,9 @@ class Watch:
         core = getattr(services.raft, "core", None)
         if core is None:
             return
+        if services.raft not in self._heard:
+            self._heard.add(services.raft)
+            self._hear_of_metadata(machine, services.raft)
         provenance = services.metadata.image.provenance
         now = (core.epoch, core.is_leader, core.high_watermark, provenance.offset)
         before = self._quorum.get(machine.name)
@@ -120,10 +135,23 @@ class Watch:
                     f" epoch {other}"
                 )
 
+    def _hear_of_metadata(self, machine: Machine, raft: Any) -> None:
+        """Be there when a node applies metadata: it is the same everywhere, to the last bit."""
+        listener = raft._listener
+        on_commit = listener.on_commit
+
+        def hear(first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
+            found = zlib.crc32(b"".join(values), epoch)
+            if self._metadata_sums.setdefault(first_offset, found) != found:
+                self._violate(f"16: node {machine.id} applied something else at metadata offset {first_offset}")
+            on_commit(first_offset, epoch, values, append_time_ms)
+
+        listener.on_commit = hear
+
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def _look_at_replica(self, machine: Machine, replica: Any, before: Seen | None, now: Seen) -> None:
-        epoch, high_watermark, end, start, leads, in_sync = now
+        epoch, high_watermark, end, start, leads = now
         key = (replica.topic_id, replica.index)
         name = f"{replica.topic}-{replica.index}"
         if start > max(high_watermark, replica.log.high_watermark):
@@ -153,16 +181,8 @@ class Watch:
                 f"4: node {machine.id} leads {name} in epoch {epoch} and ends at {end}, but {committed} were committed"
             )
         if high_watermark > committed:
-            state = replica.state
-            needed = min(replica.min_insync_replicas, len(state.replicas))
-            held = 1 + sum(progress.log_end_offset >= high_watermark for progress in state.followers.values())
-            # One event may change who is in sync more than once: who has the records is what counts.
-            most = max(in_sync, held, before[5] if before is not None else 0)
-            if before is not None and before[4] and before[0] == epoch and most < needed:
-                self._violate(
-                    f"6: {name} commits up to {high_watermark} with only {list(state.isr)} in sync, where {needed} are"
-                    " needed"
-                )
+            if before is None:
+                self._look_at_commit(replica, high_watermark)
             self._commit(key, replica, high_watermark)
             self._look_at_isr(replica, name, high_watermark)
 
@@ -183,6 +203,41 @@ class Watch:
                 told(writer)
 
         log.before_truncate = before_truncate
+
+    def _hear_of_commits(self, replica: Any) -> None:
+        """Be there when the high watermark moves.
+
+        After the event would be too late: it may bring two changes of who is in sync (a follower joins, another image
+        says it has left again), and what the leader commits between the two must be judged by the first.
+        """
+        log = replica.log
+        advance, advance_to_end = log.advance_high_watermark, log.advance_to_end
+
+        def hear_advance(offset: int) -> int:
+            self._look_at_commit(replica, min(offset, log.log_end_offset))
+            return int(advance(offset))
+
+        def hear_advance_to_end() -> int:
+            self._look_at_commit(replica, log.log_end_offset)
+            return int(advance_to_end())
+
+        log.advance_high_watermark, log.advance_to_end = hear_advance, hear_advance_to_end
+
+    def _look_at_commit(self, replica: Any, high_watermark: int) -> None:
+        """A leader commits only while as many are in sync as the topic asks for, and all of them said they have it."""
+        state = replica.state
+        if not replica.leads or high_watermark <= self.committed.get((replica.topic_id, replica.index), 0):
+            return
+        name = f"{replica.topic}-{replica.index}"
+        needed = min(replica.settings.min_insync_replicas, len(state.replicas))
+        if len(state.isr) < needed:
+            self._violate(
+                f"6: {name} commits up to {high_watermark} with only {list(state.isr)} in sync, where {needed} are"
+                " needed"
+            )
+        behind = [r for r in state.isr if r in state.followers and state.followers[r].log_end_offset < high_watermark]
+        if behind:
+            self._violate(f"6: {name} commits up to {high_watermark}, which {behind}, in sync, have not asked beyond")
 
     def _was_committed(self, key: tuple[bytes, int], log: Any, offset: int) -> bool:
         """Whether the record that was cut away is the one that was committed, not one of a leader that lost."""

@@ -19,10 +19,10 @@ class Written:
     """By producer, offsets of records whose transaction has no end."""
 
 
-def batches_of(log: Any) -> list[BatchView]:
-    """All batches of a log, oldest first."""
+def batches_of(log: Any, start: int | None = None) -> list[BatchView]:
+    """All batches of a log, oldest first; or those from an offset on."""
     found: list[BatchView] = []
-    offset, end = log.log_start_offset, log.log_end_offset
+    offset, end = log.log_start_offset if start is None else start, log.log_end_offset
     while offset < end:
         piece = log.read(offset, 1 << 22, end)
         if piece is None:
