@@ -63,6 +63,22 @@ async def test_a_former_leaders_refusal_is_no_answer():
         assert (len(one.removals), len(two.removals)) == (1, 1)
 
 
+async def test_a_voter_that_is_gone_when_the_next_leader_is_asked_was_removed():
+    """A leader that removes itself may be gone before its answer has arrived."""
+
+    def vanish(_request):
+        transport.driver.leader = (2, 2)
+
+    gone = RemoveRaftVoterResponse(error_code=ErrorCode.VOTER_NOT_FOUND, error_message="not a voter")
+    async with FakeVoter(vanish) as one, FakeVoter(lambda _: gone) as two:
+        transport = transport_to(one.port, two.port)
+        try:
+            answer = await transport.ask_leader(REQUEST, timeout_ms=PATIENCE_MS)
+        finally:
+            await transport.close()
+        assert (answer.error_code, len(two.removals)) == (ErrorCode.NONE, 1)
+
+
 async def test_other_refusals_are_answers():
     refusal = RemoveRaftVoterResponse(error_code=ErrorCode.VOTER_NOT_FOUND, error_message="not a voter")
     async with FakeVoter(lambda _: refusal) as one:

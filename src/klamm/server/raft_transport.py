@@ -12,6 +12,7 @@ from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.net import Peer, PeerGone, Peers
+from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from klamm.raft import RaftDriver
 from klamm.raft.messages import (
     BeginQuorumEpochRequest,
@@ -49,6 +50,15 @@ PENDING_MAX = 10_000
 """Requests of others that wait for the driver's answer."""
 
 _REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
+_LEADS_NO_MORE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
+"""The answers of one that did not do what was asked of a leader, or cannot know whether that still counts."""
+
+
+def _as_asked(request: Any, answer: Any) -> Any:
+    """An answer to a request that a former leader may have carried out: a voter that is gone is what was wanted."""
+    if isinstance(request, RemoveRaftVoterRequest) and answer.error_code == ErrorCode.VOTER_NOT_FOUND:
+        return RemoveRaftVoterResponse(error_message=None)
+    return answer
 
 
 def bootstrap_ids(count: int) -> tuple[int, ...]:
@@ -190,6 +200,7 @@ class RaftTransport:
         """
         deadline = self._loop.time() + timeout_ms / 1000
         reason: object = "the quorum has no leader"
+        asked = False
         while (left := deadline - self._loop.time()) > 0:
             leader_id = self.driver.leader[0]
             found = None if leader_id is None else self.address(leader_id)
@@ -202,10 +213,12 @@ class RaftTransport:
                     await self._wait_while_leading(asking, leader_id)
                     if asking.done():
                         answer = await asking
-                        if getattr(answer, "error_code", 0) != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                            return answer
+                        if getattr(answer, "error_code", 0) not in _LEADS_NO_MORE:
+                            return _as_asked(request, answer) if asked else answer
+                    asked = True
                     reason = f"{leader_id} no longer leads"
                 except (PeerGone, KlammError) as error:
+                    asked = True
                     reason = error
                 finally:
                     asking.cancel()
