@@ -78,6 +78,7 @@ class Quorum:
         self.config = SimpleNamespace(node_id=0)
         self.leader = (None, 1)
         self.addresses = {i: ("127.0.0.1", port) for i, port in enumerate(ports, 1)}
+        self.core = SimpleNamespace(voters=(1, 2, 3))
 
     def address(self, node_id):
         return self.addresses.get(node_id)

@@ -152,7 +152,9 @@ class ControllerChannel:
     def _find(self) -> Peer | None:
         """The connection to the active controller's listener; None while nobody, or only this node itself, is known."""
         leader = self._raft.leader[0]
-        found = None if leader is None or leader == self._raft.config.node_id else self._address(leader)
+        if leader is None or leader == self._raft.config.node_id or not len(self._raft.core.voters):
+            return None  # who knows no voters yet has to read the log first, whatever it wants to ask
+        found = self._address(leader)
         if found is None:
             return None
         host, port = found
