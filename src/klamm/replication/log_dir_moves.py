@@ -191,7 +191,8 @@ class LogDirMoves:
             elif future.log_end_offset < source.log_end_offset:
                 await self._copy(move)
             elif not move.assigned:
-                await self._in_thread(future.flush)
+                # An empty copy too: its only file's name says where it begins.
+                await self._in_thread(future.sync_for_good)
                 self._check(move)
                 # Where the replica begins and how far it is replicated is known in its new place before it counts.
                 await self._in_thread(self._logs.saving(move.log_dir))
