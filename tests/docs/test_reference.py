@@ -1,6 +1,8 @@
 """The reference pages say what the code says."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -21,8 +23,12 @@ def generate():
     return module
 
 
-def test_no_page_is_stale(generate):
-    assert generate.stale_pages() == [], "run `make docs`"
+def test_no_page_is_stale():
+    """In a process of its own: click remembers the help option of a command as whoever asked first saw it."""
+    done = subprocess.run(
+        [sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_stale_page_is_noticed_and_written(generate, tmp_path, monkeypatch, capsys):

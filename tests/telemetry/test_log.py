@@ -8,6 +8,12 @@ import pytest
 from klamm.telemetry import Level, configure, get_logger
 
 
+@pytest.fixture(autouse=True)
+def as_at_the_start():
+    """A node in this process may have chosen another level for all."""
+    configure()
+
+
 @pytest.fixture
 def lines():
     stream = io.StringIO()
