@@ -32,7 +32,9 @@ def draw(pipeline: Pipeline, changes: Iterable[Change] = ()) -> list[str]:
     for node in pipeline.nodes:
         if not node.inputs:
             visit(node, "", "", "")
-    lines.extend(f"{each.name}: {each.verdict}, {each.reason}" for each in verdicts.values() if each.verdict == "removed")
+    lines.extend(
+        f"{each.name}: {each.verdict}, {each.reason}" for each in verdicts.values() if each.verdict == "removed"
+    )
     return lines
 
 

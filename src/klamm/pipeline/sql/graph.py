@@ -24,6 +24,9 @@ from klamm.pipeline.sql.types import TIMES
 SINGLE: Final = ("string", "raw")
 """Formats whose value is one column."""
 
+DEAD_LETTERS: Final = ".dead_letters"
+"""What the topic of a stream's bad records is called after it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -140,6 +143,24 @@ class Pipeline:
     def outputs(self) -> tuple[str, ...]:
         """The topics it writes."""
         return tuple(each.topic for each in self.nodes if each.runs and each.has_topic)
+
+    def policy(self, node: Node) -> str:
+        """What happens to bad records; in our own results there are none, and if there are we stop."""
+        if node.runs:
+            return "fail"
+        return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
+
+    @property
+    def dead_letters(self) -> dict[str, str]:
+        """The topics of bad records, by the name of the stream or table they are of."""
+        read = {name for node in self.nodes for name in node.inputs}
+        return {
+            node.name: node.option("dead_letter_topic")
+            or self.settings.get("dead_letter_topic")
+            or f"{node.topic}{DEAD_LETTERS}"
+            for node in self.nodes
+            if node.has_topic and node.name in read and self.policy(node) == "dead_letter"
+        }
 
 
 def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, str] | None = None) -> Pipeline:
@@ -269,7 +290,9 @@ def _check_derived(node: Node) -> Iterator[Problem]:
             "a row that HAVING lets go would stay in the table: use delete_when = 'condition' in WITH instead",
         )
     if create.kind == STREAM and node.option("emit") == "changes":
-        yield Problem(create.options["emit"].offset, "rows of a stream are never changed: emit = 'changes' is a table's")
+        yield Problem(
+            create.options["emit"].offset, "rows of a stream are never changed: emit = 'changes' is a table's"
+        )
     if create.kind == SINK:
         kind = (node.option("format") or "").lower()
         if not kind:
@@ -305,13 +328,15 @@ def _check_columns(node: Node) -> Iterator[Problem]:
     column = names.get(stamp.text.lower()) if stamp else None
     if stamp and column is not None and column.type not in TIMES:
         yield Problem(stamp.offset, f"{column.name} is {column.type}; a timestamp is TIMESTAMP")
-    for each in create.columns:
-        yield from _check_metadata(each.name, each.metadata, each.type, each.offset)
+    for some in create.columns:
+        yield from _check_metadata(some.name, some.metadata, some.type, some.offset)
     values = [each for each in create.columns if each.metadata is None]
     if node.format in SINGLE and create.kind != SOURCE:
         value_columns = [each for each in values if each.name.lower() not in {k.lower() for k in node.key}]
         if len(value_columns) != 1:
-            yield Problem(create.offset, f"format {node.format} has one column beside its key, not {len(value_columns)}")
+            yield Problem(
+                create.offset, f"format {node.format} has one column beside its key, not {len(value_columns)}"
+            )
         elif node.format == "raw" and value_columns[0].type != "BINARY":
             yield Problem(value_columns[0].offset, "a raw value is BINARY")
     elif not values:

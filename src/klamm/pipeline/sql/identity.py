@@ -149,7 +149,11 @@ def compare(stored: Identity | None, pipeline: Pipeline) -> list[Change]:
 def _compared(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Change:
     if before == now:
         return Change(name, SAME)
-    for part, words in (("kind", "was a {} before"), ("format", "its topic holds {}"), ("key", "its topic has the key {}")):
+    for part, words in (
+        ("kind", "was a {} before"),
+        ("format", "its topic holds {}"),
+        ("key", "its topic has the key {}"),
+    ):
         if before[part] != now[part] and before["topic"] == now["topic"]:
             told = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
             return Change(name, INCOMPATIBLE, words.format(told or "nothing"))

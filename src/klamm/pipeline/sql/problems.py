@@ -65,7 +65,7 @@ class SqlError(ConfigError):
         super().__init__("\n".join(source.show(each) for each in self.problems))
 
 
-class Refused(Exception):  # noqa: N818 - a step on the way to a Problem, never seen outside
+class Refused(Exception):
     """Raised where reading cannot go on; whoever collects problems catches it."""
 
     def __init__(self, offset: int, words: str) -> None:

@@ -15,12 +15,72 @@ from klamm.pipeline.sql.statements import Select
 from klamm.pipeline.sql.tokens import NAME, WORD, Token
 
 _AFTER_TABLE: Final = frozenset(
-    "WHERE GROUP ORDER HAVING LIMIT JOIN INNER LEFT RIGHT FULL CROSS NATURAL ANTI SEMI ON USING UNION EXCEPT MINUS"
-    " INTERSECT LATERAL WINDOW PIVOT UNPIVOT TABLESAMPLE SORT CLUSTER DISTRIBUTE OFFSET QUALIFY SET SELECT FROM".split()
+    [
+        "WHERE",
+        "GROUP",
+        "ORDER",
+        "HAVING",
+        "LIMIT",
+        "JOIN",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "CROSS",
+        "NATURAL",
+        "ANTI",
+        "SEMI",
+        "ON",
+        "USING",
+        "UNION",
+        "EXCEPT",
+        "MINUS",
+        "INTERSECT",
+        "LATERAL",
+        "WINDOW",
+        "PIVOT",
+        "UNPIVOT",
+        "TABLESAMPLE",
+        "SORT",
+        "CLUSTER",
+        "DISTRIBUTE",
+        "OFFSET",
+        "QUALIFY",
+        "SET",
+        "SELECT",
+        "FROM",
+    ]
 )
 _AGGREGATES: Final = frozenset(
-    "COUNT SUM AVG MEAN MIN MAX FIRST LAST ANY_VALUE COLLECT_LIST COLLECT_SET ARRAY_AGG COUNT_IF BOOL_AND BOOL_OR EVERY"
-    " SOME STDDEV VARIANCE MAX_BY MIN_BY APPROX_COUNT_DISTINCT PERCENTILE MEDIAN MODE LISTAGG STRING_AGG".split()
+    [
+        "COUNT",
+        "SUM",
+        "AVG",
+        "MEAN",
+        "MIN",
+        "MAX",
+        "FIRST",
+        "LAST",
+        "ANY_VALUE",
+        "COLLECT_LIST",
+        "COLLECT_SET",
+        "ARRAY_AGG",
+        "COUNT_IF",
+        "BOOL_AND",
+        "BOOL_OR",
+        "EVERY",
+        "SOME",
+        "STDDEV",
+        "VARIANCE",
+        "MAX_BY",
+        "MIN_BY",
+        "APPROX_COUNT_DISTINCT",
+        "PERCENTILE",
+        "MEDIAN",
+        "MODE",
+        "LISTAGG",
+        "STRING_AGG",
+    ]
 )
 
 
@@ -184,7 +244,9 @@ def _behind_alias(tokens: Sequence[Token], place: int, depths: Sequence[int]) ->
 
 def _group_names(tokens: Sequence[Token], place: int) -> tuple[str, ...] | None:
     names: list[str] = []
-    while place < len(tokens) and tokens[place].kind in (WORD, NAME) and not tokens[place].says("ALL", "ROLLUP", "CUBE"):
+    while (
+        place < len(tokens) and tokens[place].kind in (WORD, NAME) and not tokens[place].says("ALL", "ROLLUP", "CUBE")
+    ):
         name = tokens[place].value
         place += 1
         while _says(tokens, place, ".") and place + 1 < len(tokens):
@@ -202,5 +264,3 @@ def _group_names(tokens: Sequence[Token], place: int) -> tuple[str, ...] | None:
 def _windowed(tokens: Sequence[Token], place: int) -> bool:
     """Whether a call is followed by OVER: a window function needs no group."""
     return _says(tokens, _closing(tokens, place) + 1, "OVER")
-
-

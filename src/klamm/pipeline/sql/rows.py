@@ -95,6 +95,12 @@ def error(node: Node, columns: Sequence[Column]) -> str:
     return f"CASE {' '.join(cases)} END"
 
 
+def fine_or_fail(node: Node) -> str:
+    """True for a good record; a bad one ends the query with words that say where it is."""
+    place = f"{literal(f'a record of {node.name} is bad: ')}, topic, '-', partition, ' offset ', offset, ': ', {ERROR}"
+    return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({place})) AS BOOLEAN) END"
+
+
 def read(node: Node, columns: Sequence[Column]) -> list[str]:
     """The columns, named."""
     return [f"{_read(node, each, columns)} AS {quoted(each.name)}" for each in columns]
@@ -133,9 +139,14 @@ def key_expression(node: Node, binary: bool = False) -> str:
     if not node.key:
         return "cast(NULL AS STRING)"
     if json_key(node):
-        return f"to_json(struct({', '.join(quoted(each) for each in node.key)}), {_WRITE_JSON})"
+        return json_of(node.key)
     name = quoted(node.key[0])
     return name if binary else f"cast({name} AS STRING)"
+
+
+def json_of(names: Iterable[str]) -> str:
+    """Columns as a JSON object, nulls and microseconds among them."""
+    return f"to_json(struct({', '.join(map(quoted, names))}), {_WRITE_JSON})"
 
 
 def value_expression(node: Node, names: Sequence[str]) -> str:
@@ -145,8 +156,7 @@ def value_expression(node: Node, names: Sequence[str]) -> str:
         (name,) = (each for each in names if each.lower() not in keys)
         text = quoted(name) if node.format == "raw" else f"cast({quoted(name)} AS STRING)"
     else:
-        whole = f"struct({', '.join(quoted(each) for each in names)})"
-        text = f"to_json({whole}, {_WRITE_JSON})" if node.format == "json" else f"to_csv({whole})"
+        text = json_of(names) if node.format == "json" else f"to_csv(struct({', '.join(map(quoted, names))}))"
     doomed = node.option("delete_when")
     return f"CASE WHEN ({doomed}) THEN NULL ELSE {text} END" if doomed else text
 

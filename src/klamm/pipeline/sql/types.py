@@ -8,8 +8,32 @@ from klamm.pipeline.sql.problems import Refused, nearest
 from klamm.pipeline.sql.tokens import NAME, NUMBER, WORD, Token
 
 SIMPLE: Final = frozenset(
-    "BOOLEAN TINYINT BYTE SMALLINT SHORT INT INTEGER BIGINT LONG FLOAT REAL DOUBLE DATE TIMESTAMP TIMESTAMP_NTZ"
-    " TIMESTAMP_LTZ STRING BINARY DECIMAL DEC NUMERIC CHAR VARCHAR VARIANT".split()
+    [
+        "BOOLEAN",
+        "TINYINT",
+        "BYTE",
+        "SMALLINT",
+        "SHORT",
+        "INT",
+        "INTEGER",
+        "BIGINT",
+        "LONG",
+        "FLOAT",
+        "REAL",
+        "DOUBLE",
+        "DATE",
+        "TIMESTAMP",
+        "TIMESTAMP_NTZ",
+        "TIMESTAMP_LTZ",
+        "STRING",
+        "BINARY",
+        "DECIMAL",
+        "DEC",
+        "NUMERIC",
+        "CHAR",
+        "VARCHAR",
+        "VARIANT",
+    ]
 )
 _SIZED: Final = {"DECIMAL": 2, "DEC": 2, "NUMERIC": 2, "CHAR": 1, "VARCHAR": 1}
 _NESTED: Final = ("ARRAY", "MAP", "STRUCT")
