@@ -92,8 +92,8 @@ def run(
 ) -> Outputs:
     """The rows a pipeline (its text, or a file's name) makes of inputs.
 
-    A row is a dict of columns, bytes or text for a value as it is, `Raw` for a whole record, `Deleted` for a key. `clock`
-    is the time of the records, one or one for each step. SETs are overridden by `settings`.
+    A row is a dict of columns, bytes or text for a value as it is, `Raw` for a whole record, `Deleted` for a key.
+    `clock` is the time of the records, one or one for each step. SETs are overridden by `settings`.
     """
     text, name = _text(sql)
     pipeline = compile_text(text, name, settings)

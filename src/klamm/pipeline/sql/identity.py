@@ -155,14 +155,14 @@ def _compared(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> C
         ("key", "its topic has the key {}"),
     ):
         if before[part] != now[part] and before["topic"] == now["topic"]:
-            told = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
-            return Change(name, INCOMPATIBLE, words.format(told or "nothing"))
+            was = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
+            return Change(name, INCOMPATIBLE, words.format(was or "nothing"))
     if before["topic"] != now["topic"]:
         return Change(name, REBUILD, f"writes to {now['topic']} instead of {before['topic']}")
     if _topics(before) != _topics(now):
         gone, come = _topics(before) - _topics(now), _topics(now) - _topics(before)
-        words = [f"reads {each} as well" for each in sorted(come)] + [f"reads {each} no more" for each in sorted(gone)]
-        return Change(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(words))
+        told = [f"reads {each} as well" for each in sorted(come)] + [f"reads {each} no more" for each in sorted(gone)]
+        return Change(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(told))
     reason = _differences(before, now)
     stateful = before["stateful"] or now["stateful"]
     if stateful:

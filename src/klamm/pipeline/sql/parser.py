@@ -1,11 +1,14 @@
 """Statements from text. A statement that cannot be read is one problem; the ones after it are read all the same.
 
-CREATE STREAM|TABLE name [(column type [NOT NULL] [METADATA [FROM 'part']], ...)] [WITH (option = value, ...)] [AS select]
-CREATE VIEW name AS select
-CREATE SINK name [WITH (...)] AS select
-CREATE SOURCE name [(columns)] WITH (...)
-CREATE FUNCTION name RETURNS type AS 'module:function'
-SET name = value
+The forms:
+
+    CREATE STREAM|TABLE name (column type [NOT NULL] [METADATA [FROM 'part']], ...) [WITH (option = value, ...)]
+    CREATE STREAM|TABLE name [WITH (...)] AS select
+    CREATE VIEW name AS select
+    CREATE SINK name [WITH (...)] AS select
+    CREATE SOURCE name [(columns)] WITH (...)
+    CREATE FUNCTION name RETURNS type AS 'module:function'
+    SET name = value
 """
 
 from __future__ import annotations

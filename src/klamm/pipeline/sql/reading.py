@@ -125,7 +125,7 @@ def scan(select: Select) -> Reading:
             joined = joined or token.says("JOIN")
             if token.says("FROM") and _is_function_from(tokens, place, depths):
                 continue
-            reads.extend(each for each in _after(tokens, place + 1, depths) if each.name.lower() not in own)
+            reads.extend(each for each in _after(tokens, place + 1) if each.name.lower() not in own)
         elif token.says("GROUP") and _says(tokens, place + 1, "BY"):
             grouped = True
             group_names = _group_names(tokens, place + 2) if not depths[place] else group_names
@@ -202,7 +202,7 @@ def _is_function_from(tokens: Sequence[Token], place: int, depths: Sequence[int]
     return False
 
 
-def _after(tokens: Sequence[Token], place: int, depths: Sequence[int]) -> list[Read]:
+def _after(tokens: Sequence[Token], place: int) -> list[Read]:
     """The names of `a [AS] x, b y, LATERAL ..., STREAM(c)`: those separated by commas at the depth they began with."""
     found: list[Read] = []
     while place < len(tokens):
@@ -213,7 +213,7 @@ def _after(tokens: Sequence[Token], place: int, depths: Sequence[int]) -> list[R
         if _says(tokens, place, "("):
             # A query in parentheses is met by its own FROM; names in parentheses (a JOIN b) are read here.
             if not _says(tokens, place + 1, "SELECT", "WITH", "VALUES", "FROM", "(", "TABLE"):
-                found.extend(_after(tokens, place + 1, depths))
+                found.extend(_after(tokens, place + 1))
             place = _closing(tokens, place) + 1
         elif place < len(tokens) and tokens[place].kind in (WORD, NAME) and not tokens[place].says("VALUES"):
             name, offset = tokens[place].value, tokens[place].start
@@ -225,14 +225,14 @@ def _after(tokens: Sequence[Token], place: int, depths: Sequence[int]) -> list[R
                 place = _closing(tokens, place) + 1
             else:
                 found.append(Read(name, offset))
-        place = _behind_alias(tokens, place, depths)
+        place = _behind_alias(tokens, place)
         if not _says(tokens, place, ","):
             return found
         place += 1
     return found
 
 
-def _behind_alias(tokens: Sequence[Token], place: int, depths: Sequence[int]) -> int:
+def _behind_alias(tokens: Sequence[Token], place: int) -> int:
     """Skip `AS x (a, b)`, `WATERMARK ...` and the like, up to a comma, a clause or the end of the parentheses."""
     while place < len(tokens):
         token = tokens[place]

@@ -84,7 +84,7 @@ def run_pipeline(
     spark: Any = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run it until it is stopped, or with `once` over what is there now. `spark` is a session to use instead of one made."""
+    """Run it until it is stopped, or with `once` over what is there now, in a session of its own or of `spark`."""
     from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
 
     home = home_of(pipeline)

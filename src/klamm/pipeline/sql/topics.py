@@ -70,7 +70,7 @@ class ClusterTopics:
                     continue
                 if not node.runs and node.option("partitions") is None:
                     raise ConfigError(
-                        f"{node.name} reads topic {node.topic}, which is not there; create it, or let the pipeline do so"
+                        f"{node.name} reads topic {node.topic}, which is not there; create it, or let it be made"
                         " with partitions = N"
                     )
                 made.extend(self._create(admin, node.topic, node))
