@@ -1,24 +1,20 @@
-"""One Spark session for all tests of a worker that need one; starting it is the slow part."""
+"""One Spark session for all tests that need one; starting it is the slow part, so one worker has it."""
 
 import pytest
 
-from klamm.model.errors import ConfigError
 from klamm.pipeline import session
-from klamm.pipeline.java import find_java
+
+HOMES = ("spark", "sql")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if "spark" in getattr(item, "fixturenames", ()) and item.path.parent.name not in HOMES:
+            raise pytest.UsageError(f"{item.nodeid} needs Spark: it belongs into one of {', '.join(HOMES)}")
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    try:
-        find_java()
-    except ConfigError as error:
-        pytest.skip(str(error))
     running = session(
         "tests",
         master="local[2,3]",
@@ -31,6 +27,10 @@ def spark(tmp_path_factory):
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "OFF",
+            # Queries of a few rows: time goes into compiling, not into running what was compiled.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.adaptive.enabled": False,
         },
     )
     yield running

@@ -9,7 +9,7 @@ import pytest
 import klamm
 
 pytestmark = pytest.mark.timeout(600)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_programs_of_the_guide(spark, patiently, klamm_own_broker, tmp_path, capsys):
