@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from klamm.cli import exits
 from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
 from klamm.cli.pipeline_dlq import dlq
 from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.target import Target, cluster_options
+from klamm.cli.units import counted
 
 if TYPE_CHECKING:
-    from klamm.pipeline.sql import Pipeline
+    from klamm.pipeline.sql import Pipeline, Problem
+    from klamm.pipeline.sql.problems import Source
 
 HOME: Final = os.path.join(".klamm", "pipelines")
 
@@ -54,34 +58,48 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME) -> Pipeline:
 @set_option
 @click.option("--topics", is_flag=True, help="Ask the cluster whether the topics that are read are there.")
 @cluster_options
+@files_output_option
 @refuses
-def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target) -> None:
-    """Say what is wrong with a file. Starts no Spark."""
-    found = load(file, pairs)
+def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, output: str) -> None:
+    """Say what is wrong with a file, and where. Starts no Spark."""
+    from klamm.pipeline.sql import Problem, SqlError
+    from klamm.pipeline.sql.topics import ClusterTopics
+
+    try:
+        found = load(file, pairs)
+    except SqlError as error:
+        if output == "table":
+            raise
+        show(_rows(error.source, error.problems), output)
+        raise click.exceptions.Exit(exits.REFUSED) from None
+    if topics:
+        absent = ClusterTopics(found, target.client("admin")).absent()
+        if absent:
+            raise SqlError(found.source, [Problem(offset, words) for offset, words in absent])
+    if output != "table":
+        show(_rows(found.source, found.warnings), output)
+        return
     for each in found.warnings:
         click.echo(found.source.show(each), err=True)
-    if topics:
-        from klamm.pipeline.sql.topics import ClusterTopics
+    click.echo(f"{file}: fine, {counted(len(found.nodes), 'statement')}")
 
-        with ClusterTopics(found, target.client("admin")).admin() as admin:
-            there = {each.name for each in admin.list_topics()}
-        absent = [
-            f"{each.name} reads topic {each.topic}, which is not there"
-            for each in found.nodes
-            if each.has_topic and not each.runs and each.topic not in there and each.option("partitions") is None
-        ]
-        if absent:
-            raise Refusal("; ".join(absent))
-    queries = len(found.queries)
-    click.echo(f"{file}: fine, {queries} {'query' if queries == 1 else 'queries'}")
+
+def _rows(source: Source, problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    rows = []
+    for each in problems:
+        line, column = source.position(each.offset)
+        level = "warning" if each.warning else "error"
+        rows.append({"file": source.name, "line": line, "column": column, "level": level, "words": each.words})
+    return rows
 
 
 @pipeline.command("plan")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @set_option
 @home_option
+@files_output_option
 @refuses
-def plan(*, file: str, pairs: tuple[str, ...], home: str) -> None:
+def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     """Draw what feeds what, and say what a change means for the state there is. Starts no Spark."""
     from klamm.pipeline.sql.drawing import draw
     from klamm.pipeline.sql.identity import compare
@@ -89,8 +107,25 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str) -> None:
 
     found = load(file, pairs, home)
     stored = home_of(found).identity()
-    for line in draw(found, compare(stored, found) if stored else ()):
-        click.echo(line)
+    changes = compare(stored, found) if stored else []
+    if output == "table":
+        for line in draw(found, changes):
+            click.echo(line)
+        return
+    verdicts = {each.name: each for each in changes}
+    rows = [
+        {
+            "name": each.name,
+            "kind": each.kind,
+            "reads": list(each.inputs),
+            "topic": each.topic if each.has_topic else None,
+            "key": list(each.key),
+            "change": verdicts[each.name].verdict if each.name in verdicts else None,
+            "reason": verdicts[each.name].reason if each.name in verdicts else None,
+        }
+        for each in found.nodes
+    ]
+    show(rows, output)
 
 
 @pipeline.command("run")

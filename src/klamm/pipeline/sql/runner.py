@@ -84,8 +84,8 @@ def run_pipeline(
     spark: Any = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run it until it is stopped, or with `once` over what is there now, in a session of its own or of `spark`."""
-    from klamm.pipeline.sessions import register, session  # noqa: PLC0415 - pyspark is an extra
+    """Run it until it is stopped, or with `once` over what is there now, in a session of its own or in `spark`."""
+    from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
 
     home = home_of(pipeline)
     with home.locked():
@@ -98,7 +98,7 @@ def run_pipeline(
             config = {**SPARK_SETTINGS, **own}
             running = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
         else:
-            running = register(spark.newSession())
+            running = spark
         try:
             engine = Engine(running, pipeline, topics, home.path, identity)
             for each in topics.ensure():

@@ -5,15 +5,15 @@ Rows are those of `format("klamm")`: key, value, topic, partition, offset, times
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.client import Admin
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.errors import TopicAlreadyExistsError
-from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.graph import Node, Pipeline
 from klamm.pipeline.sql.options import name_list
+from klamm.pipeline.sql.problems import Problem, SqlError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,21 +59,30 @@ class ClusterTopics:
         """For questions about topics."""
         return Admin({name: value for name, value in self._client.items() if name in ADMIN_CONFIGS})
 
+    def absent(self) -> list[tuple[int, str]]:
+        """What is read and not there, with the place of the statement that reads it."""
+        with self.admin() as admin:
+            return self._absent({each.name for each in admin.list_topics()})
+
+    def _absent(self, there: Container[str]) -> list[tuple[int, str]]:
+        return [
+            (node.create.offset, f"topic {node.topic} is not there; create it, or have it made by partitions = N")
+            for node in self._pipeline.nodes
+            if node.has_topic and not node.runs and node.topic not in there and node.option("partitions") is None
+        ]
+
     def ensure(self) -> list[str]:
         """Create the topics that are written and not there; returns their names. What is read must be there."""
         pipeline = self._pipeline
         made: list[str] = []
         with self.admin() as admin:
             there = {each.name for each in admin.list_topics()}
+            absent = self._absent(there)
+            if absent:
+                raise SqlError(pipeline.source, [Problem(offset, words) for offset, words in absent])
             for node in pipeline.nodes:
-                if not node.has_topic or node.topic in there:
-                    continue
-                if not node.runs and node.option("partitions") is None:
-                    raise ConfigError(
-                        f"{node.name} reads topic {node.topic}, which is not there; create it, or let it be made"
-                        " with partitions = N"
-                    )
-                made.extend(self._create(admin, node.topic, node))
+                if node.has_topic and node.topic not in there:
+                    made.extend(self._create(admin, node.topic, node))
             for name in dict.fromkeys(pipeline.dead_letters.values()):
                 if name not in there:
                     made.extend(self._create(admin, name, None))
