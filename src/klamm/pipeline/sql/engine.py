@@ -71,6 +71,7 @@ class Engine:
         self._topics = topics
         self._folder = folder
         self._identity = identity
+        self._streams: dict[str, DataFrame] = {}
 
     def build(self, given: Container[str] = ()) -> list[Query]:
         """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
@@ -101,8 +102,7 @@ class Engine:
     def _relation(self, node: Node, columns: Sequence[Column]) -> None:
         """Make a topic known to SELECTs by its statement's name."""
         table = node.kind == TABLE
-        topics = self._topics
-        raw = topics.whole(self._spark, node.topic) if table else topics.stream(self._spark, [node.topic], node)
+        raw = self._topics.whole(self._spark, node.topic) if table else self._stream(node)
         frame = self._judged(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(rows.fine_or_fail(node))
@@ -114,6 +114,12 @@ class Engine:
         if not table:
             frame = self._timed(frame, node)
         frame.createOrReplaceTempView(quoted(node.name))
+
+    def _stream(self, node: Node) -> DataFrame:
+        """Records as they come; made once, because Spark starts a process to ask a source for its columns."""
+        if node.name not in self._streams:
+            self._streams[node.name] = self._topics.stream(self._spark, [node.topic], node)
+        return self._streams[node.name]
 
     @staticmethod
     def _judged(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
@@ -223,7 +229,7 @@ class Engine:
         return changes.writeStream.outputMode("append").foreachBatch(save)
 
     def _dead_letters(self, node: Node) -> Query:
-        raw = self._topics.stream(self._spark, [node.topic], node)
+        raw = self._stream(node)
         bad = self._judged(raw, node, node.create.columns).where(f"{rows.ERROR} IS NOT NULL")
         headers = rows.dead_letter_headers(self._identity.name, node)
         letters = bad.selectExpr("key", "value", f"{headers} AS headers")

@@ -25,7 +25,7 @@ from klamm.pipeline.sql.topics import ClusterTopics
 from klamm.telemetry.log import get_logger
 
 _log = get_logger("pipeline")
-_LOOK_S: Final = 0.5
+_LOOK_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 60.0
 _PATIENCE_S: Final = 120.0
 """How long a batch may take to finish once the pipeline shall stop; after that the next run does it again."""
@@ -137,8 +137,10 @@ class Runner:
         *,
         limit: int = DEFAULT_RESTARTS,
         trigger: str | None = None,
+        first_pause_s: float = 1.0,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._first_pause_s = first_pause_s
         self._all = [_Running(each) for each in queries]
         self._home = home
         self._limit = limit
@@ -223,7 +225,7 @@ class Runner:
         name = each.query.name
         if each.failures > self._limit or any(word in each.error for word in _HOPELESS):
             raise ConfigError(f"{name} failed: {each.error}")
-        pause_s = min(2.0 ** (each.failures - 1), _LONGEST_PAUSE_S)
+        pause_s = min(self._first_pause_s * 2.0 ** (each.failures - 1), _LONGEST_PAUSE_S)
         each.restart_at = time.monotonic() + pause_s
         _log.warning("a query failed and is started again", query=name, pause_s=pause_s, reason=each.error)
         self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {each.error.splitlines()[0]}")
