@@ -30,11 +30,17 @@ def pipeline() -> None:
     """Streams and tables in SQL, on Spark."""
 
 
-def load(file: str, pairs: tuple[str, ...], home: str = HOME) -> Pipeline:
-    """The pipeline of a file."""
+def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | None = None) -> Pipeline:
+    """The pipeline of a file; a cluster that was named on the command line wins over the file's."""
+    from click.core import ParameterSource
+
     from klamm.pipeline.sql import compile_text
 
     overrides = {}
+    context = click.get_current_context()
+    written = [context.get_parameter_source(name) for name in ("bootstrap", "context")]
+    if target is not None and ParameterSource.COMMANDLINE in written:
+        overrides["bootstrap"] = target.bootstrap
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
@@ -66,7 +72,7 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
     from klamm.pipeline.sql.topics import ClusterTopics
 
     try:
-        found = load(file, pairs)
+        found = load(file, pairs, target=target)
     except SqlError as error:
         if output == "table":
             raise
@@ -154,7 +160,7 @@ def run(
     """Run a file's queries until they are stopped. Ctrl-C finishes the batches first."""
     from klamm.pipeline.sql.runner import run_pipeline
 
-    found = load(file, pairs, home)
+    found = load(file, pairs, home, target)
     run_pipeline(
         found,
         client=target.client("admin"),

@@ -28,11 +28,11 @@ _set = click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help=
 def ls(*, file: str, pairs: tuple[str, ...], target: Target, output: str) -> None:
     """Count dead letters by stream."""
     from klamm.cli.pipeline import load
-    from klamm.client import Admin
     from klamm.pipeline.sql.dead_letters import DeadLetters
+    from klamm.pipeline.sql.topics import ClusterTopics
 
-    found = load(file, pairs)
-    with Admin(target.client("admin")) as admin:
+    found = load(file, pairs, target=target)
+    with ClusterTopics(found, target.client("admin")).admin() as admin:
         there = {each.name for each in admin.list_topics()}
     rows = [
         DeadLetters(found, name, target.client("consumer")).counts()
@@ -58,7 +58,7 @@ def show_(
     from klamm.cli.pipeline import load
     from klamm.pipeline.sql.dead_letters import DeadLetters
 
-    letters = DeadLetters(load(file, pairs), name, target.client("consumer")).read(limit, again=again)
+    letters = DeadLetters(load(file, pairs, target=target), name, target.client("consumer")).read(limit, again=again)
     rows = [
         {
             "topic": each.topic,
@@ -88,7 +88,7 @@ def redrive(
     from klamm.cli.pipeline import load
     from klamm.pipeline.sql.dead_letters import DeadLetters
 
-    letters = DeadLetters(load(file, pairs), name, target.client("producer"))
+    letters = DeadLetters(load(file, pairs, target=target), name, target.client("producer"))
     waiting = letters.counts()["waiting"]
     plan = Plan()
     if waiting:

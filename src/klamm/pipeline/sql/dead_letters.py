@@ -68,7 +68,8 @@ class DeadLetters:
         self.name = proper[name.lower()]
         self.topic = known[self.name]
         self.group = f"klamm-dead-letters-{self.topic}"
-        self._client = client
+        said = pipeline.settings.get("bootstrap")
+        self._client = {**client, **({"bootstrap.servers": said} if said else {})}
 
     def _consumer(self) -> Consumer:
         settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}

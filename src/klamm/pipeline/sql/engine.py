@@ -72,6 +72,7 @@ class Engine:
         self._folder = folder
         self._identity = identity
         self._streams: dict[str, DataFrame] = {}
+        self._columns: dict[str, Sequence[Column]] = {}
 
     def build(self, given: Container[str] = ()) -> list[Query]:
         """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
@@ -92,15 +93,25 @@ class Engine:
                 columns = columns_of(frame.schema)
             if node.has_topic and node.name in read:
                 self._check_columns(node, columns)
-                self._relation(node, columns)
+                self._columns[node.name] = columns
+                self._relation(node)
                 if node.name in self._pipeline.dead_letters:
                     queries.append(self._dead_letters(node))
         return queries
 
     # What is read
 
-    def _relation(self, node: Node, columns: Sequence[Column]) -> None:
+    def _refresh(self) -> None:
+        """Look at tables again, where a frame of a table is what there was when it was made."""
+        for node in self._pipeline.nodes:
+            if node.kind == TABLE and node.name in self._columns:
+                self._relation(node)
+            elif node.kind == VIEW:
+                self._sql(node).createOrReplaceTempView(quoted(node.name))
+
+    def _relation(self, node: Node) -> None:
         """Make a topic known to SELECTs by its statement's name."""
+        columns = self._columns[node.name]
         table = node.kind == TABLE
         raw = self._topics.whole(self._spark, node.topic) if table else self._stream(node)
         frame = self._judged(raw, node, columns)
@@ -172,18 +183,28 @@ class Engine:
 
     def _query(self, node: Node, frame: DataFrame) -> Query:
         if node.kind == SINK:
-            return self._made(node.name, node, lambda: self._topics.sink(frame, node))
+            return self._made(node.name, node, lambda: self._topics.sink(self._sql(node), node))
         self._check_columns(node, columns_of(frame.schema))
+        records = self._encoded(node, frame)
+        if node.kind == SOURCE:
+            return self._made(node.name, node, lambda: self._topics.append(records, node.topic, node))
         if node.recomputed:
             return self._made(node.name, node, lambda: self._recomputed(node))
-        records = self._encoded(node, frame)
-        if node.kind != TABLE:
-            return self._made(node.name, node, lambda: self._topics.append(records, node.topic, node))
-        return self._made(node.name, node, lambda: self._upserted(node, records))
+        if node.kind == TABLE:
+            return self._made(node.name, node, lambda: self._upserted(node, self._encoded(node, self._sql(node))))
+        return self._made(
+            node.name, node, lambda: self._topics.append(self._encoded(node, self._sql(node)), node.topic, node)
+        )
 
     def _made(self, name: str, node: Node, writer: Callable[[], Any]) -> Query:
         generation = self._identity.generations.get(node.name, 0)
-        return Query(name, node, os.path.join(self._folder, f"{name}.{generation}"), self._pipeline.source, writer)
+
+        def begin() -> Any:
+            if self._topics.listed:
+                self._refresh()
+            return writer()
+
+        return Query(name, node, os.path.join(self._folder, f"{name}.{generation}"), self._pipeline.source, begin)
 
     def _encoded(self, node: Node, frame: DataFrame) -> DataFrame:
         """Rows as key and value; a row without a key has no place in a table."""

@@ -47,6 +47,8 @@ class Raw:
 class FolderTopics:
     """Topics under a folder; what was written under (app, batch) before is not written again."""
 
+    listed = True
+
     def __init__(self, root: str) -> None:
         self.root = root
         self.now_ms = 0

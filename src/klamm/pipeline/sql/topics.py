@@ -24,6 +24,9 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 class Topics(Protocol):
     """Topics as frames."""
 
+    listed: bool
+    """Whether a frame of a whole topic is what there was when it was made, and not what there is."""
+
     def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
         """Records as they come; `node` is the statement that reads them."""
 
@@ -42,6 +45,8 @@ class Topics(Protocol):
 
 class ClusterTopics:
     """The topics of a cluster, by `format("klamm")`."""
+
+    listed = False
 
     def __init__(self, pipeline: Pipeline, client: Mapping[str, str] | None = None) -> None:
         settings = pipeline.settings
