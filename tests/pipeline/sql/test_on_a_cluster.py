@@ -5,6 +5,7 @@ import json
 import pytest
 
 import klamm
+from klamm.client.admin.types import ConfigResource
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.dead_letters import DeadLetters
@@ -43,7 +44,7 @@ def test_a_table_of_a_stream(spark, patiently, klamm_broker, klamm_admin, klamm_
     first = sorted(values(klamm_broker, names["balances"]))
     assert first == [(b"a", b'{"account":"a","balance":5}'), (b"b", b'{"account":"b","balance":1}')]
     assert values(klamm_broker, letters.topic) == [(None, b"{broken")]
-    configs = klamm_admin.describe_configs([("topic", names["balances"])])
+    configs = klamm_admin.describe_configs([ConfigResource.topic(names["balances"])])
     (found,) = configs.values()
     assert found["cleanup.policy"].value == "compact"
 
