@@ -6,7 +6,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.identity import Identity, compare
 from klamm.pipeline.sql.runner import renew
-from klamm.pipeline.sql.status import Home, facts, home, homes
+from klamm.pipeline.sql.status import Home, facts, home, homes, short
 
 TEXT = """
 CREATE STREAM payments (account STRING, amount INT, at TIMESTAMP) WITH (timestamp = 'at', watermark = '10 seconds');
@@ -125,3 +125,9 @@ def test_facts_of_a_batch():
         "batch_ms": 120,
     }
     assert facts({}, 0)["lag_records"] is None
+
+
+def test_errors_are_told_without_plans_and_traces():
+    assert short(RuntimeError("away.\n=== Streaming Query ===\nIdentifier: x")) == "away."
+    assert short("no\n\tat org.x\n\tat org.y") == "no"
+    assert len(short("x" * 10_000)) < 2001

@@ -194,6 +194,8 @@ def home(name: str, root: str = DEFAULT_HOME) -> Home:
 
 
 def short(error: object) -> str:
-    """An error's first words, without the JVM's trace."""
-    text = str(error).split("\n\nJVM stacktrace")[0].split("\n\tat ")[0]
+    """An error's first words, without the plan and the trace of the JVM that Spark prints with it."""
+    text = str(error)
+    for end in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\n\tat "):
+        text = text.split(end)[0]
     return text[:_LONGEST_ERROR].strip()
