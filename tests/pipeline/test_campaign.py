@@ -1,6 +1,6 @@
 """Exactly once, by name: between every two steps of the sink's protocol somebody is killed; nothing is lost or twice.
 
-Three batches are copied from a topic with aborted transactions in it to another. In the second one a task, the driver or
+Three batches are copied from a topic with aborted transactions to another. In the second one a task, the driver or
 the broker dies at a named point; the batch is run again, as Spark does. What a third-party client then reads, committed
 only, is what a computation over the whole input says.
 
