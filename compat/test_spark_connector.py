@@ -70,7 +70,7 @@ def eventually(work: Any) -> None:
         try:
             return work()
         except Exception as error:
-            if not left or "failed to connect back" not in str(error):
+            if not left or "connect back" not in str(error):
                 raise
     return None
 

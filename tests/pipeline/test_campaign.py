@@ -1,14 +1,15 @@
 """Exactly once, by name: between every two steps of the sink's protocol somebody is killed; nothing is lost or twice.
 
-Three batches are copied from a topic with aborted transactions to another. In the second one a task, the driver or
-the broker dies at a named point; the batch is run again, as Spark does. What a third-party client then reads, committed
-only, is what a computation over the whole input says.
+Three batches are copied from a topic with gaps to another: aborted transactions have left them, or compaction. In the
+second one a task, the driver or the broker dies at a named point; the batch is run again, as Spark does. What a
+third-party client then reads, committed only, is what a computation over the whole input says.
 
     KLAMM_CAMPAIGN=all python -m pytest tests/pipeline/test_campaign.py     (or: make campaign)
 """
 
 import asyncio
 import os
+import time
 
 import confluent_kafka
 import pyarrow as pa
@@ -73,7 +74,10 @@ USUAL = (
     "the driver, after it has ended the first transaction",
     "the broker, after the decision",
 )
-CHOSEN = POINTS if os.environ.get("KLAMM_CAMPAIGN") == "all" else USUAL
+ALL = os.environ.get("KLAMM_CAMPAIGN") == "all"
+KEPT = {"aborted": 48, "compacted": 30}
+"""Records that are left of an input."""
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "internal.segment.bytes": "2000"}
 BATCHES, PARTITIONS, STEP, END = 3, 2, 14, 42
 """Offsets of a partition: six transactions of six records and a marker."""
 pytestmark = pytest.mark.timeout(600)
@@ -85,9 +89,9 @@ def test_there_are_enough_points():
 
 
 @pytest.fixture
-def node(point):
-    """A broker of its own where it is to be killed."""
-    with broker(child=True) as running:
+def node():
+    """A broker of its own, because it may be killed."""
+    with broker(child=True, config={"log.cleaner.backoff.ms": "100"}) as running:
         yield running
 
 
@@ -118,16 +122,23 @@ def committed(bootstrap, topic, partitions):
         consumer.close()
 
 
-def fill(node, topic):
-    """Committed and aborted transactions by turns, on every partition."""
+def fill(node, gaps):
+    """Committed and aborted transactions by turns; half of the keys come again in every turn, for compaction to take."""
+    topic = node.topic("in", partitions=PARTITIONS, config=COMPACTED if gaps == "compacted" else None)
     with node.producer(transactional_id=topic) as producer:
         producer.init_transactions()
         for turn in range(6):
             producer.begin_transaction()
             for each in range(PARTITIONS * 6):
-                producer.send(topic, f"{turn}-{each}".encode(), key=f"k{each}".encode(), partition=each % PARTITIONS)
+                key = f"{each}" if each % 4 < 2 else f"{turn}-{each}"
+                value = f"{turn}-{each} " + "x" * 300
+                producer.send(topic, value.encode(), key=key.encode(), partition=each % PARTITIONS)
             producer.flush()
             producer.abort_transaction() if turn in (1, 4) else producer.commit_transaction()
+    deadline = time.monotonic() + 200
+    while len(committed(node.bootstrap, topic, PARTITIONS)) != KEPT[gaps]:  # then there is nothing left to compact
+        assert time.monotonic() < deadline, "compaction did not come to its end"
+    return topic
 
 
 async def copy(bootstrap, source, sink_topic, place):
@@ -234,10 +245,10 @@ def otherwise(job, batch, point):
         job.run(batch)
 
 
-@pytest.mark.parametrize("point", CHOSEN)
-def test_killed(node, point):
-    source, out = node.topic("in", partitions=PARTITIONS), node.topic("out", partitions=PARTITIONS)
-    fill(node, source)
+@pytest.mark.parametrize("gaps", list(KEPT) if ALL else ["aborted"])
+@pytest.mark.parametrize("point", POINTS if ALL else USUAL)
+def test_killed(node, point, gaps):
+    source, out = fill(node, gaps), node.topic("out", partitions=PARTITIONS)
     job = Job(node, source, out)
     job.run(0)
     if point in TASK:
@@ -250,7 +261,7 @@ def test_killed(node, point):
         otherwise(job, 1, point)
     job.run(2)
     expected = [b"copy of " + each for each in committed(node.bootstrap, source, PARTITIONS)]
-    assert len(expected) == 4 * 6 * PARTITIONS
+    assert len(expected) == KEPT[gaps]
     assert committed(node.bootstrap, out, PARTITIONS) == expected
     with Admin(bootstrap_servers=node.bootstrap) as admin:
         assert not [each for each in admin.list_transactions(states=["Ongoing"]) if "sink" in each.transactional_id]
