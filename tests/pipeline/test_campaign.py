@@ -123,7 +123,7 @@ def committed(bootstrap, topic, partitions):
 
 
 def fill(node, gaps):
-    """Committed and aborted transactions by turns; half of the keys come again in every turn, for compaction to take."""
+    """Committed and aborted transactions by turns; half of the keys come again in every turn, for compaction."""
     topic = node.topic("in", partitions=PARTITIONS, config=COMPACTED if gaps == "compacted" else None)
     with node.producer(transactional_id=topic) as producer:
         producer.init_transactions()
