@@ -50,7 +50,7 @@ def patiently():
             try:
                 return work(*args, **options)
             except Exception as error:
-                if not left or "failed to connect back" not in str(error):
+                if not left or "connect back" not in str(error):
                     raise
         raise AssertionError
 

@@ -83,14 +83,38 @@ def _die_at(cut, after):
     Connection.send = send
 
 
-def _child(cut, after, work, args):
-    _die_at(cut, after)
+def _die_at_request(name, nth, after):
+    """As `_die_at`, at the nth request of a name."""
+    original = Connection.send
+    seen = 0
+
+    def send(self, api, *args, **keywords):
+        nonlocal seen
+        seen += api.name == name
+        if api.name != name or seen != nth:
+            return original(self, api, *args, **keywords)
+        if not after:
+            os._exit(KILLED)
+        answer = original(self, api, *args, **keywords)
+        answer.add_done_callback(lambda _: os._exit(KILLED))
+        return answer
+
+    Connection.send = send
+
+
+def _child(plan, work, args):
+    (_die_at_request if isinstance(plan[0], str) else _die_at)(*plan)
     asyncio.run(work(*args))
 
 
 def dies(cut, after, work, *args):
     """Run work in a process that dies at a request; False when it came to its end before."""
-    child = _forks.Process(target=_child, args=(cut, after, work, args))
+    return dies_by((cut, after), work, *args)
+
+
+def dies_by(plan, work, *args):
+    """As `dies`; a plan is a number or a name and a number, and whether the answer is waited for."""
+    child = _forks.Process(target=_child, args=(plan, work, args))
     child.start()
     child.join(200)
     assert child.exitcode in (0, KILLED), f"the process ended with {child.exitcode}"

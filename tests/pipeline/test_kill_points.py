@@ -19,8 +19,8 @@ from pipeline.cuts import commit, decide, dies, options, run_batch, write
 TASKS = [["a1", "a2", "a3"], ["b1", "b2"], []]
 EVERYTHING = sorted(value for task in TASKS for value in task)
 CUTS_MAX = 60
-STRIDE = 1 if os.environ.get("KLAMM_CUTS") == "all" else 3
-"""Every third request is cut in the usual run, every one with KLAMM_CUTS=all."""
+STRIDE = 1 if os.environ.get("KLAMM_CAMPAIGN") == "all" else 4
+"""Every fourth request is cut in the usual run, every one with KLAMM_CAMPAIGN=all."""
 
 
 def values(broker, topic):

@@ -104,6 +104,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = read_options(options, streaming=True)
         self._open: View | None = None
         self._upto: Position | None = None
+        self._ends: Position | None = None
         self._shown: Mapping[Any, int] = {}
         self._last_batch_s = float("-inf")
 
@@ -136,14 +137,14 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._upto = self._view.ends()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """How far one could read, for those who watch."""
-        return (self._upto or self._view.ends(missing_ok=True)).to_json()
+        """How far one could read, for those who watch: as `latestOffset` has just seen it."""
+        return (self._upto or self._ends or self._view.ends(missing_ok=True)).to_json()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch goes. All before `start` is processed, which is shown to the group at once."""
         begun = Position.from_json(start)
         self._show(begun)
-        end = self._upto or self._view.ends(missing_ok=not self.options.fail_on_data_loss)
+        end = self._ends = self._upto or self._view.ends(missing_ok=not self.options.fail_on_data_loss)
         known = {where: begun.offsets[where] for where in end.offsets if where in begun.offsets}
         again = {where for where in known if begun.recreated(end, where.topic)}
         new = [where for where in end.offsets if where not in known or where in again]

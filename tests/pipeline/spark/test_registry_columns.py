@@ -73,11 +73,12 @@ def test_broken_records_go_to_a_topic_of_their_own(spark, klamm_broker, servers,
     letters = klamm.read_topic(dead, bootstrap=klamm_broker.bootstrap, timeout_s=60).to_pylist()
     assert [each["value"] for each in letters] == [prefix(777) + b"x", b"garbage"]
     told = [{each["key"]: each["value"] for each in letter["headers"]} for letter in letters]
-    assert [(each["h"], each["klamm.topic"].decode(), each["klamm.offset"]) for each in told] == [
+    assert [(each["h"], each["dead_letter.topic"].decode(), each["dead_letter.offset"]) for each in told] == [
         (b"1", source, b"1"),
         (b"1", source, b"2"),
     ]
-    assert [each["klamm.error"].decode() for each in told] == [
+    assert all(each["dead_letter.stream"] == b"order" and int(each["dead_letter.timestamp"]) > 0 for each in told)
+    assert [each["dead_letter.error"].decode() for each in told] == [
         "the registry has no schema 777",
         "the first byte is 103, not 0: no schema is named",
     ]

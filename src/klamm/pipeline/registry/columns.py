@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 POLICIES: Final = ("fail", "dead_letter")
 FRAMINGS: Final = ("prefix", "header")
-ERROR: Final = "klamm.error"
+LETTER: Final = "dead_letter."
+"""What the headers of a dead letter begin with: those of `klamm pipeline dlq`, which reads these too."""
 
 
 def from_registry(
@@ -119,17 +120,22 @@ def good_rows(rows: DataFrame, column: str) -> DataFrame:
 
 
 def dead_letters(rows: DataFrame, column: str, topic: str) -> DataFrame:
-    """Rows that could not be read, as records for `topic`: key and value as they came, origin and error in headers."""
+    """Rows that could not be read, as records for `topic`: key and value as they came, origin and error in headers.
+
+    `column` names the stream they are shown under.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     broken = rows.where(f.col(f"{column}.error").isNotNull())
 
     def told(name: str, value: Column) -> Column:
-        return f.struct(f.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+        return f.struct(f.lit(LETTER + name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
     added = f.array(
-        *(told(f"klamm.{each}", f.col(each)) for each in ("topic", "partition", "offset")),
-        told(ERROR, f.col(f"{column}.error")),
+        told("stream", f.lit(column)),
+        *(told(each, f.col(each)) for each in ("topic", "partition", "offset")),
+        told("timestamp", f.unix_millis("timestamp")),
+        told("error", f.col(f"{column}.error")),
     )
     if "headers" in rows.columns:
         added = f.concat(f.coalesce(f.col("headers"), f.array().cast(_HEADERS)), added.cast(_HEADERS))
