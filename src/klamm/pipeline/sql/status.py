@@ -197,5 +197,5 @@ def short(error: object) -> str:
     """An error's first words, without the plan and the trace of the JVM that Spark prints with it."""
     text = str(error)
     for end in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\n\tat "):
-        text = text.split(end)[0]
+        text = text.split(end, maxsplit=1)[0]
     return text[:_LONGEST_ERROR].strip()
