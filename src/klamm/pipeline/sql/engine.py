@@ -239,6 +239,8 @@ class Engine:
         changes = self._topics.stream(self._spark, [self._pipeline.node(each).topic for each in node.tables], None)
 
         def save(_: DataFrame, number: int) -> None:
+            if self._topics.listed:
+                self._refresh()
             now = self._encoded(node, self._sql(node)).selectExpr(
                 "cast(key AS BINARY) key", "cast(value AS BINARY) value"
             )

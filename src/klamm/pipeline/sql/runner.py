@@ -19,6 +19,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.graph import Pipeline
 from klamm.pipeline.sql.identity import INCOMPATIBLE, REBUILD, Identity, compare
+from klamm.pipeline.sql.options import duration_ms
 from klamm.pipeline.sql.problems import SqlError
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, facts, short
 from klamm.pipeline.sql.topics import ClusterTopics
@@ -183,15 +184,21 @@ class Runner:
 
     def _on_and_on(self) -> None:
         for each in self._all:
-            self._start(each, once=False)
+            self._start(each, once=_in_passes(each.query))
         while not self._leaving():
             for each in self._all:
                 if each.handle is None and time.monotonic() >= each.restart_at:
-                    self._start(each, once=False)
-                elif each.handle is not None and not each.handle.isActive:
-                    self._failed(each)
+                    self._start(each, once=_in_passes(each.query))
+                elif each.handle is not None and not each.handle.isActive and not self._failed(each):
+                    each.handle = None
+                    each.restart_at = time.monotonic() + self._pause_s(each.query)
             self._tell("running")
             self._stopping.wait(_LOOK_S)
+
+    def _pause_s(self, query: Query) -> float:
+        """How long a query that runs in passes rests between two of them."""
+        said = duration_ms(query.node.option("trigger") or self._trigger or "")
+        return self._first_pause_s if said is None else said / 1000
 
     def _leaving(self) -> bool:
         if self._home.asked_to_stop():
@@ -267,6 +274,11 @@ class Runner:
                     handle.stop()
                     break
                 time.sleep(0.05)
+
+
+def _in_passes(query: Query) -> bool:
+    """Whether a query reads tables beside streams: Spark reads those once per start, so each look needs a start."""
+    return bool(query.node.streams and query.node.tables)
 
 
 def _as_dict(progress: Any) -> Mapping[str, Any]:

@@ -46,7 +46,7 @@ class Topics(Protocol):
 class ClusterTopics:
     """The topics of a cluster, by `format("klamm")`."""
 
-    listed = False
+    listed = True  # Spark plans a read of a Python source once for each frame, and keeps the ranges
 
     def __init__(self, pipeline: Pipeline, client: Mapping[str, str] | None = None) -> None:
         settings = pipeline.settings
