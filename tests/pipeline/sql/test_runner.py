@@ -133,3 +133,21 @@ def test_a_pipeline_is_called_after_its_file_unless_it_says_otherwise():
     assert name_of(compile_text(text, "some/bank.sql")) == "bank"
     assert name_of(compile_text("SET name = 'b2';" + text, "some/bank.sql")) == "b2"
     assert home_of(compile_text("SET checkpoint = 'here';" + text)).path == "here"
+
+
+def test_a_query_that_reads_tables_too_runs_in_passes(home):
+    joined = compile_text(
+        "CREATE STREAM s (a INT); CREATE TABLE t (a INT) WITH (key = 'a');"
+        "CREATE STREAM x AS SELECT s.a FROM s JOIN t ON s.a = t.a;"
+    ).node("x")
+    query = Query("q", Handle(batch=0), Handle(batch=1), Handle(endless=True, batch=2))
+    query.node = joined
+    thread = threading.Thread(target=runner(home, query).run, kwargs={"once": False})
+    thread.start()
+    try:
+        while home.status()["queries"].get("q", {}).get("batch") != 2 and thread.is_alive():
+            thread.join(0.01)
+    finally:
+        home.ask_to_stop()
+        thread.join(60)
+    assert query.started == [(True, None)] * 3
