@@ -34,6 +34,7 @@ _HOP_CHUNK = 8192
 _unpack_hop = _HOP.unpack_from
 _SCAN_CHUNK = 1 << 20
 _TXN_BATCHES_MAX = 100
+_TXN_LOOK_BACK_BYTES = 16 * 1024
 """So much of a transaction is looked at to see whether it is one."""
 
 
@@ -315,10 +316,23 @@ class Segment:
         place = home.find(first) if first >= home.base_offset else None
         if place is None or place.base_offset > first:
             return True  # retention or compaction has taken the records away
+        if place.base_offset != first or home._goes_on(txn.producer_id, place):
+            return False
         return home._is_of(txn.producer_id, first, marker=False) and not any(
             batch.is_control and batch.producer_id == txn.producer_id and batch.last_offset < last
             for batch in islice(home.headers(place.position), _TXN_BATCHES_MAX)
         )
+
+    def _goes_on(self, producer_id: int, place: Place) -> bool:
+        """Whether a producer was in a transaction already just before a batch."""
+        before = self.boundary_before(place.position - _TXN_LOOK_BACK_BYTES) if place.position else 0
+        open_before = False
+        for batch in self.headers(before):
+            if batch.base_offset >= place.base_offset:
+                break
+            if batch.producer_id == producer_id:
+                open_before = batch.is_transactional and not batch.is_control
+        return open_before
 
     def _is_of(self, producer_id: int, offset: int, *, marker: bool) -> bool:
         place = self.find(offset) if offset >= self.base_offset else None
