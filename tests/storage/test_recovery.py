@@ -381,6 +381,27 @@ def test_damage_to_what_was_durable_is_named_and_nothing_is_cut(home: Home, said
     )
 
 
+@pytest.mark.parametrize("synced", [True, False])
+@pytest.mark.parametrize("bit", [0, 1, 9, 29])
+def test_an_offset_that_is_too_large_is_found_by_the_batch_behind_it(home: Home, bit: int, synced: bool):
+    """Offsets lie outside of the checksum. Taken at its word, such a batch would make all behind it look wrong."""
+    log = home.open()
+    fill(log, 10)
+    log.close(clean=False)
+    path = home.path / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    at = 0
+    for _ in range(4):
+        at += int.from_bytes(data[at + 8 : at + 12], "big") + 12
+    data[at + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    again = home.open(recovery_point=10 if synced else 0)
+    assert (again.log_end_offset, again.failed) == (4, synced)
+    assert [o for o, _ in read_all(again)] == [0, 1, 2, 3]
+    assert [entry.next_sequence for entry in again.producers.entries.values()] == [4]
+    assert path.stat().st_size == (len(data) if synced else at), "what was durable is left for a repair"
+
+
 def test_a_manager_serves_the_other_logs_beside_a_damaged_one(tmp_path: Path):
     clock = ManualClock(NOW)
 

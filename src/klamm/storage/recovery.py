@@ -207,7 +207,7 @@ class _Checker:
             if segment.base_offset != at:
                 self._load_producers(producers, kept, segment)
             last = segment is kept[-1]
-            at, whole = self._check(segment, producers, end=_end(kept, segment), last=last, progress=progress)
+            at, whole = self._check(segment, producers, kept, last=last, progress=progress)
             if self.damaged:
                 kept = [s for s in kept if s.base_offset <= segment.base_offset]
                 break
@@ -242,11 +242,20 @@ class _Checker:
             producers.load(found[1] if found else [])
 
     def _check(
-        self, segment: Segment, producers: ProducerStates, *, end: int, last: bool, progress: Progress | None
+        self,
+        segment: Segment,
+        producers: ProducerStates,
+        kept: list[Segment],
+        *,
+        last: bool,
+        progress: Progress | None = None,
+        stop: int | None = None,
     ) -> tuple[int, bool]:
-        """Check one segment, which must end before `end`; the offset after its last good batch, and whether all its
-        bytes were good.
+        """Check one of the segments `kept`; the offset after its last good batch, and whether all its bytes were good.
+
+        What lies at the position `stop` is known not to be.
         """
+        end = _end(kept, segment)
         segment.activate(self._config, self._now_ms, rebuild=True)
         assert segment.file is not None
         assert segment.index is not None
@@ -270,6 +279,7 @@ class _Checker:
             interval=self._config.index_interval_bytes,
             index=True,
             progress=tell,
+            stop=stop,
         )
         for data in scan:
             try:
@@ -288,6 +298,11 @@ class _Checker:
             progress(str(self._partition), segment.size - told)
         position, next_offset, largest = scan.position, scan.next_offset, scan.largest
         whole = position == segment.size
+        if stop is not None:
+            why = "its offset is beyond that of the batch behind it"
+        elif not whole and (liar := _contradicted(segment, position, next_offset)) is not None:
+            self._load_producers(producers, kept, segment)
+            return self._check(segment, producers, kept, last=last, stop=liar)
         if not whole and next_offset < self._recovery_point:
             self.damaged = True
             logger.error(
@@ -321,6 +336,28 @@ class _Checker:
         else:
             segment.deactivate()
         return next_offset, whole
+
+
+def _contradicted(segment: Segment, position: int, next_offset: int) -> int | None:
+    """Where the last batch before `position` begins, if the one behind it shows that its offset is wrong.
+
+    Offsets lie outside of a batch's checksum. One that is too large makes the sound batch behind it look out of place;
+    but that one goes on where the one before had ended.
+    """
+    try:
+        behind = next(segment.headers(position), None)
+        if behind is None or behind.base_offset >= next_offset or position + behind.size > segment.size:
+            return None
+        BatchView(segment.open_file().pread(behind.size, position)).check_crc()
+    except CorruptBatch:
+        return None
+    at, end, before = 0, segment.base_offset, (0, segment.base_offset)
+    for batch in segment.headers(0):
+        if at >= position:
+            break
+        before = (at, end)
+        at, end = at + batch.size, batch.next_offset
+    return before[0] if before[1] <= behind.base_offset else None
 
 
 def _agree(epochs: LeaderEpochs, segments: Segments, end_offset: int) -> bool:

@@ -1,5 +1,8 @@
 """What follows from the log itself: producer state (the newest snapshot, then every batch after it), leader epochs."""
 
+from contextlib import suppress
+
+from klamm.model.errors import CorruptBatch
 from klamm.records.batch import BatchView
 from klamm.storage.producers import BATCHES_REMEMBERED, Origin, ProducerStates
 from klamm.storage.scanning import Scan
@@ -53,11 +56,12 @@ def refill_batches(producers: ProducerStates, segments: Segments, since_ms: int)
     for segment in segments[-2:]:
         start = segment.boundary_before(max(segment.size - _REFILL_BYTES, 0))
         scan = Scan(segment, found, position=start, checked=False)
-        for data in scan:
-            batch = BatchView(data)
-            if not batch.is_control:
-                found.append(batch, Origin.REPLICATION)
-            scan.passed(batch)
+        with suppress(CorruptBatch):  # damage that no start looks for: whoever reads it will be told
+            for data in scan:
+                batch = BatchView(data)
+                if not batch.is_control:
+                    found.append(batch, Origin.REPLICATION)
+                scan.passed(batch)
     for producer_id, entry in wanted.items():
         seen = found.entries.get(producer_id)
         if seen is not None and seen.epoch == entry.epoch:
@@ -69,7 +73,8 @@ def leader_epochs(segments: Segments) -> list[tuple[int, int]]:
     """(epoch, first offset) of every leader whose batches are here; reads all headers."""
     found: list[tuple[int, int]] = []
     for segment in segments:
-        for batch in segment.headers(0):
-            if batch.leader_epoch > (found[-1][0] if found else -1):
-                found.append((batch.leader_epoch, batch.base_offset))
+        with suppress(CorruptBatch):  # as above
+            for batch in segment.headers(0):
+                if batch.leader_epoch > (found[-1][0] if found else -1):
+                    found.append((batch.leader_epoch, batch.base_offset))
     return found

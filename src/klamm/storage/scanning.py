@@ -43,8 +43,10 @@ class Scan:
         index: bool = False,
         checked: bool = True,
         progress: Callable[[int], None] | None = None,
+        stop: int | None = None,
     ) -> None:
         self._segment = segment
+        self._stop = stop
         self._producers = producers
         self._end_offset = min(end_offset, NEVER)
         self._epochs = epochs
@@ -95,7 +97,7 @@ class Scan:
 
     def __iter__(self) -> Iterator[memoryview]:
         """Batches the kernel leaves to the caller. Ends where no whole batch follows, or none that could be one."""
-        file, end = self._segment.open_file(), self._segment.size
+        file, end = self._segment.open_file(), self._segment.size if self._stop is None else self._stop
         wanted = _CHUNK
         while self.position + HEADER_SIZE <= end:
             start = self.position
