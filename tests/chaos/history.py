@@ -40,6 +40,11 @@ class Send:
     fate: Fate = Fate.UNKNOWN
     offset: int = -1
 
+    def note_acknowledged(self, offset: int | None) -> None:
+        """The producer was told so; without an offset when what it repeated had been written longer ago."""
+        self.fate = Fate.OK
+        self.offset = -1 if offset is None else offset
+
 
 @dataclass(slots=True)
 class Transaction:

@@ -122,8 +122,7 @@ class PlainProducer(Worker):
         def note(error: KafkaError | None, message: Message) -> None:
             self._outstanding -= 1
             if error is None:
-                send.fate = Fate.OK
-                send.offset = message.offset()
+                send.note_acknowledged(message.offset())
 
         return note
 
@@ -286,8 +285,7 @@ def read_everything(bootstrap: str, places: list[Place]) -> dict[Place, list[tup
 def _note(send: Send):
     def note(error: KafkaError | None, message: Message) -> None:
         if error is None:
-            send.fate = Fate.OK
-            send.offset = message.offset()
+            send.note_acknowledged(message.offset())
 
     return note
 
