@@ -182,7 +182,7 @@ class Cluster(Broker):
         from klamm.client.wire import Cluster as Questions
         from klamm.client.wire import Unreachable
         from klamm.model.errors import KlammError
-        from klamm.protocol.messages.metadata import MetadataRequest
+        from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 
         wanted = sum(node.running for node in self.nodes) if brokers is None else brokers
         deadline = time.monotonic() + patience_s
@@ -191,7 +191,8 @@ class Cluster(Broker):
             for node in self.nodes:
                 node.check_alive()
             with contextlib.suppress(Unreachable, KlammError), Questions(self.bootstrap, 5.0) as cluster:
-                alive = len(cluster.ask(MetadataRequest(topics=[])).brokers)
+                # Not Metadata, which names one that left for a while longer.
+                alive = len(cluster.ask(DescribeClusterRequest()).brokers)
                 if alive >= wanted:
                     return
             time.sleep(0.02)
