@@ -6,7 +6,8 @@ A story is a function of bootstrap servers; it makes topics and groups of its ow
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -134,20 +135,28 @@ def _send_and_fail(producer: Producer, name: str, group: str) -> None:
     raise ZeroDivisionError
 
 
-def an_older_producer_is_fenced(bootstrap: str) -> None:
-    name, transactional_id = topic(bootstrap), unique("tx")
+@contextmanager
+def deposed(bootstrap: str, name: str) -> Iterator[tuple[Producer, Producer]]:
+    """A producer in the middle of a transaction, and one that came after it with its id."""
+    transactional_id = unique("tx")
     with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id) as old:
         old.init_transactions()
         old.begin_transaction()
         old.send(name, b"left open").result(PATIENCE_S)
         with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id) as new:
             new.init_transactions()
-            with pytest.raises(ProducerFencedError):
-                old.commit_transaction()
-            with pytest.raises(KafkaError):
-                old.begin_transaction()
-            with new.transaction():
-                new.send(name, b"new")
+            yield old, new
+
+
+def an_older_producer_is_fenced(bootstrap: str) -> None:
+    name = topic(bootstrap)
+    with deposed(bootstrap, name) as (old, new):
+        with pytest.raises(ProducerFencedError):
+            old.commit_transaction()
+        with pytest.raises(KafkaError):
+            old.begin_transaction()
+        with new.transaction():
+            new.send(name, b"new")
     assert [each.value for each in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"new"]
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness.client_stories import PATIENCE_S, Story, read, read_all, reader, topic, until
+from harness.client_stories import PATIENCE_S, Story, deposed, read, read_all, reader, topic, until
 from harness.wire import unique
 from klamm.client import Admin, Consumer, Producer, TopicPartition
 from klamm.client.errors import (
@@ -65,20 +65,15 @@ def partitioners_choose(bootstrap: str) -> None:
 
 def a_fenced_producer_writes_nothing(bootstrap: str) -> None:
     """The broker of the partition refuses the old epoch, not only the coordinator."""
-    name, transactional_id = topic(bootstrap), unique("tx")
-    with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id) as old:
-        old.init_transactions()
-        old.begin_transaction()
-        old.send(name, b"old").result(PATIENCE_S)
-        with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id) as new:
-            new.init_transactions()
-            with new.transaction():
-                new.send(name, b"new")
-            with pytest.raises(ProducerFencedError):
-                old.send(name, b"zombie").result(PATIENCE_S)
-            with pytest.raises(KafkaError):
-                old.commit_transaction()
-    assert {each.value for each in read_all(bootstrap, name, 2)} == {b"old", b"new"}
+    name = topic(bootstrap)
+    with deposed(bootstrap, name) as (old, new):
+        with new.transaction():
+            new.send(name, b"new")
+        with pytest.raises(ProducerFencedError):
+            old.send(name, b"zombie").result(PATIENCE_S)
+        with pytest.raises(KafkaError):
+            old.commit_transaction()
+    assert {each.value for each in read_all(bootstrap, name, 2)} == {b"left open", b"new"}
     assert [each.value for each in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"new"]
 
 

@@ -199,9 +199,11 @@ class SyncedDisk(Disk):
         self.sizes = {}
         self.names = {}
 
-    def fdatasync(self, fd):
-        os.fdatasync(fd)
+    def fsync(self, fd):
+        os.fsync(fd)
         self.sizes[os.readlink(f"/proc/self/fd/{fd}")] = os.fstat(fd).st_size
+
+    fdatasync = fsync
 
     def sync_dir(self, path):
         super().sync_dir(path)

@@ -128,14 +128,19 @@ def test_a_full_disk_refuses_loses_nothing_and_goes_on_with_room(tmp_path, disk)
             assert [writer.send(where, 50_000) for _ in range(20)] == [""] * 20
         assert writer.all_there(consumer)
         consumer.close()
-        node.kill9()
-        node.start()
-        again = new_consumer(node.bootstrap)
-        until(lambda: writer.all_there(again), "what was acknowledged is there after a crash")
-        again.close()
+        crash(node, writer)
         for where in places:
             until(lambda where=where: not writer.send(where, 50_000), "it takes records")
         node.stop()
+
+
+def crash(node, writer):
+    """Killed and started again, the node has everything it acknowledged."""
+    node.kill9()
+    node.start()
+    again = new_consumer(node.bootstrap)
+    until(lambda: writer.all_there(again), "what was acknowledged is there after a crash")
+    again.close()
 
 
 def test_one_full_log_dir_of_two(tmp_path, disk):
@@ -167,11 +172,7 @@ def test_one_full_log_dir_of_two(tmp_path, disk):
             until(lambda where=where: not writer.send(where, 50_000), "there is room: the partition is made")
         assert [writer.send(where, 50_000) for where in (small, large)] == ["", ""]
         consumer.close()
-        node.kill9()
-        node.start()
-        again = new_consumer(node.bootstrap)
-        until(lambda: writer.all_there(again), "what was acknowledged is there after a crash")
-        again.close()
+        crash(node, writer)
         node.stop()
 
 

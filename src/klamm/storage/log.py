@@ -334,15 +334,7 @@ class Log(LogWriter):
 
         `for_good` waits until no loss of power brings any of it back.
         """
-        if not truncation.truncate_to(self, offset):
-            return False
-        if for_good:
-            try:
-                self._disk.fdatasync(self._active.file.fd)  # type: ignore[union-attr]
-                self._disk.sync_dir(self.path)
-            except OSError as error:
-                raise self._failure(f"cannot sync {self.name}, cut to {offset}", error) from error
-        return True
+        return truncation.truncate_to(self, offset, for_good=for_good)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Throw everything away and begin anew at `offset`."""

@@ -10,8 +10,11 @@ if TYPE_CHECKING:
     from klamm.storage.writer import LogWriter
 
 
-def truncate_to(log: "LogWriter", offset: int) -> bool:
-    """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut."""
+def truncate_to(log: "LogWriter", offset: int, *, for_good: bool = False) -> bool:
+    """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut.
+
+    What was durable, and with `for_good` all of it, is gone from the device too when this returns.
+    """
     if offset >= log.log_end_offset:
         return False
     if log.before_truncate is not None:
@@ -28,7 +31,7 @@ def truncate_to(log: "LogWriter", offset: int) -> bool:
         end = _cut_segment(log, log.segments.active, offset)
     except OSError as error:
         raise log._failure(f"cannot cut {log.name} to {offset}", error) from error
-    _set_end(log, end, promised=max(log.recovery_point, log.log_start_offset))
+    _set_end(log, end, promised=MAX_LONG if for_good else max(log.recovery_point, log.log_start_offset))
     return True
 
 

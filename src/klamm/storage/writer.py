@@ -224,12 +224,7 @@ class LogWriter:
             raise self._abandon(_short(written, total))
         self._note_written(segment, self._pending)
         self.log_end_offset = self.next_offset
-        self._staged = []
-        self._pending = []
-        self._staged_bytes = 0
-        self._staged_max_timestamp = -1
-        if self._undo:
-            self._undo.clear()
+        self._clear_staged()
 
     def append_as_leader(
         self, batches: memoryview, leader_epoch: int, now_ms: int, *, origin: Origin = Origin.CLIENT
