@@ -11,10 +11,11 @@ from klamm.protocol.messages.metadata_records import (
     MetadataRecord,
     NoOpRecord,
 )
+from klamm.raft.quorum import KRAFT_VERSIONS
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 _DISABLED = FeatureRange(0, 0)
-_KRAFT_VERSIONS = FeatureRange(0, 1)
+_KRAFT_VERSIONS = FeatureRange(*KRAFT_VERSIONS)
 
 
 def bootstrap_records(context: Context) -> tuple[MetadataRecord, ...]:
