@@ -84,8 +84,8 @@ class WaitingReply:
     def send(self) -> None:
         """The records are committed."""
         entry = self._entry
-        start = entry.replica.log.log_start_offset
-        reply = entry.pack(entry.size, self._correlation_id, entry.before, 0, self._base_offset, -1, start, entry.after)
+        begin = entry.replica.log.log_start_offset
+        reply = entry.pack(entry.size, self._correlation_id, entry.before, 0, self._base_offset, -1, begin, entry.after)
         self._slot.send((reply,))
 
     def fail(self, error: ErrorCode) -> None:
@@ -136,8 +136,8 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     if not entry.acks:
         replica.quick_replies.append((None, 0, channel))
         return True
-    start = replica.log.log_start_offset
-    reply = bytearray(entry.pack(entry.size, correlation_id, entry.before, 0, base_offset, -1, start, entry.after))
+    begin = replica.log.log_start_offset
+    reply = bytearray(entry.pack(entry.size, correlation_id, entry.before, 0, base_offset, -1, begin, entry.after))
     replica.quick_replies.append((reply, entry.error_at, channel))
     channel.reply(reply)
     return True
