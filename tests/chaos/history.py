@@ -76,6 +76,8 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     final: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
     """Every partition read from its start to its end, committed records only, after everything had healed."""
+    hung: list[str] = field(default_factory=list)
+    """Producers that were replaced while faults went on, since nothing came of what they had asked for."""
 
     def save(self, path: Path) -> None:
         """Keep the run for a person to look into."""
@@ -84,5 +86,6 @@ class History:
             "transactions": [asdict(each) for each in self.transactions],
             "polls": [asdict(each) for each in self.polls],
             "final": [[*place, rows] for place, rows in self.final.items()],
+            "hung": self.hung,
         }
         path.write_text(json.dumps(body), encoding="utf-8")

@@ -50,7 +50,7 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         for worker in [*self._producers, *self._readers]:
-            worker.stopping.set()
+            worker.finish()
 
     @property
     def acknowledged(self) -> int:
@@ -88,13 +88,16 @@ class Load:
         return "; ".join(lines)
 
     def judge(self) -> list[Finding]:
-        """Let the producers finish, wait until all is replicated and read, and look for violations."""
+        """Let the producers finish, wait until all is replicated and read, and look for violations.
+
+        A client that is stuck is one, and what the others saw is judged all the same.
+        """
         wait_until_whole(self._bootstrap)
-        end(self._producers)
+        stuck = end(self._producers)
         self.history.final = read_everything(self._bootstrap, self._places)
         self._wait_until_read()
-        end(self._readers)
-        return check(self.history)
+        stuck += end(self._readers)
+        return check(self.history) + ([Finding("stuck", len(stuck), tuple(stuck))] if stuck else [])
 
     def _wait_until_read(self) -> None:
         """The readers have seen all there is, or never will."""

@@ -5,8 +5,10 @@ PYTHONPATH=tests python -m chaos.run --minutes 60 --report docs/chaos-report.md
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from chaos.checker import Finding
 from chaos.faults import FAULTY_KLAMM, Faults
 from chaos.history import Fate, History
 from chaos.load import Load
+from chaos.workers import clock_time
 from harness import KlammCluster, Links
 
 SETTINGS = {
@@ -48,6 +51,7 @@ class Outcome:
             f"records sent {len(self.history.sends)}, acknowledged {acknowledged}",
             f"transactions {len(transactions)}, committed {committed}",
             f"records read {sum(len(poll.rows) for poll in self.history.polls)}",
+            f"transactional producers replaced meanwhile {len(self.history.hung)}",
             "faults " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())),
         ]
         return "\n".join(lines + ([str(finding) for finding in self.findings] or ["no violation"]))
@@ -56,7 +60,7 @@ class Outcome:
 def run(
     folder: Path, seconds: float, seed: int, say: Callable[[str], None] = print, kinds: list[str] | None = None
 ) -> Outcome:
-    """A run of `seconds` of faults; raises when a client got stuck, findings are in the outcome."""
+    """A run of `seconds` of faults; raises when the cluster does not become whole, findings are in the outcome."""
     random = Random(seed)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with (
@@ -80,21 +84,29 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(32))
     parser.add_argument("--report", type=Path, help="a Markdown file that gets the outcome")
-    parser.add_argument("--keep", type=Path, help="a folder that keeps the nodes' data and logs, and the history")
+    parser.add_argument("--keep", type=Path, help="a folder for the nodes' data and logs, and the history; kept")
     parser.add_argument("--only", help="kinds of faults, separated by commas")
     options = parser.parse_args()
-    print(f"seed {options.seed}")
-    with tempfile.TemporaryDirectory(prefix="klamm-chaos-") as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        kinds = options.only.split(",") if options.only else None
-        outcome = run(folder, 60 * options.minutes, options.seed, kinds=kinds)
-        if options.keep:
-            outcome.history.save(folder / "history.json")
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="klamm-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"seed {options.seed}, nodes in {folder}")
+    kinds = options.only.split(",") if options.only else None
+    outcome = run(folder, 60 * options.minutes, options.seed, say=_say, kinds=kinds)
+    for line in outcome.history.hung:
+        print(f"replaced: {line}")
     print(outcome)
     if options.report:
         options.report.write_text(report(outcome), encoding="utf-8")
+    if outcome.findings or outcome.history.hung or options.keep:
+        outcome.history.save(folder / "history.json")
+        print(f"kept: {folder}")
+    else:
+        shutil.rmtree(folder)
     return 1 if outcome.findings else 0
+
+
+def _say(line: str) -> None:
+    print(f"{clock_time(time.time())} {line}", flush=True)
 
 
 def report(outcome: Outcome) -> str:

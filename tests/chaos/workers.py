@@ -1,6 +1,7 @@
 """Clients of a run, each in a thread: librdkafka producers, plain and transactional, and consumers in a group."""
 
 import itertools
+import math
 import os
 import threading
 import time
@@ -18,32 +19,46 @@ PAUSE_S = 0.004
 TOLD_LINES = 12
 SETTLE_S = 120.0
 """How long a client may take to get everything through once the cluster is whole again."""
+REPLACED_S = 60.0
+"""After so long without an answer, while faults go on, a transactional producer is replaced by a new one."""
 
 
 class Stuck(AssertionError):
     """A client did not get through although the cluster was whole."""
 
 
-class Told:
-    """What librdkafka says: its last lines, shown when a client is stuck; all of them in the file $KLAMM_CHAOS_LOG."""
+class Hung(Exception):
+    """A client did not get through for long, while the cluster was being hurt."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+
+class Told:
+    """What librdkafka says: its last lines, shown when a client is stuck.
+
+    The lines come when the client is polled, late while it commits. With $KLAMM_CHAOS_DEBUG they go to stderr instead,
+    all of them and each at its time.
+    """
+
+    def __init__(self) -> None:
         self._last: deque[str] = deque(maxlen=TOLD_LINES)
-        path = os.environ.get("KLAMM_CHAOS_LOG")
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if path else -1
 
     def log(self, level: int, line: str, *args: object) -> None:
         """What librdkafka's binding calls in place of a logger's method."""
         del level
         clock = time.time()
-        text = f"{time.strftime('%H:%M:%S', time.localtime(clock))}.{int(clock % 1 * 1000):03} " + line % args
-        self._last.append(text)
-        if self._file >= 0:
-            os.write(self._file, f"{self._name} {text}\n".encode())
+        self._last.append(f"{clock_time(clock)}.{int(clock % 1 * 1000):03} " + line % args)
+
+    def config(self, contexts: str) -> dict[str, object]:
+        """What makes a client talk, by default of these contexts."""
+        asked = os.environ.get("KLAMM_CHAOS_DEBUG")
+        return {"debug": asked} if asked else {"logger": self, "debug": contexts}
 
     def __str__(self) -> str:
         return "\n".join(self._last)
+
+
+def clock_time(clock: float) -> str:
+    """The time of day of a Unix time, to compare with what the nodes say."""
+    return time.strftime("%H:%M:%S", time.localtime(clock))
 
 
 class Worker(threading.Thread, ABC):
@@ -55,9 +70,10 @@ class Worker(threading.Thread, ABC):
         self.history = history
         self.random = Random(seed)
         self.stopping = threading.Event()
+        self.healed_at = math.inf
         self.failure: BaseException | None = None
         self.doing = ""
-        self.told = Told(name)
+        self.told = Told()
 
     def run(self) -> None:
         """Work, and keep what went wrong for the thread that joins."""
@@ -65,6 +81,11 @@ class Worker(threading.Thread, ABC):
             self.work()
         except BaseException as error:  # noqa: BLE001 - shown by the run
             self.failure = error
+
+    def finish(self) -> None:
+        """Begin nothing new; from now on no fault is an excuse."""
+        self.healed_at = time.monotonic()
+        self.stopping.set()
 
     @abstractmethod
     def work(self) -> None:
@@ -85,9 +106,7 @@ def producer_config(bootstrap: str, name: str, told: Told) -> dict[str, object]:
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.refresh.interval.ms": 5_000,
         "error_cb": lambda _: None,
-        "logger": told,
-        "debug": os.environ.get("KLAMM_CHAOS_DEBUG", "eos"),
-    }
+    } | told.config("eos")
 
 
 class PlainProducer(Worker):
@@ -148,18 +167,29 @@ class TransactionalProducer(Worker):
                 self._transact(producer, transaction)
             except KafkaException as error:
                 producer = self._recover(producer, transaction, error.args[0])
+            except Hung as hung:
+                self._note(hung)
+                producer = self._new()
             producer.poll(PAUSE_S)
 
     def _new(self) -> Producer:
         config = producer_config(self.bootstrap, self.name, self.told)
         config |= {"transactional.id": self.name, "transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
-        producer = Producer(config)
-        self._insist(lambda: producer.init_transactions(10), "init_transactions")
-        return producer
+        while True:
+            producer = Producer(config)
+            try:
+                self._insist(lambda: producer.init_transactions(10), "init_transactions")  # noqa: B023 - called at once
+            except Hung as hung:
+                self._note(hung)
+            else:
+                return producer
+
+    def _note(self, hung: Hung) -> None:
+        self.history.hung.append(f"{clock_time(time.time())} {self.name}: {hung}\n{self.told}")
 
     def _insist(self, call: Callable[[], object], what: str) -> None:
         """Repeat a call while its error says that repeating is right."""
-        deadline = time.monotonic() + SETTLE_S
+        begun = time.monotonic()
         self.doing = what
         while True:
             try:
@@ -168,8 +198,11 @@ class TransactionalProducer(Worker):
                 self.doing = f"{what}: {error}"
                 if not error.args[0].retriable():
                     raise
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if now > max(begun, self.healed_at) + SETTLE_S:
                     raise Stuck(f"{self.name} does not get through: {self.doing}\n{self.told}") from error
+                if not self.stopping.is_set() and now > begun + REPLACED_S:
+                    raise Hung(self.doing) from error
             else:
                 self.doing = ""
                 return
@@ -194,6 +227,9 @@ class TransactionalProducer(Worker):
             try:
                 self._insist(lambda: producer.abort_transaction(10), "abort after an error")
             except KafkaException:
+                return self._new()
+            except Hung as hung:
+                self._note(hung)
                 return self._new()
             transaction.commits = False
             transaction.fate = Fate.OK
@@ -224,8 +260,8 @@ class GroupConsumer(Worker):
                 "reconnect.backoff.max.ms": 500,
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "error_cb": lambda _: None,
-                "logger": self.told,
             }
+            | self.told.config("")
         )
         consumer.subscribe(self._topics, on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
         try:
@@ -257,7 +293,7 @@ def read_everything(bootstrap: str, places: list[Place]) -> dict[Place, list[tup
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "logger": Told("final"),
+            "logger": Told(),
         }
     )
     rows: dict[Place, list[tuple[int, int]]] = {place: [] for place in places}
@@ -290,13 +326,15 @@ def _note(send: Send):
     return note
 
 
-def end(workers: list[Worker]) -> None:
-    """Stop workers and wait for each; the first failure is raised."""
+def end(workers: list[Worker]) -> list[str]:
+    """Stop workers and wait for each; what kept them from ending, in words."""
     for worker in workers:
-        worker.stopping.set()
+        worker.finish()
+    failures = []
     for worker in workers:
         worker.join(2 * SETTLE_S)
         if worker.failure is not None:
-            raise worker.failure
-        if worker.is_alive():
-            raise Stuck(f"{worker.name} does not end: {worker.doing}\n{worker.told}")
+            failures.append(f"{worker.name}: {worker.failure!r}")
+        elif worker.is_alive():
+            failures.append(f"{worker.name} does not end: {worker.doing}\n{worker.told}")
+    return failures
