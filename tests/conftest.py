@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from harness import KlammProcess, Wire
 from harness.process import launched
@@ -17,6 +18,24 @@ settings.load_profile("klamm")
 
 # A shell lets what it runs in the background ignore interrupts, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class SparkOnce(LoadScopeScheduling):
+    """Tests go one by one to whichever worker is free; those that need Spark all go to one, which starts it once.
+
+    The plugin's own groups do nothing under this pytest: it writes them into an attribute that nobody reads any more.
+    """
+
+    def _split_scope(self, nodeid):
+        return "spark" if nodeid.startswith(SPARK) else nodeid
+
+
+SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/")
+"""Where tests that need a Spark session live."""
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return SparkOnce(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_runtest_setup():

@@ -1,0 +1,55 @@
+"""Topics in Spark: `format("klamm")` reads and writes them, without a jar, exactly once.
+
+    from klamm.pipeline import session
+    spark = session("orders")                       # or register(spark) for a session you have
+    spark.read.format("klamm").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
+
+    options, offsets     pure: the connector's options; positions, ranges and limits
+    view, reading        asking a cluster where topics begin and end; a range as Arrow batches
+    commits              pure: what makes many transactions one batch, and what a replay makes of it
+    ledger, writing      where that is kept; what a task writes and a driver commits
+    source, sink, format Spark's faces of the above            java, sessions, progress   a session that works
+    registry             records with schemas: from_registry, to_registry
+
+The room is a client of the cluster and the only one that imports PySpark. It does not run queries: Spark does.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klamm.pipeline.commits import SinkError
+    from klamm.pipeline.reading import DataLoss
+    from klamm.pipeline.registry.columns import dead_letters, from_registry, good_rows, registry_header, to_registry
+    from klamm.pipeline.sessions import register, session
+
+_HOMES = {
+    "DataLoss": "reading",
+    "SinkError": "commits",
+    "dead_letters": "registry.columns",
+    "from_registry": "registry.columns",
+    "good_rows": "registry.columns",
+    "register": "sessions",
+    "registry_header": "registry.columns",
+    "session": "sessions",
+    "to_registry": "registry.columns",
+}
+
+__all__ = [
+    "DataLoss",
+    "SinkError",
+    "dead_letters",
+    "from_registry",
+    "good_rows",
+    "register",
+    "registry_header",
+    "session",
+    "to_registry",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

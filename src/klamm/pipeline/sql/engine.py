@@ -1,0 +1,321 @@
+"""A pipeline's statements as Spark's frames and queries.
+
+Each statement with a topic is a query of its own; what reads it reads the topic, so that a result is the same for the
+pipeline and for everybody else. Streams are appended by the sink. Tables of streams are upserted batch by batch; tables
+of tables are computed anew whenever one of them changes, and the difference to what the topic holds is written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.sql import rows
+from klamm.pipeline.sql.graph import DEAD_LETTERS, Node, Pipeline
+from klamm.pipeline.sql.identity import Identity
+from klamm.pipeline.sql.options import name_list
+from klamm.pipeline.sql.problems import Problem, Source, SqlError
+from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW, Column
+from klamm.pipeline.sql.topics import Topics
+from klamm.pipeline.sql.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_RATE: Final = (Column("timestamp", "TIMESTAMP", 0), Column("value", "BIGINT", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that can be started, again and again on the same checkpoint."""
+
+    name: str
+    node: Node
+    checkpoint: str
+    source: Source
+    _writer: Callable[[], Any]
+
+    def start(self, *, once: bool, trigger: str | None = None) -> StreamingQuery:
+        """Begin, over what is there now or for ever; SqlError when Spark cannot run such a query as a stream."""
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
+
+        writer = self._writer().queryName(self.name).option("checkpointLocation", self.checkpoint)
+        if once:
+            writer = writer.trigger(availableNow=True)
+        elif trigger is not None:
+            writer = writer.trigger(processingTime=trigger)
+        try:
+            return writer.start()
+        except AnalysisException as error:
+            select = self.node.create.select
+            offset, words = place_of(error, select.text) if select else (0, str(error))
+            base = self.node.create.offset if select is None else select.offset
+            raise SqlError(self.source, [Problem(base + offset, words)]) from None
+
+
+class Engine:
+    """One pipeline in one session of Spark; its views live in that session."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, topics: Topics, folder: str, identity: Identity
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._topics = topics
+        self._folder = folder
+        self._identity = identity
+        self._streams: dict[str, DataFrame] = {}
+        self._columns: dict[str, Sequence[Column]] = {}
+
+    def build(self, given: Container[str] = ()) -> list[Query]:
+        """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
+        queries: list[Query] = []
+        for each in self._pipeline.functions:
+            self._spark.udf.register(each.name, load_function(each.target), each.returns)
+        read = {name for node in self._pipeline.nodes for name in node.inputs}
+        for node in self._pipeline.nodes:
+            if node.kind == VIEW:
+                self._sql(node).createOrReplaceTempView(quoted(node.name))
+                continue
+            columns: Sequence[Column] = node.create.columns
+            if node.kind == SOURCE and node.name in given:
+                columns = columns or _RATE
+            elif node.runs:
+                frame = self._connector(node) if node.kind == SOURCE else self._sql(node)
+                queries.append(self._query(node, frame))
+                columns = columns_of(frame.schema)
+            if node.has_topic and node.name in read:
+                self._check_columns(node, columns)
+                self._columns[node.name] = columns
+                self._relation(node)
+                if node.name in self._pipeline.dead_letters:
+                    queries.append(self._dead_letters(node))
+        return queries
+
+    # What is read
+
+    def _refresh(self) -> None:
+        """Look at tables again, where a frame of a table is what there was when it was made."""
+        for node in self._pipeline.nodes:
+            if node.kind == TABLE and node.name in self._columns:
+                self._relation(node)
+            elif node.kind == VIEW:
+                self._sql(node).createOrReplaceTempView(quoted(node.name))
+
+    def _relation(self, node: Node) -> None:
+        """Make a topic known to SELECTs by its statement's name."""
+        columns = self._columns[node.name]
+        table = node.kind == TABLE
+        raw = self._topics.whole(self._spark, node.topic) if table else self._stream(node)
+        frame = self._judged(raw, node, columns)
+        if self._pipeline.policy(node) == "fail":
+            frame = frame.where(rows.fine_or_fail(node))
+        else:
+            frame = frame.where(f"{rows.ERROR} IS NULL")
+        if table:
+            frame = _newest(frame)
+        frame = frame.selectExpr(*rows.read(node, columns))
+        if not table:
+            frame = self._timed(frame, node)
+        frame.createOrReplaceTempView(quoted(node.name))
+
+    def _stream(self, node: Node) -> DataFrame:
+        """Records as they come; made once, because Spark starts a process to ask a source for its columns."""
+        if node.name not in self._streams:
+            self._streams[node.name] = self._topics.stream(self._spark, [node.topic], node)
+        return self._streams[node.name]
+
+    @staticmethod
+    def _judged(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
+        with_row = raw.selectExpr("*", f"{rows.parsed(node, columns)} AS {rows.PARSED}")
+        return with_row.selectExpr("*", f"{rows.error(node, columns)} AS {rows.ERROR}")
+
+    @staticmethod
+    def _timed(frame: DataFrame, node: Node) -> DataFrame:
+        stamp, delay = node.option("timestamp"), node.option("watermark")
+        if stamp and delay:
+            frame = frame.withWatermark(stamp, delay)
+        unique = node.option("deduplicate")
+        if unique:
+            names = list(name_list(unique))
+            frame = frame.dropDuplicatesWithinWatermark(names) if delay else frame.dropDuplicates(names)
+        return frame
+
+    def _connector(self, node: Node) -> DataFrame:
+        stream = self._spark.readStream
+        if (node.option("connector") or "").lower() == "rate":
+            return stream.format("rate").option("rowsPerSecond", node.option("rows_per_second") or "1").load()
+        kind = (node.option("file_format") or "json").lower()
+        return stream.format(kind).schema(rows.ddl(node.create.columns)).load(node.option("path"))
+
+    def _sql(self, node: Node) -> DataFrame:
+        """A SELECT, analysed; what Spark refuses is told where it was written."""
+        from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - pyspark is an extra
+
+        select = node.create.select
+        assert select is not None
+        # PySpark logs every refusal with the JVM's trace; the words below are enough.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
+        try:
+            return self._spark.sql(select.text)
+        except (AnalysisException, ParseException) as error:
+            offset, words = place_of(error, select.text)
+            raise SqlError(self._pipeline.source, [Problem(select.offset + offset, words)]) from None
+
+    def _check_columns(self, node: Node, columns: Sequence[Column]) -> None:
+        """Options of a derived statement name columns that only Spark knows."""
+        names = {each.name.lower() for each in columns}
+        for option in ("key", "timestamp", "deduplicate"):
+            value = node.create.options.get(option)
+            for each in name_list(value.text) if value else ():
+                if value and each.lower() not in names:
+                    words = f"{node.name} has no column {each}: it has {', '.join(some.name for some in columns)}"
+                    raise SqlError(self._pipeline.source, [Problem(value.offset, words)])
+
+    # What is written
+
+    def _query(self, node: Node, frame: DataFrame) -> Query:
+        if node.kind == SINK:
+            return self._made(node.name, node, lambda: self._topics.sink(self._sql(node), node))
+        self._check_columns(node, columns_of(frame.schema))
+        records = self._encoded(node, frame)
+        if node.kind == SOURCE:
+            return self._made(node.name, node, lambda: self._topics.append(records, node.topic, node))
+        if node.recomputed:
+            return self._made(node.name, node, lambda: self._recomputed(node))
+        if node.kind == TABLE:
+            return self._made(node.name, node, lambda: self._upserted(node, self._encoded(node, self._sql(node))))
+        return self._made(
+            node.name, node, lambda: self._topics.append(self._encoded(node, self._sql(node)), node.topic, node)
+        )
+
+    def _made(self, name: str, node: Node, writer: Callable[[], Any]) -> Query:
+        generation = self._identity.generations.get(node.name, 0)
+
+        def begin() -> Any:
+            if self._topics.listed:
+                self._refresh()
+            return writer()
+
+        return Query(name, node, os.path.join(self._folder, f"{name}.{generation}"), self._pipeline.source, begin)
+
+    def _encoded(self, node: Node, frame: DataFrame) -> DataFrame:
+        """Rows as key and value; a row without a key has no place in a table."""
+        types = {each.name.lower(): each.type for each in columns_of(frame.schema)}
+        missing = [each for each in node.key if each.lower() not in types]
+        if missing:
+            where = node.create.options["key"].offset if "key" in node.create.options else node.create.offset
+            words = (
+                f"the SELECT of {node.name} has no column {missing[0]} for the key: it has {', '.join(frame.columns)}"
+            )
+            raise SqlError(self._pipeline.source, [Problem(where, words)])
+        binary = bool(node.key) and types[node.key[0].lower()] == "BINARY"
+        try:
+            value = rows.value_expression(node, frame.columns)
+        except ValueError:
+            words = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
+            raise SqlError(self._pipeline.source, [Problem(node.create.offset, words)]) from None
+        found = frame.selectExpr(f"{rows.key_expression(node, binary)} AS key", f"{value} AS value")
+        return found.where("key IS NOT NULL") if node.kind == TABLE else found
+
+    def _app(self, node: Node) -> str:
+        """The name under which a table's batches are numbered: another one with every rebuild."""
+        return f"klamm-pipeline-{self._identity.id}.{node.name}.{self._identity.generations.get(node.name, 0)}"
+
+    def _upserted(self, node: Node, records: DataFrame) -> Any:
+        def save(batch: DataFrame, number: int) -> None:
+            self._topics.write(batch, node.topic, node, self._app(node), number)
+
+        return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
+
+    def _recomputed(self, node: Node) -> Any:
+        changes = self._topics.stream(self._spark, [self._pipeline.node(each).topic for each in node.tables], None)
+
+        def save(_: DataFrame, number: int) -> None:
+            if self._topics.listed:
+                self._refresh()
+            now = self._encoded(node, self._sql(node)).selectExpr(
+                "cast(key AS BINARY) key", "cast(value AS BINARY) value"
+            )
+            now = now.where("value IS NOT NULL").groupBy("key").agg(_expr("max(value) AS value"))
+            before = _newest(self._topics.whole(self._spark, node.topic)).selectExpr("key", "value AS before")
+            changed = now.join(before, "key", "full_outer").where("NOT (value <=> before)").select("key", "value")
+            self._topics.write(changed, node.topic, node, self._app(node), number)
+
+        return changes.writeStream.outputMode("append").foreachBatch(save)
+
+    def _dead_letters(self, node: Node) -> Query:
+        raw = self._stream(node)
+        bad = self._judged(raw, node, node.create.columns).where(f"{rows.ERROR} IS NOT NULL")
+        headers = rows.dead_letter_headers(self._identity.name, node)
+        letters = bad.selectExpr("key", "value", f"{headers} AS headers")
+        topic = self._pipeline.dead_letters[node.name]
+        return self._made(f"{node.name}{DEAD_LETTERS}", node, lambda: self._topics.append(letters, topic, node))
+
+
+def _newest(records: DataFrame) -> DataFrame:
+    """The newest record of each key, without deleted ones."""
+    newest = records.where("key IS NOT NULL").groupBy("key").agg(_expr("max_by(struct(*), offset) AS newest"))
+    return newest.select("newest.*").where("value IS NOT NULL")
+
+
+def _expr(text: str) -> Any:
+    from pyspark.sql import functions  # noqa: PLC0415
+
+    return functions.expr(text)
+
+
+def load_function(target: str) -> Callable[..., Any]:
+    """The Python function of `module:function`."""
+    module, _, name = target.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"there is no function {target}: {error}") from None
+    if not callable(found):
+        raise ConfigError(f"{target} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def columns_of(schema: Any) -> list[Column]:
+    """The columns of a frame."""
+    return [Column(each.name, spark_type(each.dataType), 0) for each in schema.fields]
+
+
+def spark_type(kind: Any) -> str:
+    """A type of Spark in the spelling of declarations; names of fields are quoted, whatever they are."""
+    name = kind.typeName()
+    if name == "struct":
+        return f"STRUCT<{', '.join(f'{quoted(each.name)}: {spark_type(each.dataType)}' for each in kind.fields)}>"
+    if name == "array":
+        return f"ARRAY<{spark_type(kind.elementType)}>"
+    if name == "map":
+        return f"MAP<{spark_type(kind.keyType)}, {spark_type(kind.valueType)}>"
+    return str(kind.simpleString()).upper()
+
+
+def place_of(error: Any, text: str) -> tuple[int, str]:
+    """Where in a SELECT Spark found something wrong, and its words without the plan it prints."""
+    words = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
+    contexts = error.getQueryContext() if hasattr(error, "getQueryContext") else []
+    offset = 0
+    for each in contexts or []:
+        start = each.startIndex()
+        if 0 <= start < len(text):
+            offset = start
+            break
+    else:
+        match = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
+        if match is not None:
+            lines = text.split("\n")
+            offset = sum(len(each) + 1 for each in lines[: int(match[1]) - 1]) + int(match[2])
+    return min(offset, max(len(text) - 1, 0)), words.split("SQLSTATE")[0].split(";\n")[0].strip().rstrip(".;")

@@ -1,0 +1,180 @@
+"""Between a record's bytes and columns: Spark expressions as text, made without Spark.
+
+A row of a topic has key, value, topic, partition, offset, timestamp and headers. Reading parses the value into `_row`,
+says in `_error` what is wrong with the record (null when nothing is), and then names the columns. Writing makes key and
+value. What is read by a declared key comes from the record's key in a table, where a deletion has nothing else, and
+from the value first in a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from klamm.pipeline.sql.graph import SINGLE, Node
+from klamm.pipeline.sql.statements import TABLE, Column
+from klamm.pipeline.sql.types import quoted
+
+BROKEN: Final = "_broken"
+PARSED: Final = "_row"
+ERROR: Final = "_error"
+_WRITE_JSON: Final = "map('timestampFormat', 'yyyy-MM-dd''T''HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false')".replace(
+    "''", "\\'"
+)
+_READ_OPTIONS: Final = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{BROKEN}')"
+_METADATA: Final = {
+    "key": "key",
+    "offset": "offset",
+    "partition": "partition",
+    "timestamp": "timestamp",
+    "topic": "topic",
+    "headers": "map_from_entries(headers)",
+}
+
+
+def literal(text: str) -> str:
+    """A text as a string literal of Spark."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def ddl(columns: Iterable[Column]) -> str:
+    """Columns as Spark's DDL."""
+    return ", ".join(f"{quoted(each.name)} {each.type}" for each in columns)
+
+
+def value_columns(node: Node, columns: Sequence[Column]) -> list[Column]:
+    """Those columns that are in the value: all but metadata, and but the key where the value is a single column."""
+    found = [each for each in columns if each.metadata is None]
+    if node.format in SINGLE:
+        keys = {each.lower() for each in node.key}
+        found = [each for each in found if each.name.lower() not in keys]
+    return found
+
+
+def needs_headers(columns: Iterable[Column]) -> bool:
+    """Whether a column is taken from the headers."""
+    return any(each.metadata == "headers" for each in columns)
+
+
+def parsed(node: Node, columns: Sequence[Column]) -> str:
+    """The value as a struct."""
+    inside = value_columns(node, columns)
+    if node.format in SINGLE:
+        (column,) = inside
+        text = "value" if column.type == "BINARY" else f"try_cast(cast(value AS STRING) AS {column.type})"
+        return f"named_struct({literal(column.name)}, {text})"
+    function = "from_json" if node.format == "json" else "from_csv"
+    schema = literal(f"{ddl(inside)}, {BROKEN} STRING")
+    return f"{function}(cast(value AS STRING), {schema}, {_READ_OPTIONS})"
+
+
+def error(node: Node, columns: Sequence[Column]) -> str:
+    """What is wrong with a record: a text, or null. The value of a table may be null: that deletes the key."""
+    cases: list[str] = []
+    inside = value_columns(node, columns)
+    if node.kind == TABLE:
+        cases.append("WHEN key IS NULL THEN 'the key is null'")
+        cases.append("WHEN value IS NULL THEN NULL")
+    elif node.format not in SINGLE:
+        cases.append("WHEN value IS NULL THEN 'the value is null'")
+    if node.format not in SINGLE:
+        name = node.format.upper()
+        words = literal(f"the value is no {name} of {', '.join(f'{each.name} {each.type}' for each in inside)}")
+        cases.append(f"WHEN {PARSED} IS NULL OR {PARSED}.{BROKEN} IS NOT NULL THEN {words}")
+    else:
+        (column,) = inside
+        cases.append(
+            f"WHEN value IS NOT NULL AND {PARSED}.{quoted(column.name)} IS NULL"
+            f" THEN {literal(f'the value is no {column.type}')}"
+        )
+    cases.extend(
+        f"WHEN {_read(node, each, columns)} IS NULL THEN {literal(f'{each.name} is null')}"
+        for each in columns
+        if not each.nullable
+    )
+    return f"CASE {' '.join(cases)} END"
+
+
+def fine_or_fail(node: Node) -> str:
+    """True for a good record; a bad one ends the query with words that say where it is."""
+    place = f"{literal(f'a record of {node.name} is bad: ')}, topic, '-', partition, ' offset ', offset, ': ', {ERROR}"
+    return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({place})) AS BOOLEAN) END"
+
+
+def read(node: Node, columns: Sequence[Column]) -> list[str]:
+    """The columns, named."""
+    return [f"{_read(node, each, columns)} AS {quoted(each.name)}" for each in columns]
+
+
+def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
+    if column.metadata is not None:
+        return f"cast({_METADATA[column.metadata]} AS {column.type})"
+    inside = {each.name.lower() for each in value_columns(node, columns)}
+    from_value = f"{PARSED}.{quoted(column.name)}" if column.name.lower() in inside else None
+    keys = [each.lower() for each in node.key]
+    if column.name.lower() not in keys:
+        assert from_value is not None
+        return from_value
+    from_key = _from_key(node, column, columns)
+    both = (from_key, from_value) if node.kind == TABLE else (from_value, from_key)
+    return f"coalesce({', '.join(each for each in both if each)})"
+
+
+def json_key(node: Node) -> bool:
+    """Whether the record's key is JSON: with several columns it is, unless told otherwise."""
+    said = node.option("key_format")
+    return said.lower() == "json" if said else len(node.key) > 1
+
+
+def _from_key(node: Node, column: Column, columns: Sequence[Column]) -> str:
+    if json_key(node):
+        names = {each.lower() for each in node.key}
+        schema = ddl(each for each in columns if each.name.lower() in names)
+        return f"from_json(cast(key AS STRING), {literal(schema)}).{quoted(column.name)}"
+    return "key" if column.type == "BINARY" else f"try_cast(cast(key AS STRING) AS {column.type})"
+
+
+def key_expression(node: Node, binary: bool = False) -> str:
+    """The record's key of a row; a plain key that is null has no place in a table."""
+    if not node.key:
+        return "cast(NULL AS STRING)"
+    if json_key(node):
+        return json_of(node.key)
+    name = quoted(node.key[0])
+    return name if binary else f"cast({name} AS STRING)"
+
+
+def json_of(names: Iterable[str]) -> str:
+    """Columns as a JSON object, nulls and microseconds among them."""
+    return f"to_json(struct({', '.join(map(quoted, names))}), {_WRITE_JSON})"
+
+
+def value_expression(node: Node, names: Sequence[str]) -> str:
+    """The record's value of a row with these columns."""
+    if node.format in SINGLE:
+        keys = {each.lower() for each in node.key}
+        (name,) = (each for each in names if each.lower() not in keys)
+        text = quoted(name) if node.format == "raw" else f"cast({quoted(name)} AS STRING)"
+    else:
+        text = json_of(names) if node.format == "json" else f"to_csv(struct({', '.join(map(quoted, names))}))"
+    doomed = node.option("delete_when")
+    return f"CASE WHEN ({doomed}) THEN NULL ELSE {text} END" if doomed else text
+
+
+def dead_letter_headers(pipeline: str, node: Node) -> str:
+    """Where a dead letter comes from and why it is one, after the headers it had."""
+    parts = {
+        "dead_letter.pipeline": literal(pipeline),
+        "dead_letter.stream": literal(node.name),
+        "dead_letter.topic": "topic",
+        "dead_letter.partition": "partition",
+        "dead_letter.offset": "offset",
+        "dead_letter.timestamp": "unix_millis(timestamp)",
+        "dead_letter.error": ERROR,
+    }
+    added = ", ".join(
+        f"named_struct('key', {literal(name)}, 'value', cast(cast({text} AS STRING) AS BINARY))"
+        for name, text in parts.items()
+    )
+    empty = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
+    return f"concat(coalesce(headers, {empty}), array({added}))"

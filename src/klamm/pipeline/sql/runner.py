@@ -1,0 +1,317 @@
+"""Keeping a pipeline's queries running: start, watch, restart with back-off, stop after a batch.
+
+One process runs one pipeline. What it is and how far it is lies in its folder; a pipeline that died goes on there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.engine import Engine, Query
+from klamm.pipeline.sql.graph import Pipeline
+from klamm.pipeline.sql.identity import INCOMPATIBLE, REBUILD, Identity, compare
+from klamm.pipeline.sql.options import duration_ms
+from klamm.pipeline.sql.problems import SqlError
+from klamm.pipeline.sql.status import DEFAULT_HOME, Home, facts, short
+from klamm.pipeline.sql.topics import ClusterTopics
+from klamm.telemetry.log import get_logger
+
+_log = get_logger("pipeline")
+_LOOK_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 60.0
+_PATIENCE_S: Final = 120.0
+"""How long a batch may take to finish once the pipeline shall stop; after that the next run does it again."""
+_HOPELESS: Final = ("USER_RAISED_EXCEPTION", "a record of ")
+DEFAULT_RESTARTS: Final = 10
+
+SPARK_SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.shuffle.partitions": "4",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+}
+"""Where Spark's own defaults do not fit: big state, and few cores; SET spark.* wins."""
+
+
+def name_of(pipeline: Pipeline) -> str:
+    """What a pipeline is called: SET name, or its file's name."""
+    said = pipeline.settings.get("name")
+    return said or os.path.splitext(os.path.basename(pipeline.source.name))[0]
+
+
+def home_of(pipeline: Pipeline) -> Home:
+    """Where its state lies: SET checkpoint, or a folder of its name."""
+    return Home(pipeline.settings.get("checkpoint") or os.path.join(DEFAULT_HOME, name_of(pipeline)))
+
+
+def renew(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> Identity:
+    """The identity to run with; ConfigError when the file and the folder do not go together."""
+    stored = home.identity()
+    wanted = frozenset(rebuild)
+    unknown = wanted - {each.name for each in pipeline.queries}
+    if unknown:
+        raise ConfigError(f"there is no query {min(unknown)} to rebuild")
+    changes = compare(stored, pipeline)
+    for each in changes:
+        if each.verdict == INCOMPATIBLE:
+            raise ConfigError(f"{each.name} cannot go on: {each.reason}; give it another name or topic")
+        if each.verdict == REBUILD and each.name not in wanted:
+            raise ConfigError(
+                f"{each.name} must be rebuilt: {each.reason}; --rebuild {each.name} reads its topics from the beginning"
+            )
+    base = stored or Identity(uuid.uuid4().hex, name_of(pipeline), {}, {})
+    return base.renewed(pipeline, wanted if stored else frozenset())
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    client: Mapping[str, str] | None = None,
+    master: str = "local[*]",
+    once: bool = False,
+    rebuild: Iterable[str] = (),
+    progress: bool | None = None,
+    spark: Any = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Run it until it is stopped, or with `once` over what is there now, in a session of its own or in `spark`."""
+    from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
+
+    home = home_of(pipeline)
+    with home.locked():
+        home.forget_stop()
+        identity = renew(pipeline, home, rebuild)
+        topics = ClusterTopics(pipeline, client)
+        own = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
+        if spark is None:
+            say("starting Spark")
+            config = {**SPARK_SETTINGS, **own}
+            running = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
+        else:
+            running = spark
+        try:
+            engine = Engine(running, pipeline, topics, home.path, identity)
+            for each in topics.ensure():
+                say(f"created topic {each}")
+            queries = engine.build()
+            home.keep(identity)
+            limit = int(pipeline.settings.get("restarts") or DEFAULT_RESTARTS)
+            runner = Runner(queries, home, limit=limit, trigger=pipeline.settings.get("trigger"), say=say)
+            with _signals(runner.stop):
+                runner.run(once=once)
+        finally:
+            if spark is None:
+                running.stop()
+
+
+@dataclass(slots=True)
+class _Running:
+    """A query and its troubles."""
+
+    query: Query
+    handle: Any = None
+    failures: int = 0
+    restart_at: float = 0.0
+    error: str | None = None
+    done_batch: int = -1
+    told: dict[str, Any] = field(default_factory=dict)
+
+
+class Runner:
+    """All queries of a pipeline in this process."""
+
+    def __init__(
+        self,
+        queries: list[Query],
+        home: Home,
+        *,
+        limit: int = DEFAULT_RESTARTS,
+        trigger: str | None = None,
+        first_pause_s: float = 1.0,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._first_pause_s = first_pause_s
+        self._all = [_Running(each) for each in queries]
+        self._home = home
+        self._limit = limit
+        self._trigger = trigger
+        self._say = say
+        self._stopping = threading.Event()
+        self._began_ms = _now_ms()
+
+    def stop(self) -> None:
+        """Finish the batches and leave; may be called from anywhere."""
+        self._stopping.set()
+
+    def run(self, *, once: bool) -> None:
+        """Until stopped, or until everything there is now is read; raises what a query ended with."""
+        try:
+            if once:
+                self._once()
+            else:
+                self._on_and_on()
+        except BaseException as error:
+            self._halt(patiently=False)
+            self._tell("stopped" if isinstance(error, KeyboardInterrupt) else "failed", short(error))
+            raise
+        self._halt(patiently=True)
+        self._tell("stopped")
+
+    def _once(self) -> None:
+        """One after the other, so that each finds what those before it wrote."""
+        for each in self._all:
+            while not self._leaving():
+                self._start(each, once=True)
+                while each.handle is not None and each.handle.isActive and not self._leaving():
+                    each.handle.awaitTermination(_LOOK_S)
+                    self._tell("running")
+                if not self._failed(each):
+                    self._tell("running")
+                    self._say(f"{each.query.name}: done")
+                    break
+                self._stopping.wait(max(each.restart_at - time.monotonic(), 0.0))
+
+    def _on_and_on(self) -> None:
+        for each in self._all:
+            self._start(each, once=_in_passes(each.query))
+        while not self._leaving():
+            for each in self._all:
+                if each.handle is None and time.monotonic() >= each.restart_at:
+                    self._start(each, once=_in_passes(each.query))
+                elif each.handle is not None and not each.handle.isActive and not self._failed(each):
+                    each.handle = None
+                    each.restart_at = time.monotonic() + self._pause_s(each.query)
+            self._tell("running")
+            self._stopping.wait(_LOOK_S)
+
+    def _pause_s(self, query: Query) -> float:
+        """How long a query that runs in passes rests between two of them."""
+        said = duration_ms(query.node.option("trigger") or self._trigger or "")
+        return self._first_pause_s if said is None else said / 1000
+
+    def _leaving(self) -> bool:
+        if self._home.asked_to_stop():
+            self._stopping.set()
+        return self._stopping.is_set()
+
+    def _start(self, each: _Running, *, once: bool) -> None:
+        trigger = each.query.node.option("trigger") or self._trigger
+        try:
+            each.handle = each.query.start(once=once, trigger=trigger)
+        except SqlError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever Spark says, another try may go well
+            self._note(each, error)
+
+    def _failed(self, each: _Running) -> bool:
+        """Whether a query that ended has failed; it is then due again after a pause. Raises when there were enough."""
+        if each.handle is None:
+            return True
+        self._look(each)
+        error = each.handle.exception()
+        if error is None:
+            return False
+        self._note(each, error)
+        return True
+
+    def _note(self, each: _Running, error: Exception) -> None:
+        each.handle = None
+        each.error = short(error)
+        each.failures += 1
+        name = each.query.name
+        if each.failures > self._limit or any(word in each.error for word in _HOPELESS):
+            raise ConfigError(f"{name} failed: {each.error}")
+        pause_s = min(self._first_pause_s * 2.0 ** (each.failures - 1), _LONGEST_PAUSE_S)
+        each.restart_at = time.monotonic() + pause_s
+        _log.warning("a query failed and is started again", query=name, pause_s=pause_s, reason=each.error)
+        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {each.error.splitlines()[0]}")
+
+    def _look(self, each: _Running) -> None:
+        """Take over what a query says of its last batch; a batch that went well ends a row of failures."""
+        found = each.handle.lastProgress if each.handle is not None else None
+        if found is None:
+            return
+        each.told = facts(_as_dict(found), _now_ms())
+        batch = each.told["batch"]
+        if batch is not None and batch > each.done_batch:
+            each.done_batch = batch
+            each.failures = 0
+
+    def _tell(self, state: str, error: str | None = None) -> None:
+        queries: dict[str, Any] = {}
+        for each in self._all:
+            self._look(each)
+            queries[each.query.name] = {**each.told, "failures": each.failures, "error": each.error}
+        self._home.tell(
+            {
+                "state": state,
+                "pid": os.getpid(),
+                "started_ms": self._began_ms,
+                "updated_ms": _now_ms(),
+                "error": error,
+                "queries": queries,
+            }
+        )
+
+    def _halt(self, *, patiently: bool) -> None:
+        """Stop every query, between batches where there is time for that."""
+        deadline = time.monotonic() + (_PATIENCE_S if patiently else 0.0)
+        for each in self._all:
+            handle = each.handle
+            while handle is not None and handle.isActive:
+                if time.monotonic() >= deadline or not handle.status.get("isTriggerActive"):
+                    handle.stop()
+                    break
+                time.sleep(0.05)
+
+
+def _in_passes(query: Query) -> bool:
+    """Whether a query reads tables beside streams: Spark reads those once per start, so each look needs a start."""
+    return bool(query.node.streams and query.node.tables)
+
+
+def _as_dict(progress: Any) -> Mapping[str, Any]:
+    if isinstance(progress, Mapping):
+        return progress
+    import json  # noqa: PLC0415
+
+    found: Mapping[str, Any] = json.loads(progress.json)
+    return found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and TERM stop after the batch; a second one at once. Only the main thread is told of signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def caught(number: int, _: Any) -> None:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        stop()
+        del number
+
+    for each in before:
+        signal.signal(each, caught)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,153 @@
+"""Keeping queries running, told with queries that are not Spark's: restarts, enough of them, stopping."""
+
+import threading
+
+import pytest
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.sql import SqlError, compile_text
+from klamm.pipeline.sql.problems import Problem
+from klamm.pipeline.sql.runner import Runner, home_of, name_of
+from klamm.pipeline.sql.status import Home
+
+NODE = compile_text("CREATE STREAM s (a INT); CREATE STREAM x AS SELECT * FROM s;").node("x")
+
+
+class Handle:
+    """A run of a query: ends at once, with an error or without, or goes on until it is stopped."""
+
+    def __init__(self, error=None, *, endless=False, batch=None):
+        self._error = error
+        self.isActive = endless
+        self.lastProgress = None if batch is None else {"batchId": batch, "numInputRows": 3}
+        self.looks = 0
+        self.stopped_between_batches = None
+
+    @property
+    def status(self):
+        self.looks += 1
+        return {"isTriggerActive": self.looks < 3}
+
+    def exception(self):
+        return self._error
+
+    def awaitTermination(self, _):  # noqa: N802 - Spark's name
+        return True
+
+    def stop(self):
+        self.stopped_between_batches = self.looks >= 3
+        self.isActive = False
+
+
+class Query:
+    def __init__(self, name, *runs):
+        self.name = name
+        self.node = NODE
+        self.left = list(runs)
+        self.started = []
+
+    def start(self, *, once, trigger=None):
+        found = self.left.pop(0)
+        self.started.append((once, trigger))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(str(tmp_path / "home"))
+
+
+def runner(home, *queries, limit=3, said=None, **options):
+    say = (lambda _: None) if said is None else said.append
+    return Runner(list(queries), home, limit=limit, first_pause_s=0.001, say=say, **options)
+
+
+def test_once_runs_queries_one_after_the_other(home):
+    said = []
+    first, second = Query("first", Handle(batch=0)), Query("second", Handle(batch=4))
+    runner(home, first, second, said=said, trigger="1 minute").run(once=True)
+    assert said == ["first: done", "second: done"]
+    assert first.started == [(True, "1 minute")]
+    status = home.status()
+    assert status["state"] == "stopped"
+    assert {name: each["batch"] for name, each in status["queries"].items()} == {"first": 0, "second": 4}
+
+
+def test_a_query_that_fails_is_started_again_and_keeps_its_last_error(home):
+    said = []
+    query = Query("q", Handle(OSError("away")), RuntimeError("not yet"), Handle(batch=0))
+    runner(home, query, said=said).run(once=True)
+    assert len(query.started) == 3
+    assert ["away" in said[0], "not yet" in said[1], said[2]] == [True, True, "q: done"]
+    assert home.status()["queries"]["q"]["error"] == "not yet"
+
+
+def test_enough_failures_in_a_row_end_the_pipeline(home):
+    query = Query("q", *(Handle(OSError("away")) for _ in range(9)))
+    with pytest.raises(ConfigError, match="q failed: away"):
+        runner(home, query, limit=3).run(once=True)
+    assert len(query.started) == 4
+    assert (home.status()["state"], home.status()["error"]) == ("failed", "q failed: away")
+
+
+def test_a_batch_that_went_well_ends_a_row_of_failures(home):
+    runs = [Handle(OSError("away"), batch=number) for number in range(8)]
+    query = Query("q", *runs, Handle(batch=8))
+    runner(home, query, limit=1).run(once=True)
+    assert len(query.started) == 9
+
+
+def test_what_will_never_go_well_is_not_tried_again(home):
+    query = Query("q", Handle(RuntimeError("[USER_RAISED_EXCEPTION] a record of s is bad")))
+    with pytest.raises(ConfigError, match="a record of s is bad"):
+        runner(home, query).run(once=True)
+    text = compile_text("CREATE STREAM s (a INT);").source
+    wrong = Query("q", SqlError(text, [Problem(0, "no such column")]))
+    with pytest.raises(SqlError, match="no such column"):
+        runner(home, wrong).run(once=False)
+
+
+def test_stopping_lets_the_batches_finish(home):
+    handle = Handle(endless=True, batch=1)
+    other = Handle(OSError("away"))
+    again = Handle(endless=True)
+    running = runner(home, Query("q", handle), Query("r", other, again))
+    thread = threading.Thread(target=running.run, kwargs={"once": False})
+    thread.start()
+    try:
+        while home.status()["queries"].get("q", {}).get("batch") != 1:
+            thread.join(0.01)
+        home.ask_to_stop()
+    finally:
+        home.ask_to_stop()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert handle.stopped_between_batches
+    assert home.status()["state"] == "stopped"
+
+
+def test_a_pipeline_is_called_after_its_file_unless_it_says_otherwise():
+    text = "CREATE STREAM s (a INT);"
+    assert name_of(compile_text(text, "some/bank.sql")) == "bank"
+    assert name_of(compile_text("SET name = 'b2';" + text, "some/bank.sql")) == "b2"
+    assert home_of(compile_text("SET checkpoint = 'here';" + text)).path == "here"
+
+
+def test_a_query_that_reads_tables_too_runs_in_passes(home):
+    joined = compile_text(
+        "CREATE STREAM s (a INT); CREATE TABLE t (a INT) WITH (key = 'a');"
+        "CREATE STREAM x AS SELECT s.a FROM s JOIN t ON s.a = t.a;"
+    ).node("x")
+    query = Query("q", Handle(batch=0), Handle(batch=1), Handle(endless=True, batch=2))
+    query.node = joined
+    thread = threading.Thread(target=runner(home, query).run, kwargs={"once": False})
+    thread.start()
+    try:
+        while home.status()["queries"].get("q", {}).get("batch") != 2 and thread.is_alive():
+            thread.join(0.01)
+    finally:
+        home.ask_to_stop()
+        thread.join(60)
+    assert query.started == [(True, None)] * 3
