@@ -34,6 +34,7 @@ SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/")
 """Where tests that need a Spark session live."""
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     return SparkOnce(config, log) if config.getvalue("dist") == "loadgroup" else None
 
