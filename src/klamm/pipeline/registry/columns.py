@@ -7,7 +7,7 @@ schemas that records name and that their process does not know yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.registry.client import Registry, Schema, Settings, registry_at, settings
@@ -59,6 +59,77 @@ def from_registry(
     return _function(work, kind)(*columns)
 
 
+def reader(
+    registry: str | Mapping[str, str],
+    *,
+    subject: str,
+    names: Sequence[str],
+    message: str | None = None,
+    part: str = "value",
+    alone: str | None = None,
+) -> Any:
+    """What `from_registry` does with bytes and headers, as a function to register with a session.
+
+    It returns a struct of `record` and `error`; the record has these `names`, null where the schema has none. A value
+    that is no record is the field `alone`. Spark shall not move it about: it is called once for each row.
+    """
+    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - pyspark is an extra
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
+
+    where = settings(registry)
+    schema = registry_at(where).latest(subject)
+    arrow = picked(compiled(registry_at(where), schema, message).arrow, names, alone)
+    kind = StructType().add("record", from_arrow_type(arrow)).add("error", StringType())
+    work = _Reading(where, schema, message, HEADERS[part], True, _Picking(tuple(names), alone))
+    return _function(work, kind).asNondeterministic()
+
+
+class _Picking(NamedTuple):
+    """Which fields of a record are wanted."""
+
+    names: tuple[str, ...]
+    alone: str | None
+
+
+def picked(arrow: Any, names: Sequence[str], alone: str | None) -> Any:
+    """The type of a record with these fields, out of a schema's type; names are found in any case."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    known = _fields(arrow, alone)
+    return pa.struct([(each, known.get(each.lower(), pa.string())) for each in names])
+
+
+def _fields(arrow: Any, alone: str | None) -> dict[str, Any]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_struct(arrow):
+        return {each.name.lower(): each.type for each in arrow}
+    return {} if alone is None else {alone.lower(): arrow}
+
+
+def writer(
+    registry: str | Mapping[str, str],
+    *,
+    subject: str,
+    message: str | None = None,
+    framing: str = "prefix",
+    alone: str | None = None,
+) -> Any:
+    """What `to_registry` does with a struct, as a function to register; where the schema is no record, with `alone`."""
+    _one_of("framing", framing, FRAMINGS)
+    where = settings(registry)
+    found = registry_at(where).latest(subject)
+    if framing == "prefix" and found.id is None:
+        raise ConfigError(f"the registry gives the schema of {subject} no id")
+    import pyarrow as pa  # noqa: PLC0415
+
+    single = not pa.types.is_struct(compiled(registry_at(where), found, message).arrow)
+    if single and alone is None:
+        raise ConfigError(f"the schema of {subject} is no record, and there are several columns")
+    work = _Writing(where, found, message, framing == "prefix", alone if single else None)
+    return _function(work, "binary")
+
+
 def to_registry(
     column: Column | str,
     registry: str | Mapping[str, str],
@@ -102,14 +173,20 @@ def registry_header(
     """The header that names the newest schema of `subject`, for an array of headers."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
+    name, value = schema_header(registry, subject=subject, message=message, part=part)
+    return f.struct(f.lit(name).alias("key"), f.lit(bytearray(value)).alias("value"))
+
+
+def schema_header(
+    registry: str | Mapping[str, str], *, subject: str, message: str | None = None, part: str = "value"
+) -> tuple[str, bytes]:
+    """Name and value of that header."""
     _one_of("part", part, tuple(HEADERS))
     home = registry_at(settings(registry))
     schema = home.latest(subject)
     if schema.guid is None:
         raise ConfigError(f"the registry gives the schema of {subject} no GUID, which headers need: use framing=prefix")
-    path = compiled(home, schema, message).path
-    value = header(schema.guid) + (path or b"")
-    return f.struct(f.lit(HEADERS[part]).alias("key"), f.lit(bytearray(value)).alias("value"))
+    return HEADERS[part], header(schema.guid) + (compiled(home, schema, message).path or b"")
 
 
 def good_rows(rows: DataFrame, column: str) -> DataFrame:
@@ -148,8 +225,16 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 class _Reading:
     """What a task does with a column: sent to it as settings, made ready there at the first batch."""
 
-    def __init__(self, where: Settings, schema: Schema, message: str | None, name: str, lenient: bool) -> None:
-        self._given = (where, schema, message, name, lenient)
+    def __init__(
+        self,
+        where: Settings,
+        schema: Schema,
+        message: str | None,
+        name: str,
+        lenient: bool,
+        picking: _Picking | None = None,
+    ) -> None:
+        self._given = (where, schema, message, name, lenient, picking)
         self._ready: tuple[Decoder, Any] | None = None
 
     def __getstate__(self) -> Any:
@@ -160,10 +245,10 @@ class _Reading:
         self._ready = None
 
     def __call__(self, values: pa.Array, headers: pa.Array | None = None) -> pa.Array:
-        where, schema, message, name, lenient = self._given
+        where, schema, message, name, lenient, picking = self._given
         if self._ready is None:
-            reader = compiled(registry_at(where), schema, message)
-            self._ready = Decoder(registry_at(where), reader), reader.arrow
+            newest = compiled(registry_at(where), schema, message)
+            self._ready = Decoder(registry_at(where), newest), newest.arrow
         decoder, arrow = self._ready
         told = _headers(headers, name, len(values))
         records: list[Any] = []
@@ -180,7 +265,7 @@ class _Reading:
                     error = str(problem)
             records.append(value)
             errors.append(error)
-        return _column(records, errors, arrow, lenient)
+        return _column(records, errors, arrow, lenient, picking)
 
 
 def _headers(column: Any, name: str, count: int) -> Sequence[bytes | None]:
@@ -192,7 +277,9 @@ def _headers(column: Any, name: str, count: int) -> Sequence[bytes | None]:
     ]
 
 
-def _column(records: list[Any], errors: list[str | None], arrow: Any, lenient: bool) -> Any:
+def _column(
+    records: list[Any], errors: list[str | None], arrow: Any, lenient: bool, picking: _Picking | None = None
+) -> Any:
     """Arrow out of values; one that its type cannot hold (a number too large) is a broken record too."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -210,14 +297,35 @@ def _column(records: list[Any], errors: list[str | None], arrow: Any, lenient: b
         found = pa.array(records, arrow)
     if not lenient:
         return found
+    if picking is not None:
+        found = _pick(found, picking)
     return pa.StructArray.from_arrays([found, pa.array(errors, pa.string())], names=["record", "error"])
+
+
+def _pick(values: Any, picking: _Picking) -> Any:
+    """The wanted fields; a record that is null stays null."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
+
+    if pa.types.is_struct(values.type):
+        parts = {each.name.lower(): part for each, part in zip(values.type, values.flatten(), strict=True)}
+    else:
+        parts = {} if picking.alone is None else {picking.alone.lower(): values}
+    empty = pa.nulls(len(values), pa.string())
+    return pa.StructArray.from_arrays(
+        [parts.get(each.lower(), empty) for each in picking.names],
+        names=list(picking.names),
+        mask=pc.is_null(values),
+    )
 
 
 class _Writing:
     """As `_Reading`, the other way."""
 
-    def __init__(self, where: Settings, schema: Schema, message: str | None, prefixed: bool) -> None:
-        self._given = (where, schema, message, prefixed)
+    def __init__(
+        self, where: Settings, schema: Schema, message: str | None, prefixed: bool, alone: str | None = None
+    ) -> None:
+        self._given = (where, schema, message, prefixed, alone)
         self._ready: tuple[Codec, bytes] | None = None
 
     def __getstate__(self) -> Any:
@@ -230,12 +338,14 @@ class _Writing:
     def __call__(self, values: pa.Array) -> pa.Array:
         import pyarrow as pa  # noqa: PLC0415
 
-        where, schema, message, prefixed = self._given
+        where, schema, message, prefixed, alone = self._given
         if self._ready is None:
             codec = compiled(registry_at(where), schema, message)
             first = prefix(schema.id or 0) + (codec.path or b"") if prefixed else b""
             self._ready = codec, first
         codec, first = self._ready
+        if alone is not None:
+            values = values.field(alone)
         plain = _plain(values.type) or (lambda value: value)
         return pa.array(
             [None if each is None else first + codec.encode(plain(each)) for each in values.to_pylist()], pa.binary()

@@ -96,6 +96,11 @@ class ProtobufCodec:
         return found
 
     @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the message's fields by their names."""
+        return {each.name: each.number for each in self._class(self._path).DESCRIPTOR.fields}
+
+    @property
     def arrow(self) -> pa.DataType:
         """The type of its values."""
         return _struct(self._class(self._path).DESCRIPTOR, ())
@@ -295,4 +300,8 @@ def _wire(value: Any, field: FieldDescriptor) -> Any:
         if value not in field.enum_type.values_by_name:
             raise ValueError(f"{value} is none of enum {field.enum_type.name}")
         return field.enum_type.values_by_name[value].number
-    return int(value) if isinstance(value, Decimal) else value
+    if field.type == _F.TYPE_STRING and isinstance(value, (Decimal, dt.date)):
+        return str(value) if isinstance(value, Decimal) else value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value) if field.type in (_F.TYPE_DOUBLE, _F.TYPE_FLOAT) else int(value)
+    return value

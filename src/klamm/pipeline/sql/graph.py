@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from klamm.pipeline.sql.options import check_options, check_setting, name_list
+from klamm.pipeline.sql.moments import Moment, moments
+from klamm.pipeline.sql.options import CONNECTOR_OPTIONS, REGISTRY_FORMATS, check_options, check_setting, name_list
 from klamm.pipeline.sql.parser import parse
-from klamm.pipeline.sql.problems import Problem, Source, SqlError, nearest
+from klamm.pipeline.sql.problems import Problem, Refused, Source, SqlError, nearest
 from klamm.pipeline.sql.reading import Read, Reading, scan
 from klamm.pipeline.sql.statements import SINK, SOURCE, STREAM, TABLE, VIEW, Create, CreateFunction, Set, Value
-from klamm.pipeline.sql.types import TIMES
+from klamm.pipeline.sql.types import TIMES, WHOLE
 
 SINGLE: Final = ("string", "raw")
 """Formats whose value is one column."""
@@ -86,6 +87,31 @@ class Node:
         return (self.option("format") or "json").lower()
 
     @property
+    def key_format(self) -> str:
+        """The format of its key: what is said, JSON for several columns, text for one."""
+        return (self.option("key_format") or ("json" if len(self.key) > 1 else "string")).lower()
+
+    @property
+    def registered(self) -> bool:
+        """Whether its values name schemas of a registry."""
+        return self.format in REGISTRY_FORMATS and self.has_topic
+
+    @property
+    def key_registered(self) -> bool:
+        """Whether its keys do."""
+        return self.key_format in REGISTRY_FORMATS and self.has_topic and bool(self.key)
+
+    @property
+    def connector(self) -> str:
+        """Of a source, what it reads."""
+        return (self.option("connector") or "").lower()
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """Tables it reads as of a time."""
+        return moments(self.create.select) if self.create.select is not None else ()
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The columns of its key: those said, or a table's plain GROUP BY."""
         said = self.option("key")
@@ -150,16 +176,49 @@ class Pipeline:
             return "fail"
         return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
 
+    def source_policy(self, node: Node) -> str:
+        """What happens to rows that a source cannot read; only files have such."""
+        if node.connector != "files":
+            return "fail"
+        return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
+
+    def looks_up(self, node: Node) -> bool:
+        """Whether it takes each row of one stream to tables and remembers nothing: then every batch looks anew."""
+        if node.kind not in (STREAM, TABLE) or len(node.streams) != 1 or not node.tables:
+            return False
+        views = self.views_of(node)
+        flowing = {each.lower() for each in node.streams} | {each.name.lower() for each in views if each.streams}
+        readings = [each.reading for each in (node, *views) if each.reading is not None]
+        return not any(
+            each.grouped
+            or each.distinct
+            or each.limited
+            or sum(some.name.lower() in flowing for some in each.reads) > 1
+            for each in readings
+        )
+
+    def views_of(self, node: Node) -> list[Node]:
+        """The views it reads, and those they read."""
+        found: dict[str, Node] = {}
+        waiting = list(node.inputs)
+        while waiting:
+            each = self.node(waiting.pop())
+            if each.kind == VIEW and each.name not in found:
+                found[each.name] = each
+                waiting.extend(each.inputs)
+        return list(found.values())
+
     @property
     def dead_letters(self) -> dict[str, str]:
-        """The topics of bad records, by the name of the stream or table they are of."""
+        """The topics of bad records, by the name of the stream, table or source they are of."""
         read = {name for node in self.nodes for name in node.inputs}
         return {
             node.name: node.option("dead_letter_topic")
             or self.settings.get("dead_letter_topic")
             or f"{node.topic}{DEAD_LETTERS}"
             for node in self.nodes
-            if node.has_topic and node.name in read and self.policy(node) == "dead_letter"
+            if (node.has_topic and node.name in read and self.policy(node) == "dead_letter")
+            or (node.kind == SOURCE and self.source_policy(node) == "dead_letter")
         }
 
 
@@ -188,17 +247,22 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
             continue
         creates[each.name.lower()] = each
         problems.extend(check_options(each))
-    nodes, found = _resolve(creates, unread=unread)
-    problems.extend(found)
+    nodes, wrong_names = _resolve(creates, unread=unread)
+    problems.extend(wrong_names)
     for node in nodes:
         problems.extend(_check(node))
+        problems.extend(_check_registry(node, settings))
+        problems.extend(_check_moments(node, creates))
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
         problems.append(Problem(0, "there is nothing in it: write CREATE STREAM ..."))
     errors = [each for each in problems if not each.warning]
+    found = Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
+    if not errors:
+        errors = [Problem(each.offset, _BY_ROW) for node in nodes for each in node.moments if not found.looks_up(node)]
     if errors:
         raise SqlError(source, errors)
-    return Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
+    return found
 
 
 def _resolve(creates: Mapping[str, Create], *, unread: bool) -> tuple[list[Node], list[Problem]]:
@@ -255,7 +319,7 @@ def _check(node: Node) -> Iterator[Problem]:
         yield from _check_derived(node)
     elif create.kind in (VIEW, SINK):
         yield Problem(here, f"a {create.kind} needs AS SELECT ...")
-    elif create.kind in (STREAM, TABLE) and not create.columns:
+    elif create.kind in (STREAM, TABLE) and not create.columns and not node.registered:
         yield Problem(here, f"{create.name} has neither columns nor AS SELECT: write ({create.name} columns) first")
     if create.kind == TABLE and not node.key:
         example = create.columns[0].name if create.columns else "id"
@@ -263,7 +327,7 @@ def _check(node: Node) -> Iterator[Problem]:
     if create.kind == SOURCE:
         yield from _check_source(node)
     if create.columns:
-        yield from _check_columns(node)
+        yield from check_columns(node)
     if node.option("watermark") is not None and node.option("timestamp") is None:
         yield Problem(create.options["watermark"].name_offset, "a watermark needs timestamp = 'column' beside it")
 
@@ -302,20 +366,84 @@ def _check_derived(node: Node) -> Iterator[Problem]:
 
 
 def _check_source(node: Node) -> Iterator[Problem]:
-    connector = (node.option("connector") or "").lower()
+    connector = node.connector
     create = node.create
     if not connector:
         yield Problem(create.offset, "a source needs a connector: WITH (connector = 'files', path = '...')")
-    elif connector == "files":
+        return
+    for name, value in create.options.items():
+        of = [each for each, names in CONNECTOR_OPTIONS.items() if name in names]
+        if of and connector not in of:
+            yield Problem(value.name_offset, f"{name} is an option of connector {of[0]}, not of {connector}")
+    if connector == "files":
         if node.option("path") is None:
             yield Problem(create.offset, "files need a path")
         if not create.columns:
             yield Problem(create.offset, "files need columns: CREATE SOURCE name (column type, ...) WITH (...)")
+    elif connector == "jdbc":
+        yield from _check_jdbc(node)
     elif create.columns:
         yield Problem(create.columns[0].offset, "rate has the columns timestamp and value: leave the list out")
 
 
-def _check_columns(node: Node) -> Iterator[Problem]:
+def _check_jdbc(node: Node) -> Iterator[Problem]:
+    create = node.create
+    if node.option("url") is None:
+        yield Problem(create.offset, "jdbc needs the database's address: url = 'jdbc:...'")
+    if (node.option("table") is None) == (node.option("query") is None):
+        yield Problem(create.offset, "jdbc needs either table = '...' or query = 'SELECT ...'")
+    cursor = create.options.get("cursor")
+    if cursor is None:
+        yield Problem(create.offset, "jdbc needs a cursor: the column by which rows that are new are told from others")
+        return
+    bare = cursor.text.rsplit(".", 1)[-1].strip('"`[]').lower()
+    for each in create.columns:
+        if each.name.lower() == bare and not (each.type in TIMES or each.type in WHOLE or each.type.endswith(",0)")):
+            yield Problem(cursor.offset, f"{each.name} is {each.type}; a cursor is a whole number or a TIMESTAMP")
+
+
+_BY_ROW: Final = "a table is read as of a time row by row: make that a stream of its own, and group or join that one"
+_OF_REGISTRY: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
+
+
+def _check_registry(node: Node, settings: Mapping[str, str]) -> Iterator[Problem]:
+    create = node.create
+    if node.registered or node.key_registered:
+        if node.option("registry") is None and "registry" not in settings:
+            which = node.format if node.registered else node.key_format
+            yield Problem(create.offset, f"{which} needs a registry: SET registry = 'http://host:8081'")
+        if "message" in create.options and node.format != "protobuf":
+            yield Problem(create.options["message"].name_offset, "only protobuf has messages to choose from")
+        if "subject" in create.options and not node.registered:
+            yield Problem(create.options["subject"].name_offset, f"a subject is of a registry; format is {node.format}")
+        if "key_subject" in create.options and not node.key_registered:
+            yield Problem(create.options["key_subject"].name_offset, "a subject needs a key_format of a registry")
+        return
+    for name in _OF_REGISTRY:
+        if name in create.options and node.has_topic:
+            formats = ", ".join(REGISTRY_FORMATS)
+            words = f"{name} is for formats of a registry ({formats}); format is {node.format}"
+            yield Problem(create.options[name].name_offset, words)
+
+
+def _check_moments(node: Node, creates: Mapping[str, Create]) -> Iterator[Problem]:
+    try:
+        found = node.moments
+    except Refused as refused:
+        yield refused.problem
+        return
+    for each in found:
+        table = creates.get(each.name.lower())
+        if table is None:
+            continue
+        if table.kind != TABLE:
+            yield Problem(each.offset, f"{each.name} is a {table.kind}: only a table is read as of a time")
+        elif node.kind not in (STREAM, TABLE) or len(node.streams) != 1:
+            yield Problem(each.offset, "a table is read as of a time beside one stream, in a STREAM or TABLE AS SELECT")
+
+
+def check_columns(node: Node) -> Iterator[Problem]:
+    """What is wrong with a statement's columns."""
     create = node.create
     names = {each.name.lower(): each for each in create.columns}
     for option in ("key", "timestamp", "deduplicate"):

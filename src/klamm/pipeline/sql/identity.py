@@ -18,7 +18,7 @@ from typing import Any, Final
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.graph import Node, Pipeline
 from klamm.pipeline.sql.reading import normal
-from klamm.pipeline.sql.rows import json_key
+from klamm.pipeline.sql.secrets import covered, hidden
 
 SAME: Final = "same"
 NEW: Final = "new"
@@ -27,7 +27,12 @@ REBUILD: Final = "rebuild"
 INCOMPATIBLE: Final = "incompatible"
 REMOVED: Final = "removed"
 VERSION: Final = 1
-_TUNING: Final = frozenset({"trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic"})
+_TUNING: Final = frozenset(
+    {
+        *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic"),
+        *("batch_size", "fetch_size", "delay", "driver", "driver_jar", "user", "url", "registry"),
+    }
+)
 """Options that change how fast or how safe, not what."""
 
 
@@ -92,7 +97,11 @@ def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
         for each in _views(pipeline, node)
         if each.create.select is not None
     )
-    options = {name: value.text for name, value in node.create.options.items() if name not in _TUNING}
+    options = {
+        name: covered(value.text)
+        for name, value in node.create.options.items()
+        if name not in _TUNING and not hidden(name)
+    }
     return {
         "kind": node.kind,
         "select": " ".join(normal(node.create.select)) if node.create.select else "",
@@ -100,14 +109,14 @@ def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
         "inputs": inputs,
         "topic": node.topic if node.has_topic else "",
         "format": node.format,
-        "key": [*node.key, "json" if json_key(node) else "text"],
+        "key": [*node.key, "text" if node.key_format == "string" else node.key_format],
         "stateful": node.stateful or any(pipeline.node(each).option("deduplicate") for each in node.streams),
         "recomputed": node.recomputed,
-        "columns": [f"{each.name} {each.type}" for each in node.create.columns],
+        "columns": _columns(node),
         "options": {
             name: text
             for name, text in sorted(options.items())
-            if name not in ("topic", "format", "key", "key_format", "timestamp", "watermark", "deduplicate")
+            if name not in ("topic", "format", "key", "key_format", "timestamp", "watermark", "deduplicate", "starting")
         },
     }
 
@@ -118,9 +127,16 @@ def _input(node: Node) -> dict[str, Any]:
         "topic": node.topic,
         "kind": node.kind,
         "format": node.format,
-        "columns": [f"{each.name} {each.type} {each.metadata or ''}".strip() for each in node.create.columns],
+        "columns": _columns(node),
         "time": [node.option("timestamp") or "", node.option("watermark") or "", node.option("deduplicate") or ""],
     }
+
+
+def _columns(node: Node) -> list[str]:
+    """Declared columns; those of a registry change when somebody registers a schema, and say nothing of this file."""
+    if node.create.resolved:
+        return []
+    return [f"{each.name} {each.type} {each.metadata or ''}".strip() for each in node.create.columns]
 
 
 def _views(pipeline: Pipeline, node: Node) -> list[Node]:
@@ -163,6 +179,10 @@ def _compared(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> C
         gone, come = _topics(before) - _topics(now), _topics(now) - _topics(before)
         told = [f"reads {each} as well" for each in sorted(come)] + [f"reads {each} no more" for each in sorted(gone)]
         return Change(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(told))
+    for each in ("connector", "table", "query", "cursor"):
+        was, told = before["options"].get(each), now["options"].get(each)
+        if was != told and "connector" in before["options"]:
+            return Change(name, REBUILD, f"{each} is {told or 'not said'} instead of {was or 'nothing'}")
     reason = _differences(before, now)
     stateful = before["stateful"] or now["stateful"]
     if stateful:

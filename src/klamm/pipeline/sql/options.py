@@ -1,7 +1,7 @@
 """WITH options and settings: which there are for each kind of statement, and what they may say.
 
-A name nobody knows is refused with the nearest right one. `kafka.` introduces a setting of the client, in a SINK
-`option.` one of Spark's format, in SET `spark.` one of Spark.
+A name nobody knows is refused with the nearest right one. `kafka.` introduces a setting of the client, in a SINK and a
+SOURCE `option.` one of Spark's format, in SET `spark.` one of Spark and `registry.` one of the registry.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ from typing import Final
 
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.pipeline.sql.problems import Problem, listed, nearest
+from klamm.pipeline.sql.secrets import hidden
 from klamm.pipeline.sql.statements import Create, Set, Value
 
-FORMATS: Final = ("json", "csv", "string", "raw")
+REGISTRY_FORMATS: Final = ("avro", "json_schema", "protobuf")
+"""Formats whose records name a schema of a registry."""
+FORMATS: Final = ("json", "csv", "string", "raw", *REGISTRY_FORMATS)
+KEY_FORMATS: Final = ("string", "json", *REGISTRY_FORMATS)
+CONNECTORS: Final = ("files", "jdbc", "rate")
 FILE_FORMATS: Final = ("parquet", "json", "csv", "orc", "text")
 SINK_FORMATS: Final = ("parquet", "json", "csv", "orc", "console", "noop")
 BAD_RECORDS: Final = ("dead_letter", "drop", "fail")
@@ -82,6 +87,16 @@ def _topic(text: str) -> str | None:
     return None if fine else "a topic's name has up to 249 of a-z A-Z 0-9 . _ -"
 
 
+def _registry(text: str) -> str | None:
+    urls = [each.strip() for each in text.split(",")]
+    fine = all(each.startswith(("http://", "https://", "${")) for each in urls)
+    return None if fine else "write where the registry is: 'http://host:8081'"
+
+
+def _jdbc(text: str) -> str | None:
+    return None if text.startswith(("jdbc:", "${")) else "write the database's address: 'jdbc:postgresql://host/db'"
+
+
 def _starting(text: str) -> str | None:
     if text.lower() in ("earliest", "latest") or text.lstrip().startswith("{"):
         return None
@@ -92,7 +107,11 @@ _FORM: Final[Mapping[str, Check]] = {
     "topic": _topic,
     "format": _one_of(*FORMATS),
     "key": _names,
-    "key_format": _one_of("string", "json"),
+    "key_format": _one_of(*KEY_FORMATS),
+    "registry": _registry,
+    "subject": _text,
+    "key_subject": _text,
+    "message": _text,
     "timestamp": _names,
     "watermark": _duration,
     "deduplicate": _names,
@@ -105,7 +124,11 @@ _READ: Final[Mapping[str, Check]] = {
     "starting": _starting,
     "max_records": _number(1),
 }
-_WRITE: Final[Mapping[str, Check]] = {"trigger": _duration, "emit": _one_of("changes", "final")}
+_REGISTERS: Final[Mapping[str, Check]] = {
+    "schema": _one_of("derive", "latest"),
+    "framing": _one_of("prefix", "header"),
+}
+_WRITE: Final[Mapping[str, Check]] = {"trigger": _duration, "emit": _one_of("changes", "final"), **_REGISTERS}
 
 KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
     "stream": {**_FORM, **_READ},
@@ -121,12 +144,27 @@ KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
     },
     "source": {
         **{name: check for name, check in _FORM.items() if name != "format"},
-        "connector": _one_of("files", "rate"),
-        "format": _one_of("json", "csv", "string"),
+        **_REGISTERS,
+        "connector": _one_of(*CONNECTORS),
+        "format": _one_of("json", "csv", "string", *REGISTRY_FORMATS),
+        "bad_records": _one_of(*BAD_RECORDS),
+        "dead_letter_topic": _topic,
         "path": _text,
         "file_format": _one_of(*FILE_FORMATS),
         "rows_per_second": _number(1),
         "trigger": _duration,
+        "url": _jdbc,
+        "table": _text,
+        "query": _text,
+        "cursor": _text,
+        "delay": _duration,
+        "starting": _one_of("earliest", "latest"),
+        "batch_size": _number(1),
+        "fetch_size": _number(0),
+        "driver": _text,
+        "driver_jar": _text,
+        "user": _text,
+        "password": _text,
     },
 }
 
@@ -142,8 +180,25 @@ SETTINGS: Final[Mapping[str, Check]] = {
     "partitions": _number(1),
     "replication": _number(1),
     "restarts": _number(0),
+    "registry": _registry,
 }
-_PREFIXES: Final = {"stream": "kafka.", "table": "kafka.", "source": "kafka.", "sink": "option."}
+REGISTRY_SETTINGS: Final = ("basic.auth.user.info", "bearer.auth.token", "ssl.ca.location")
+"""What `registry.` introduces in SET."""
+CONNECTOR_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "files": ("path", "file_format", "bad_records", "dead_letter_topic"),
+    "rate": ("rows_per_second",),
+    "jdbc": (
+        *("url", "table", "query", "cursor", "delay", "starting", "batch_size", "fetch_size"),
+        *("driver", "driver_jar", "user", "password"),
+    ),
+}
+"""Options that only one connector has."""
+_PREFIXES: Final = {
+    "stream": ("kafka.",),
+    "table": ("kafka.",),
+    "source": ("kafka.", "option."),
+    "sink": ("option.",),
+}
 _OURS: Final = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
 
 
@@ -156,14 +211,14 @@ def check_options(create: Create) -> Iterator[Problem]:
     """What is wrong with a statement's options."""
     kind = option_kind(create)
     known = KIND_OPTIONS.get(kind, {})
-    prefix = _PREFIXES.get(create.kind)
+    prefixes = _PREFIXES.get(create.kind, ())
     for name, value in create.options.items():
         check = known.get(name)
         if check is not None:
             yield from _checked(name, value, check)
-        elif prefix == "kafka." and name.startswith(prefix):
+        elif "kafka." in prefixes and name.startswith("kafka."):
             yield from _client_setting(name, value)
-        elif not (prefix and name.startswith(prefix)):
+        elif not name.startswith(prefixes or ("\0",)):
             elsewhere = [each for each, some in KIND_OPTIONS.items() if name in some]
             words = f"{name} is no option of a {kind.upper()}{' SELECT' if create.select else ''}"
             hint = nearest(name, known)
@@ -179,6 +234,11 @@ def check_setting(setting: Set) -> Iterator[Problem]:
         yield from _checked(setting.name, setting.value, check)
     elif setting.name.startswith("kafka."):
         yield from _client_setting(setting.name, setting.value)
+    elif setting.name.startswith("registry."):
+        known = [f"registry.{each}" for each in REGISTRY_SETTINGS]
+        if setting.name not in known:
+            words = f"there is no setting {setting.name}{nearest(setting.name, known) or f': {listed(known)}'}"
+            yield Problem(setting.value.name_offset, words)
     elif not setting.name.startswith("spark."):
         hint = nearest(setting.name, SETTINGS) or f": {listed(SETTINGS)}"
         yield Problem(setting.value.name_offset, f"there is no setting {setting.name}{hint}")
@@ -187,7 +247,7 @@ def check_setting(setting: Set) -> Iterator[Problem]:
 def _checked(name: str, value: Value, check: Check) -> Iterator[Problem]:
     words = check(value.text)
     if words is not None:
-        yield Problem(value.offset, f"{name} = '{value.text}': {words}")
+        yield Problem(value.offset, f"{name} = '{'***' if hidden(name) else value.text}': {words}")
 
 
 def _client_setting(name: str, value: Value) -> Iterator[Problem]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from klamm.model.errors import ConfigError
+
+_SECRET = re.compile(
+    r"((?:password|secret|token|user\.info|jaas[\w.]*)[\"'`]?\s*=\s*')((?:[^'\\]|''|\\.)*)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,7 +55,7 @@ class Source:
     def show(self, problem: Problem) -> str:
         """A problem as a person reads it: the place and the sentence, then the line with a mark under the place."""
         line, column = self.position(problem.offset)
-        text = self.line(line)
+        text = _SECRET.sub(lambda match: match[1] + "*" * len(match[2]), self.line(line))
         pad = "".join("\t" if each == "\t" else " " for each in text[: column - 1])
         kind = "warning: " if problem.warning else ""
         return f"{self.name}:{line}:{column}: {kind}{problem.words}\n  {text}\n  {pad}^"

@@ -14,7 +14,7 @@ from typing import Final
 from klamm.pipeline.sql.statements import Select
 from klamm.pipeline.sql.tokens import NAME, WORD, Token
 
-_AFTER_TABLE: Final = frozenset(
+CLAUSES: Final = frozenset(
     [
         "WHERE",
         "GROUP",
@@ -51,6 +51,7 @@ _AFTER_TABLE: Final = frozenset(
         "FROM",
     ]
 )
+"""Words that follow a table and are no alias of it."""
 _AGGREGATES: Final = frozenset(
     [
         "COUNT",
@@ -82,6 +83,10 @@ _AGGREGATES: Final = frozenset(
         "STRING_AGG",
     ]
 )
+_OF_ALL_ROWS: Final = (
+    *("LIMIT", "OFFSET", "ORDER", "SORT", "OVER", "QUALIFY", "PIVOT", "UNPIVOT"),
+    *("UNION", "EXCEPT", "MINUS", "INTERSECT"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,8 @@ class Reading:
     distinct: bool = False
     joined: bool = False
     session: bool = False
+    limited: bool = False
+    """Whether its rows depend on one another: LIMIT, ORDER BY, OVER, UNION and the like."""
     having: int | None = None
     group_names: tuple[str, ...] | None = ()
     """Names of a plain GROUP BY; None when it has expressions."""
@@ -116,7 +123,7 @@ def scan(select: Select) -> Reading:
     tokens = select.tokens
     own = _own_names(tokens)
     reads: list[Read] = []
-    grouped = distinct = joined = session = False
+    grouped = distinct = joined = session = limited = False
     having: int | None = None
     group_names: tuple[str, ...] | None = ()
     depths = _depths(tokens)
@@ -133,11 +140,13 @@ def scan(select: Select) -> Reading:
             distinct = True
         elif token.says("HAVING"):
             having = token.start
+        elif token.says(*_OF_ALL_ROWS):
+            limited = True
         elif token.kind == WORD and _says(tokens, place + 1, "("):
             word = token.text.upper()
             session = session or word == "SESSION_WINDOW"
             grouped = grouped or (word in _AGGREGATES and not _windowed(tokens, place + 1))
-    return Reading(tuple(reads), grouped, distinct, joined, session, having, group_names)
+    return Reading(tuple(reads), grouped, distinct, joined, session, limited, having, group_names)
 
 
 def normal(select: Select) -> tuple[str, ...]:
@@ -236,7 +245,7 @@ def _behind_alias(tokens: Sequence[Token], place: int) -> int:
     """Skip `AS x (a, b)`, `WATERMARK ...` and the like, up to a comma, a clause or the end of the parentheses."""
     while place < len(tokens):
         token = tokens[place]
-        if token.says(",", ")", "|") or (token.kind == WORD and token.text.upper() in _AFTER_TABLE):
+        if token.says(",", ")", "|") or (token.kind == WORD and token.text.upper() in CLAUSES):
             return place
         place = _closing(tokens, place) + 1 if token.says("(") else place + 1
     return place

@@ -3,11 +3,14 @@
 A row of a topic has key, value, topic, partition, offset, timestamp and headers. Reading parses the value into `_row`,
 says in `_error` what is wrong with the record (null when nothing is), and then names the columns. Writing makes key and
 value. What is read by a declared key comes from the record's key in a table, where a deletion has nothing else, and
-from the value first in a stream.
+from the value first in a stream. Formats of a registry are read and written by functions of the session, which
+`encodings` makes: here they are only named, and `_row` and `_key` are structs of `record` and `error`.
 """
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -17,6 +20,7 @@ from klamm.pipeline.sql.types import quoted
 
 BROKEN: Final = "_broken"
 PARSED: Final = "_row"
+KEYED: Final = "_key"
 ERROR: Final = "_error"
 _WRITE_JSON: Final = "map('timestampFormat', 'yyyy-MM-dd''T''HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false')".replace(
     "''", "\\'"
@@ -30,6 +34,32 @@ _METADATA: Final = {
     "topic": "topic",
     "headers": "map_from_entries(headers)",
 }
+
+
+def _function(what: str, node: Node) -> str:
+    """A function's name: readable, and another one for every statement."""
+    name = node.name.lower()
+    return f"klamm_{what}_{re.sub('[^a-z0-9_]', '_', name)}_{zlib.crc32(name.encode()):08x}"
+
+
+def value_reader(node: Node) -> str:
+    """The function that reads a statement's values."""
+    return _function("read_value", node)
+
+
+def key_reader(node: Node) -> str:
+    """The function that reads its keys."""
+    return _function("read_key", node)
+
+
+def value_writer(node: Node) -> str:
+    """The function that writes its values."""
+    return _function("write_value", node)
+
+
+def key_writer(node: Node) -> str:
+    """The function that writes its keys."""
+    return _function("write_key", node)
 
 
 def literal(text: str) -> str:
@@ -58,6 +88,8 @@ def needs_headers(columns: Iterable[Column]) -> bool:
 
 def parsed(node: Node, columns: Sequence[Column]) -> str:
     """The value as a struct."""
+    if node.registered:
+        return f"{value_reader(node)}(value, headers)"
     inside = value_columns(node, columns)
     if node.format in SINGLE:
         (column,) = inside
@@ -68,16 +100,31 @@ def parsed(node: Node, columns: Sequence[Column]) -> str:
     return f"{function}(cast(value AS STRING), {schema}, {_READ_OPTIONS})"
 
 
+def keyed(node: Node) -> str | None:
+    """The key as a struct, where a function reads it."""
+    return f"{key_reader(node)}(key, headers)" if node.key_registered else None
+
+
 def error(node: Node, columns: Sequence[Column]) -> str:
     """What is wrong with a record: a text, or null. The value of a table may be null: that deletes the key."""
     cases: list[str] = []
     inside = value_columns(node, columns)
     if node.kind == TABLE:
         cases.append("WHEN key IS NULL THEN 'the key is null'")
+    if node.key_registered:
+        cases.append(f"WHEN {KEYED}.error IS NOT NULL THEN concat('the key: ', {KEYED}.error)")
+    if node.kind == TABLE:
         cases.append("WHEN value IS NULL THEN NULL")
     elif node.format not in SINGLE:
         cases.append("WHEN value IS NULL THEN 'the value is null'")
-    if node.format not in SINGLE:
+    if node.registered:
+        cases.append(f"WHEN {PARSED}.error IS NOT NULL THEN {PARSED}.error")
+        cases.extend(
+            f"WHEN {PARSED}.record.{quoted(each.name)} IS NOT NULL AND {_cast(node, each)} IS NULL"
+            f" THEN {literal(f'{each.name} is no {each.type}')}"
+            for each in inside
+        )
+    elif node.format not in SINGLE:
         name = node.format.upper()
         words = literal(f"the value is no {name} of {', '.join(f'{each.name} {each.type}' for each in inside)}")
         cases.append(f"WHEN {PARSED} IS NULL OR {PARSED}.{BROKEN} IS NOT NULL THEN {words}")
@@ -111,6 +158,8 @@ def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
         return f"cast({_METADATA[column.metadata]} AS {column.type})"
     inside = {each.name.lower() for each in value_columns(node, columns)}
     from_value = f"{PARSED}.{quoted(column.name)}" if column.name.lower() in inside else None
+    if node.registered and from_value is not None:
+        from_value = _cast(node, column)
     keys = [each.lower() for each in node.key]
     if column.name.lower() not in keys:
         assert from_value is not None
@@ -120,13 +169,25 @@ def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
     return f"coalesce({', '.join(each for each in both if each)})"
 
 
+def _cast(node: Node, column: Column) -> str:
+    """A field of a registry's record as its declared type, null where it does not fit."""
+    field = f"{PARSED}.record.{quoted(column.name)}"
+    if column.type == "BINARY" and node.format == "json_schema":
+        return f"try_to_binary(cast({field} AS STRING), 'base64')"
+    if "<" in column.type and not (node.runs and node.option("schema") is None):
+        # Casting goes by the place of fields, not by their names: fine only where the schema was made of the columns.
+        return field
+    return f"try_cast({field} AS {column.type})"
+
+
 def json_key(node: Node) -> bool:
     """Whether the record's key is JSON: with several columns it is, unless told otherwise."""
-    said = node.option("key_format")
-    return said.lower() == "json" if said else len(node.key) > 1
+    return node.key_format == "json"
 
 
 def _from_key(node: Node, column: Column, columns: Sequence[Column]) -> str:
+    if node.key_registered:
+        return f"try_cast({KEYED}.record.{quoted(column.name)} AS {column.type})"
     if json_key(node):
         names = {each.lower() for each in node.key}
         schema = ddl(each for each in columns if each.name.lower() in names)
@@ -138,6 +199,8 @@ def key_expression(node: Node, binary: bool = False) -> str:
     """The record's key of a row; a plain key that is null has no place in a table."""
     if not node.key:
         return "cast(NULL AS STRING)"
+    if node.key_registered:
+        return f"{key_writer(node)}(struct({', '.join(map(quoted, node.key))}))"
     if json_key(node):
         return json_of(node.key)
     name = quoted(node.key[0])
@@ -155,6 +218,8 @@ def value_expression(node: Node, names: Sequence[str]) -> str:
         keys = {each.lower() for each in node.key}
         (name,) = (each for each in names if each.lower() not in keys)
         text = quoted(name) if node.format == "raw" else f"cast({quoted(name)} AS STRING)"
+    elif node.registered:
+        text = f"{value_writer(node)}(struct({', '.join(map(quoted, names))}))"
     else:
         text = json_of(names) if node.format == "json" else f"to_csv(struct({', '.join(map(quoted, names))}))"
     doomed = node.option("delete_when")
@@ -178,3 +243,9 @@ def dead_letter_headers(pipeline: str, node: Node) -> str:
     )
     empty = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
     return f"concat(coalesce(headers, {empty}), array({added}))"
+
+
+def headers_expression(headers: Sequence[tuple[str, bytes]]) -> str:
+    """Headers that every record has."""
+    each = (f"named_struct('key', {literal(name)}, 'value', X'{value.hex()}')" for name, value in headers)
+    return f"array({', '.join(each)})"

@@ -55,6 +55,8 @@ class Create:
     columns: tuple[Column, ...] = ()
     options: Mapping[str, Value] = field(default_factory=dict)
     select: Select | None = None
+    resolved: bool = False
+    """Whether its columns were left out and are those of a registry's schema."""
 
 
 @dataclass(frozen=True, slots=True)

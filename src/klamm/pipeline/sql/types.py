@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from klamm.pipeline.sql.problems import Refused, nearest
 from klamm.pipeline.sql.tokens import NAME, NUMBER, WORD, Token
@@ -38,6 +38,7 @@ SIMPLE: Final = frozenset(
 _SIZED: Final = {"DECIMAL": 2, "DEC": 2, "NUMERIC": 2, "CHAR": 1, "VARCHAR": 1}
 _NESTED: Final = ("ARRAY", "MAP", "STRUCT")
 TIMES: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
+WHOLE: Final = ("TINYINT", "BYTE", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG", "DECIMAL", "DEC", "NUMERIC")
 _DEEPEST: Final = 32
 
 
@@ -114,3 +115,38 @@ def _offset(tokens: list[Token], place: int, end_offset: int) -> int:
 def quoted(name: str) -> str:
     """A name as Spark always reads it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
+
+
+_FROM_ARROW: Final = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "large_string": "STRING",
+    "binary": "BINARY",
+    "large_binary": "BINARY",
+    "date32[day]": "DATE",
+    "null": "STRING",
+}
+
+
+def from_arrow(kind: Any) -> str:
+    """A type of Arrow in the spelling of declarations."""
+    text = str(kind)
+    if text in _FROM_ARROW:
+        return _FROM_ARROW[text]
+    if text.startswith("timestamp["):
+        return "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
+    if text.startswith("decimal"):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if text.startswith("struct<"):
+        return f"STRUCT<{', '.join(f'{quoted(each.name)}: {from_arrow(each.type)}' for each in kind)}>"
+    if text.startswith("map<"):
+        return f"MAP<{from_arrow(kind.key_type)}, {from_arrow(kind.item_type)}>"
+    if text.startswith(("list<", "large_list<")):
+        return f"ARRAY<{from_arrow(kind.value_type)}>"
+    raise ValueError(f"no column has the type {text}")
