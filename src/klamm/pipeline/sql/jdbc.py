@@ -9,17 +9,20 @@ once, and then it is marked as done. Whoever starts again after a crash does the
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.pipeline.sql.cursors import INTEGER, TIMESTAMP, Range, Settled, extent, literal
-from klamm.pipeline.sql.graph import Node
+from klamm.pipeline.sql.graph import Node, Pipeline
 from klamm.pipeline.sql.options import duration_ms
+from klamm.pipeline.sql.positions import Positions
 from klamm.pipeline.sql.rows import ddl
 from klamm.pipeline.sql.secrets import covered, expand, hidden
 from klamm.pipeline.sql.types import quoted
@@ -32,7 +35,7 @@ _log = get_logger("pipeline")
 DEFAULT_BATCH: Final = 10_000
 DEFAULT_DELAY: Final = "1 second"
 _POLL_S: Final = 1.0
-_KEPT: Final = 100
+_REMEMBERED: Final = 100
 _MOMENT_S: Final = 2.0
 _STOP_S: Final = 60.0
 _WHOLE: Final = ("byte", "short", "integer", "long")
@@ -51,7 +54,7 @@ class Database:
 
     def __init__(self, spark: SparkSession, node: Node, environment: Mapping[str, str] | None = None) -> None:
         known = os.environ if environment is None else environment
-        self._spark = spark
+        self.spark = spark
         self.node = node
         given = {name: expand(each.text, known, name) for name, each in node.create.options.items()}
         self._secrets = [given[name] for name in given if hidden(name)]
@@ -68,7 +71,7 @@ class Database:
         self._kind: str | None = None
 
     def _ask(self, query: str) -> DataFrame:
-        return self._spark.read.format("jdbc").options(**self._options).option("query", query).load()
+        return self.spark.read.format("jdbc").options(**self._options).option("query", query).load()
 
     def told(self, error: Exception) -> JdbcError:
         """An error in words that may be shown."""
@@ -81,17 +84,17 @@ class Database:
 
     def name_jobs(self, group: str) -> None:
         """Jobs of this thread are of this group from now on."""
-        self._spark.sparkContext.setJobGroup(group, self.node.name)
+        self.spark.sparkContext.setJobGroup(group, self.node.name)
 
     def interrupt(self, group: str) -> None:
         """Cancel the jobs of a group."""
-        self._spark.sparkContext.cancelJobGroup(group)
+        self.spark.sparkContext.cancelJobGroup(group)
 
     def shape(self) -> DataFrame:
         """A frame with the columns of the source, which is never computed."""
         columns = self.node.create.columns
         if columns:
-            return self._spark.createDataFrame([], ddl(columns))
+            return self.spark.createDataFrame([], ddl(columns))
         try:
             return self._ask(f"SELECT * FROM {self._relation}")
         except Exception as error:  # noqa: BLE001 - drivers raise what they like
@@ -171,53 +174,6 @@ def _column(cursor: str, names: list[str]) -> str:
     raise ConfigError(f"the cursor {cursor} is no column of what is read: {', '.join(names)}")
 
 
-class Positions:
-    """Ranges that were begun and those that are done, as files of a checkpoint: `offsets/N` and `commits/N`."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        for each in ("offsets", "commits"):
-            os.makedirs(os.path.join(folder, each), exist_ok=True)
-
-    def _numbers(self, kind: str) -> list[int]:
-        return sorted(int(each) for each in os.listdir(os.path.join(self._folder, kind)) if each.isdecimal())
-
-    def last(self) -> tuple[int, Range, bool] | None:
-        """The newest batch: its number, its range and whether it is done."""
-        begun = self._numbers("offsets")
-        if not begun:
-            return None
-        path = os.path.join(self._folder, "offsets", str(begun[-1]))
-        with open(path, encoding="utf-8") as file:
-            found = Range.decode(file.read(), path)
-        return begun[-1], found, begun[-1] in self._numbers("commits")
-
-    def begin(self, number: int, wanted: Range) -> None:
-        """Durable before it is read."""
-        self._write("offsets", number, wanted.encode())
-
-    def done(self, number: int) -> None:
-        """The range is in the topic."""
-        self._write("commits", number, "{}")
-        for kind in ("offsets", "commits"):
-            for each in self._numbers(kind)[:-_KEPT]:
-                os.unlink(os.path.join(self._folder, kind, str(each)))
-
-    def _write(self, kind: str, number: int, text: str) -> None:
-        folder = os.path.join(self._folder, kind)
-        temporary = os.path.join(folder, f".{number}.new")
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, os.path.join(folder, str(number)))
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 class Polling:
     """A running source. It has what Spark's own queries have, so that it is watched and stopped like them."""
 
@@ -246,7 +202,7 @@ class Polling:
         self._group = f"klamm-jdbc-{name}-{uuid.uuid4().hex}"
         self._busy = False
         self._error: Exception | None = None
-        self.lastProgress: dict[str, Any] | None = None
+        self._progress: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self._thread = threading.Thread(target=self._run, name=f"klamm-jdbc-{name}", daemon=True)
 
     def start(self) -> Self:
@@ -266,8 +222,13 @@ class Polling:
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802
+        """The last batches."""
+        return list(self._progress)
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
         """The last batch."""
-        return [] if self.lastProgress is None else [self.lastProgress]
+        return self._progress[-1] if self._progress else None
 
     def exception(self) -> Exception | None:
         """What it ended with."""
@@ -354,14 +315,16 @@ class Polling:
         finally:
             self._busy = False
         took_ms = max(int((time.monotonic() - began) * 1000), 1)
-        self.lastProgress = {
+        told = {
             "name": self.name,
+            "timestamp": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
             "batchId": number,
             "numInputRows": wanted.rows,
             "processedRowsPerSecond": wanted.rows * 1000 / took_ms,
-            "durationMs": {"triggerExecution": took_ms},
+            "durationMs": {"triggerExecution": took_ms, "addBatch": took_ms},
             "sources": [{"description": "jdbc", "startOffset": wanted.start, "endOffset": wanted.end}],
         }
+        self._progress.append(told)
 
 
 class JdbcWriter:
@@ -395,7 +358,14 @@ class JdbcWriter:
 
     def start(self) -> Polling:
         """Begin."""
-        positions = Positions(self._folder)
+        positions = Positions.at(self._database.spark, self._folder)
         return Polling(
             self._name, self._database, positions, self._save, once=self._once, interval_s=self._interval_s
         ).start()
+
+
+def driver_jars(pipeline: Pipeline, said: Mapping[str, str]) -> dict[str, str]:
+    """Spark's setting that has the jars of drivers in it, beside those that are `said` already."""
+    found = [each for node in pipeline.nodes for each in (node.option("driver_jar") or "").split(",") if each.strip()]
+    jars = dict.fromkeys(each.strip() for each in [*said.get("spark.jars", "").split(","), *found] if each.strip())
+    return {"spark.jars": ",".join(jars)} if found else {}

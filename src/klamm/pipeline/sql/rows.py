@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from klamm.pipeline.sql.graph import SINGLE, Node
@@ -148,6 +148,37 @@ def fine_or_fail(node: Node) -> str:
     return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({place})) AS BOOLEAN) END"
 
 
+def row_error(node: Node, kind: str) -> str:
+    """What is wrong with a row of a file: a text, or null."""
+    words = literal(f"no {kind.upper()} of {', '.join(f'{each.name} {each.type}' for each in node.create.columns)}")
+    cases = [f"WHEN {BROKEN} IS NOT NULL THEN {words}"]
+    cases += [
+        f"WHEN {quoted(each.name)} IS NULL THEN {literal(f'{each.name} is null')}"
+        for each in node.create.columns
+        if not each.nullable
+    ]
+    return f"CASE {' '.join(cases)} END"
+
+
+def fine_or_fail_row(node: Node) -> str:
+    """As `fine_or_fail`, for a row of a file."""
+    place = f"{literal(f'a record of {node.name} is bad: ')}, _file, ': ', {ERROR}"
+    return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({place})) AS BOOLEAN) END"
+
+
+def bad_row(node: Node) -> str:
+    """A row of a file as it came; where its text is not known, as JSON."""
+    names = ", ".join(quoted(each.name) for each in node.create.columns)
+    return f"cast(coalesce({BROKEN}, to_json(struct({names}))) AS BINARY)"
+
+
+def version_time(node: Node, columns: Sequence[Column]) -> str:
+    """Since when a record of a table is valid: its own time column, or the record's time; a deletion has only that."""
+    stamp = (node.option("timestamp") or "").lower()
+    found = next((each for each in columns if each.name.lower() == stamp), None)
+    return "timestamp" if found is None else f"coalesce({_read(node, found, columns)}, timestamp)"
+
+
 def read(node: Node, columns: Sequence[Column]) -> list[str]:
     """The columns, named."""
     return [f"{_read(node, each, columns)} AS {quoted(each.name)}" for each in columns]
@@ -228,21 +259,29 @@ def value_expression(node: Node, names: Sequence[str]) -> str:
 
 def dead_letter_headers(pipeline: str, node: Node) -> str:
     """Where a dead letter comes from and why it is one, after the headers it had."""
-    parts = {
-        "dead_letter.pipeline": literal(pipeline),
-        "dead_letter.stream": literal(node.name),
-        "dead_letter.topic": "topic",
-        "dead_letter.partition": "partition",
-        "dead_letter.offset": "offset",
-        "dead_letter.timestamp": "unix_millis(timestamp)",
-        "dead_letter.error": ERROR,
+    empty = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
+    place = {
+        "topic": "topic",
+        "partition": "partition",
+        "offset": "offset",
+        "timestamp": "unix_millis(timestamp)",
     }
+    return f"concat(coalesce(headers, {empty}), {_letter_headers(pipeline, node, place)})"
+
+
+def bad_row_headers(pipeline: str, node: Node) -> str:
+    """The same of a row of a file, which stands for the topic."""
+    place = {"topic": "_file", "partition": "0", "offset": "0", "timestamp": "unix_millis(_written)"}
+    return _letter_headers(pipeline, node, place)
+
+
+def _letter_headers(pipeline: str, node: Node, place: Mapping[str, str]) -> str:
+    parts = {"pipeline": literal(pipeline), "stream": literal(node.name), **place, "error": ERROR}
     added = ", ".join(
-        f"named_struct('key', {literal(name)}, 'value', cast(cast({text} AS STRING) AS BINARY))"
+        f"named_struct('key', {literal(f'dead_letter.{name}')}, 'value', cast(cast({text} AS STRING) AS BINARY))"
         for name, text in parts.items()
     )
-    empty = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
-    return f"concat(coalesce(headers, {empty}), array({added}))"
+    return f"array({added})"
 
 
 def headers_expression(headers: Sequence[tuple[str, bytes]]) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 KINDS: Final = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
+_OF_REGISTRY: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
 VALUE: Final = "value"
 KEY: Final = "key"
 
@@ -88,6 +89,19 @@ def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
         nodes.append(found)
     if problems:
         raise SqlError(pipeline.source, problems)
+    return replace(pipeline, nodes=tuple(nodes))
+
+
+def without_registry(pipeline: Pipeline) -> Pipeline:
+    """The same rows without a registry, as JSON: for trying a pipeline where there is none."""
+    nodes = []
+    for node in pipeline.nodes:
+        options = {name: each for name, each in node.create.options.items() if name not in _OF_REGISTRY}
+        if node.registered:
+            options.pop("format")
+        if node.key_registered:
+            options.pop("key_format")
+        nodes.append(replace(node, create=replace(node.create, options=options)))
     return replace(pipeline, nodes=tuple(nodes))
 
 
