@@ -12,7 +12,7 @@ INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kern
 .PHONY: help java setup demo test check compat bench sim sim-bugs campaign chaos docs clean
 
 help:
-	@echo "make demo    start a node and watch a small stream flow through it"
+	@echo "make demo    a bank that runs while you watch: a node, two services, a pipeline on Spark (Java 17+)"
 	@echo "make test    run the tests (Python 3.11+, the package index and, for Spark, Java 17+ are all they need)"
 	@echo "make check   format, lint, types, imports"
 	@echo "make compat  Apache Kafka's tools and the Java, Go and JS clients against Klamm (mvn, go, node)"
@@ -34,16 +34,16 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: $(INSTALL_INPUTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Klamm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "== setting up $(VENV) (dependencies, compiled kernels)"
+	@echo "== setting up $(VENV): dependencies, compiled kernels (the first time PySpark, 460 MB: a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet --editable '.[all,test,check,bench]'
+	@$(BIN)/python tools/install.py --editable '.[all,test,check,bench]'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -q src/klamm
 	@$(BIN)/python -c 'import klamm.records as r; print("== kernels:", "compiled" if r.kernels_compiled() else "interpreted")'
 	@touch $@
 
-demo: setup
-	@$(BIN)/python examples/demo.py
+demo: java setup
+	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: java setup
 	@echo "== tests"
