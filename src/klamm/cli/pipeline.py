@@ -10,6 +10,8 @@ import click
 
 from klamm.cli import exits
 from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
+from klamm.cli.pipeline_backfill import backfill
+from klamm.cli.pipeline_compact import compact
 from klamm.cli.pipeline_dlq import dlq
 from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.target import Target, cluster_options
@@ -264,4 +266,6 @@ def _first_line(text: Any) -> str | None:
     return str(text).splitlines()[0] if text else None
 
 
+pipeline.add_command(backfill)
+pipeline.add_command(compact)
 pipeline.add_command(dlq)

@@ -9,6 +9,7 @@
     commits              pure: what makes many transactions one batch, and what a replay makes of it
     ledger, writing      where that is kept; what a task writes and a driver commits
     source, sink, format Spark's faces of the above            java, sessions, progress   a session that works
+    history, lake        a topic as it was at a time; tables of a lake that pipelines write
     registry             records with schemas: from_registry, to_registry
 
 The room is a client of the cluster and the only one that imports PySpark. It does not run queries: Spark does.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from klamm.pipeline.commits import SinkError
+    from klamm.pipeline.history import as_of
     from klamm.pipeline.reading import DataLoss
     from klamm.pipeline.registry.columns import dead_letters, from_registry, good_rows, registry_header, to_registry
     from klamm.pipeline.sessions import register, session
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "DataLoss": "reading",
     "SinkError": "commits",
+    "as_of": "history",
     "dead_letters": "registry.columns",
     "from_registry": "registry.columns",
     "good_rows": "registry.columns",
@@ -38,6 +41,7 @@ _HOMES = {
 __all__ = [
     "DataLoss",
     "SinkError",
+    "as_of",
     "dead_letters",
     "from_registry",
     "good_rows",

@@ -228,7 +228,7 @@ def _moment(named: Mapping[str, str], which: str, default: str) -> Moment:
         return Moment(everywhere=_number(f"{which}Timestamp", stamp, 0), timed=True)
     name = f"{which}OffsetsByTimestamp"
     if name in named:
-        return Moment(places=_places(name, named[name], 0), timed=True)
+        return Moment(places=place_offsets(name, named[name], 0), timed=True)
     name = f"{which}Offsets"
     text = named.get(name, default)
     words = {"earliest": EARLIEST, "latest": LATEST}
@@ -238,13 +238,14 @@ def _moment(named: Mapping[str, str], which: str, default: str) -> Moment:
         if found == forbidden:
             raise ConfigError(f"{name}={text} would read nothing")
         return Moment(everywhere=found)
-    places = _places(name, text, EARLIEST)
+    places = place_offsets(name, text, EARLIEST)
     if forbidden in places.values():
         raise ConfigError(f"{name} gives {forbidden} to a partition: nothing could be read of it")
     return Moment(places=places)
 
 
-def _places(name: str, text: str, least: int) -> dict[TopicPartition, int]:
+def place_offsets(name: str, text: str, least: int) -> dict[TopicPartition, int]:
+    """Numbers by partition of `{"topic": {"0": 23}}`; `name` is the option that said it."""
     example = '{"topic":{"0":23,"1":-2}}'
     whole = _json(name, text, example)
     try:

@@ -99,6 +99,12 @@ class Engine:
                     queries.append(self._dead_letters(node))
         return queries
 
+    def rows(self, name: str) -> DataFrame:
+        """The rows of one query as a batch, where topics are read in batches; as records if they go to a topic."""
+        self.build({each.name for each in self._pipeline.nodes if each.kind == SOURCE})
+        node = self._pipeline.node(name)
+        return self._sql(node) if node.kind == SINK else self._encoded(node, self._sql(node))
+
     # What is read
 
     def _refresh(self) -> None:
@@ -145,7 +151,8 @@ class Engine:
         unique = node.option("deduplicate")
         if unique:
             names = list(name_list(unique))
-            frame = frame.dropDuplicatesWithinWatermark(names) if delay else frame.dropDuplicates(names)
+            within = delay and frame.isStreaming
+            frame = frame.dropDuplicatesWithinWatermark(names) if within else frame.dropDuplicates(names)
         return frame
 
     def _connector(self, node: Node) -> DataFrame:
@@ -183,7 +190,7 @@ class Engine:
 
     def _query(self, node: Node, frame: DataFrame) -> Query:
         if node.kind == SINK:
-            return self._made(node.name, node, lambda: self._topics.sink(self._sql(node), node))
+            return self._made(node.name, node, lambda: self._topics.sink(self._sql(node), node, self._app(node)))
         self._check_columns(node, columns_of(frame.schema))
         records = self._encoded(node, frame)
         if node.kind == SOURCE:

@@ -119,7 +119,7 @@ class FolderTopics:
         self.add(topic, records)
         self._done.add((app, batch))
 
-    def sink(self, frame: DataFrame, node: Node) -> Any:
+    def sink(self, frame: DataFrame, node: Node, app: str) -> Any:  # noqa: ARG002
         """A sink's rows are kept as JSON under its name."""
         records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_of(frame.columns)} AS value")
         return self.append(records, node.name, node)

@@ -361,8 +361,15 @@ def _check_derived(node: Node) -> Iterator[Problem]:
         kind = (node.option("format") or "").lower()
         if not kind:
             yield Problem(create.offset, "a sink needs a format: WITH (format = 'parquet', path = '...')")
-        elif kind not in ("console", "noop") and node.option("path") is None:
+        elif kind not in ("console", "noop") and node.option("path") is None and not _has_catalog(node, kind):
             yield Problem(create.offset, f"{kind} needs a path: WITH (format = '{kind}', path = '...')")
+        if "table" in create.options and kind != "iceberg":
+            yield Problem(create.options["table"].name_offset, "table names an Iceberg table: format = 'iceberg'")
+
+
+def _has_catalog(node: Node, kind: str) -> bool:
+    """Whether an Iceberg table lies where its catalog says."""
+    return kind == "iceberg" and any(each in node.create.options for each in ("option.uri", "option.catalog"))
 
 
 def _check_source(node: Node) -> Iterator[Problem]:

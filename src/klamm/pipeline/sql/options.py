@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
+from klamm.pipeline.lake.tables import FORMATS as LAKE_FORMATS
 from klamm.pipeline.sql.problems import Problem, listed, nearest
 from klamm.pipeline.sql.secrets import hidden
 from klamm.pipeline.sql.statements import Create, Set, Value
@@ -21,7 +22,7 @@ FORMATS: Final = ("json", "csv", "string", "raw", *REGISTRY_FORMATS)
 KEY_FORMATS: Final = ("string", "json", *REGISTRY_FORMATS)
 CONNECTORS: Final = ("files", "jdbc", "rate")
 FILE_FORMATS: Final = ("parquet", "json", "csv", "orc", "text")
-SINK_FORMATS: Final = ("parquet", "json", "csv", "orc", "console", "noop")
+SINK_FORMATS: Final = (*LAKE_FORMATS, "console", "noop")
 BAD_RECORDS: Final = ("dead_letter", "drop", "fail")
 _UNITS_MS: Final = {
     "millisecond": 1,
@@ -74,6 +75,12 @@ def _number(least: int) -> Check:
     return check
 
 
+def _address(text: str) -> str | None:
+    host, _, port = text.rpartition(":")
+    fine = port.isdecimal() and int(port) < 65536 and (not host or host.strip() == host)
+    return None if fine else "write a port, or host:port"
+
+
 def _names(text: str) -> str | None:
     return None if name_list(text) else "write a column's name, or several with commas"
 
@@ -95,6 +102,11 @@ def _registry(text: str) -> str | None:
 
 def _jdbc(text: str) -> str | None:
     return None if text.startswith(("jdbc:", "${")) else "write the database's address: 'jdbc:postgresql://host/db'"
+
+
+def _table(text: str) -> str | None:
+    fine = all(re.fullmatch(r"\w[\w-]*", each) for each in text.split("."))
+    return None if fine else "write a table's name in its catalog: 'namespace.name'"
 
 
 def _starting(text: str) -> str | None:
@@ -139,6 +151,7 @@ KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
     "sink as": {
         "format": _one_of(*SINK_FORMATS),
         "path": _text,
+        "table": _table,
         "partition_by": _names,
         "trigger": _duration,
     },
@@ -180,6 +193,7 @@ SETTINGS: Final[Mapping[str, Check]] = {
     "partitions": _number(1),
     "replication": _number(1),
     "restarts": _number(0),
+    "metrics": _address,
     "registry": _registry,
 }
 REGISTRY_SETTINGS: Final = ("basic.auth.user.info", "bearer.auth.token", "ssl.ca.location")

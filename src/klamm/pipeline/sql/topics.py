@@ -5,20 +5,39 @@ Rows are those of `format("klamm")`: key, value, topic, partition, offset, times
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klamm.client import Admin
+from klamm.client import Admin, Consumer
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.errors import TopicAlreadyExistsError
+from klamm.pipeline.lake.sinks import open_sink
+from klamm.pipeline.lake.tables import FILES, FORMATS, LakeTable
 from klamm.pipeline.sql.graph import Node, Pipeline
 from klamm.pipeline.sql.options import name_list
 from klamm.pipeline.sql.problems import Problem, SqlError
+from klamm.pipeline.sql.secrets import expand
+from klamm.pipeline.sql.statements import SINK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+def lake_table(node: Node) -> LakeTable | None:
+    """Where a sink's rows go, when that is a table of a lake."""
+    kind = (node.option("format") or "").lower()
+    if node.kind != SINK or kind not in FORMATS:
+        return None
+    options = {
+        name.removeprefix("option."): expand(value.text, os.environ, name)
+        for name, value in node.create.options.items()
+        if name.startswith("option.")
+    }
+    parts = name_list(node.option("partition_by") or "")
+    return LakeTable(node.name, kind, node.option("path"), node.option("table"), parts, options)
 
 
 class Topics(Protocol):
@@ -39,8 +58,8 @@ class Topics(Protocol):
     def write(self, frame: DataFrame, topic: str, node: Node, app: str, batch: int) -> None:
         """Write a batch of key and value once, however often it is asked to."""
 
-    def sink(self, frame: DataFrame, node: Node) -> Any:
-        """A writer of a SINK's rows."""
+    def sink(self, frame: DataFrame, node: Node, app: str) -> Any:
+        """A writer of a SINK's rows, whose batches are numbered under `app`."""
 
 
 class ClusterTopics:
@@ -52,17 +71,35 @@ class ClusterTopics:
         settings = pipeline.settings
         self._pipeline = pipeline
         self.bootstrap = settings.get("bootstrap") or (client or {}).get("bootstrap.servers") or DEFAULT_BOOTSTRAP
-        said = {name.removeprefix("kafka."): value for name, value in settings.items() if name.startswith("kafka.")}
+        said = {
+            name.removeprefix("kafka."): expand(value, os.environ, name)
+            for name, value in settings.items()
+            if name.startswith("kafka.")
+        }
         self._client = {**(client or {}), **said, "bootstrap.servers": self.bootstrap}
 
     def _settings(self, definition: Any, node: Node | None) -> dict[str, str]:
         own = node.create.options if node is not None else {}
-        said = {name.removeprefix("kafka."): each.text for name, each in own.items() if name.startswith("kafka.")}
+        said = {
+            name.removeprefix("kafka."): expand(each.text, os.environ, name)
+            for name, each in own.items()
+            if name.startswith("kafka.")
+        }
         return {f"kafka.{name}": each for name, each in {**self._client, **said}.items() if name in definition}
+
+    def consumer_settings(self) -> dict[str, str]:
+        """What a look at topics is made with."""
+        return {**self._client, "isolation.level": "read_committed"}
 
     def admin(self) -> Admin:
         """For questions about topics."""
         return Admin({name: value for name, value in self._client.items() if name in ADMIN_CONFIGS})
+
+    def watcher(self) -> Consumer:
+        """For questions about how much is left to read; of no group."""
+        settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}
+        settings |= {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+        return Consumer({name: value for name, value in settings.items() if name != "group.id"})
 
     def absent(self) -> list[tuple[int, str]]:
         """What is read and not there, with the place of the statement that reads it."""
@@ -139,8 +176,16 @@ class ClusterTopics:
         }
         frame.write.format("klamm").options(**options).mode("append").save()
 
-    def sink(self, frame: DataFrame, node: Node) -> Any:
-        """Spark's own formats; files are written exactly once, by the list of them that Spark keeps beside."""
+    def sink(self, frame: DataFrame, node: Node, app: str) -> Any:
+        """A table of a lake, exactly once; or Spark's own sinks, among them files that are no folder of this machine."""
+        table = lake_table(node)
+        if table is not None and (table.format not in FILES or table.local is not None):
+            lake = open_sink(table)
+
+            def save(batch: DataFrame, number: int) -> None:
+                lake.write(batch, app, number)
+
+            return frame.writeStream.outputMode("append").foreachBatch(save)
         writer = frame.writeStream.format((node.option("format") or "").lower()).outputMode("append")
         for name, value in node.create.options.items():
             if name.startswith("option."):
