@@ -17,6 +17,7 @@ from klamm.client.types import OffsetAndMetadata, Record, TopicPartition
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.graph import Pipeline
 from klamm.pipeline.sql.problems import nearest
+from klamm.pipeline.sql.statements import SOURCE
 
 _PREFIX: Final = "dead_letter."
 _PORTION: Final = 500
@@ -66,6 +67,7 @@ class DeadLetters:
         if name.lower() not in proper:
             raise ConfigError(f"{name} has no dead letters{nearest(name, known)}")
         self.name = proper[name.lower()]
+        self._of_files = pipeline.node(self.name).kind == SOURCE
         self.topic = known[self.name]
         self.group = f"klamm-dead-letters-{self.topic}"
         said = pipeline.settings.get("bootstrap")
@@ -103,6 +105,8 @@ class DeadLetters:
 
     def redrive(self, limit: int | None = None) -> int:
         """Send letters to the topics they came from, as they were; returns how many."""
+        if self._of_files:
+            raise ConfigError(f"{self.name} reads files: put the rows, corrected, into a new file")
         settings = {name: value for name, value in self._client.items() if name in PRODUCER_CONFIGS}
         settings["transactional.id"] = self.group
         sent = 0

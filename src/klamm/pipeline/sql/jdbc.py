@@ -78,12 +78,14 @@ class Database:
         told = getattr(error, "java_exception", None)
         words = str(told.toString()) if told is not None else str(error)
         first = next((each for each in words.splitlines() if each.strip()), type(error).__name__)
-        if "No suitable driver" in words or "ClassNotFoundException" in words:
+        if "No suitable driver" in words or "java.lang.ClassNotFoundException" in words:
             first += "; name its class by driver and its jar by driver_jar, or SET spark.jars.packages"
         return JdbcError(f"{self.node.name}: {covered(first, self._secrets)}")
 
     def name_jobs(self, group: str) -> None:
-        """Jobs of this thread are of this group from now on."""
+        """Jobs of this thread are of this session and of this group from now on."""
+        # A thread of the JVM takes over the session of some other one, which may not know what this one registered.
+        self.spark._get_j_spark_session_class(self.spark._jvm).setActiveSession(self.spark._jsparkSession)
         self.spark.sparkContext.setJobGroup(group, self.node.name)
 
     def interrupt(self, group: str) -> None:
@@ -96,7 +98,7 @@ class Database:
         if columns:
             return self.spark.createDataFrame([], ddl(columns))
         try:
-            return self._ask(f"SELECT * FROM {self._relation}")
+            return _in_utc(self._ask(f"SELECT * FROM {self._relation}"))
         except Exception as error:  # noqa: BLE001 - drivers raise what they like
             raise self.told(error) from None
 
@@ -107,7 +109,7 @@ class Database:
         frame = frame.sortWithinPartitions(quoted(name))
         columns = self.node.create.columns
         if not columns:
-            return frame
+            return _in_utc(frame)
         there = {each.lower() for each in frame.columns}
         missing = [each.name for each in columns if each.name.lower() not in there]
         if missing:
@@ -163,6 +165,13 @@ class Database:
 def _is_number(kind: Any) -> bool:
     """Oracle's NUMBER without a size, as Spark shows it."""
     return bool(kind.typeName() == "decimal" and (kind.precision, kind.scale) == (38, 10))
+
+
+def _in_utc(frame: DataFrame) -> DataFrame:
+    """Times that have no zone are taken for UTC, as everywhere in a pipeline."""
+    times = {each.name for each in frame.schema.fields if each.dataType.typeName() == "timestamp_ntz"}
+    shape = "cast({0} AS TIMESTAMP) AS {0}"
+    return frame.selectExpr(*(shape.format(quoted(each)) if each in times else quoted(each) for each in frame.columns))
 
 
 def _column(cursor: str, names: list[str]) -> str:

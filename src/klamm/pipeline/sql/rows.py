@@ -22,9 +22,10 @@ BROKEN: Final = "_broken"
 PARSED: Final = "_row"
 KEYED: Final = "_key"
 ERROR: Final = "_error"
-_WRITE_JSON: Final = "map('timestampFormat', 'yyyy-MM-dd''T''HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false')".replace(
-    "''", "\\'"
-)
+_WRITE_JSON: Final = (
+    "map('timestampFormat', 'yyyy-MM-dd''T''HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat',"
+    " 'yyyy-MM-dd''T''HH:mm:ss.SSSSSS', 'ignoreNullFields', 'false')"
+).replace("''", "\\'")
 _READ_OPTIONS: Final = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{BROKEN}')"
 _METADATA: Final = {
     "key": "key",
