@@ -139,11 +139,17 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
 @pipeline.command("run")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--once", is_flag=True, help="Read what is there now, and end.")
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs: spark://, yarn, k8s://, ...  [default: local[*], in this process]",
+)
 @click.option(
     "--rebuild", multiple=True, metavar="QUERY", help="Forget this query's state and read from the beginning."
 )
 @click.option("--progress/--no-progress", default=None, help="A line per batch.  [default: on a terminal]")
+@click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Answer Prometheus at /metrics; 0 is any free port.")
 @set_option
 @home_option
 @cluster_options
@@ -152,9 +158,11 @@ def run(
     *,
     file: str,
     once: bool,
-    master: str,
+    master: str | None,
     rebuild: tuple[str, ...],
     progress: bool | None,
+    log_batches: bool,
+    metrics: str | None,
     pairs: tuple[str, ...],
     home: str,
     target: Target,
@@ -170,6 +178,8 @@ def run(
         once=once,
         rebuild=rebuild,
         progress=progress,
+        log_batches=log_batches,
+        metrics=metrics,
         say=lambda words: click.echo(words, err=True),
     )
 

@@ -9,6 +9,7 @@
     commits              pure: what makes many transactions one batch, and what a replay makes of it
     ledger, writing      where that is kept; what a task writes and a driver commits
     source, sink, format Spark's faces of the above            java, sessions, progress   a session that works
+    shipping, arrival    the package goes to executors, and looks around there
     history, lake        a topic as it was at a time; tables of a lake that pipelines write
     registry             records with schemas: from_registry, to_registry
 
@@ -17,6 +18,8 @@ The room is a client of the cluster and the only one that imports PySpark. It do
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from klamm.pipeline.arrival import arrive
 
 if TYPE_CHECKING:
     from klamm.pipeline.commits import SinkError
@@ -50,6 +53,8 @@ __all__ = [
     "session",
     "to_registry",
 ]
+
+arrive()
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ class Handle:
         self._error = error
         self.isActive = endless
         self.lastProgress = None if batch is None else {"batchId": batch, "numInputRows": 3}
+        self.recentProgress = [] if batch is None else [self.lastProgress]
         self.looks = 0
         self.stopped_between_batches = None
 
@@ -43,6 +44,7 @@ class Query:
     def __init__(self, name, *runs):
         self.name = name
         self.node = NODE
+        self.checkpoint = "nowhere"
         self.left = list(runs)
         self.started = []
 
@@ -117,7 +119,7 @@ def test_stopping_lets_the_batches_finish(home):
     thread = threading.Thread(target=running.run, kwargs={"once": False})
     thread.start()
     try:
-        while home.status()["queries"].get("q", {}).get("batch") != 1:
+        while home.status()["queries"].get("q", {}).get("batch") != 1 and thread.is_alive():
             thread.join(0.01)
         home.ask_to_stop()
     finally:

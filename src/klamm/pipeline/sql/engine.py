@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.shipping import ship_module
 from klamm.pipeline.sql import rows
 from klamm.pipeline.sql.graph import DEAD_LETTERS, Node, Pipeline
 from klamm.pipeline.sql.identity import Identity
 from klamm.pipeline.sql.options import name_list
 from klamm.pipeline.sql.problems import Problem, Source, SqlError
 from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW, Column
+from klamm.pipeline.sql.tally import BAD
 from klamm.pipeline.sql.topics import Topics
 from klamm.pipeline.sql.types import quoted
 
@@ -78,7 +80,9 @@ class Engine:
         """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
         queries: list[Query] = []
         for each in self._pipeline.functions:
-            self._spark.udf.register(each.name, load_function(each.target), each.returns)
+            function = load_function(each.target)
+            ship_module(self._spark, each.target.partition(":")[0])
+            self._spark.udf.register(each.name, function, each.returns)
         read = {name for node in self._pipeline.nodes for name in node.inputs}
         for node in self._pipeline.nodes:
             if node.kind == VIEW:
@@ -124,6 +128,8 @@ class Engine:
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(rows.fine_or_fail(node))
         else:
+            if self._pipeline.policy(node) == "drop" and not table:
+                frame = _counting(frame, "drop", node)
             frame = frame.where(f"{rows.ERROR} IS NULL")
         if table:
             frame = _newest(frame)
@@ -260,11 +266,17 @@ class Engine:
 
     def _dead_letters(self, node: Node) -> Query:
         raw = self._stream(node)
-        bad = self._judged(raw, node, node.create.columns).where(f"{rows.ERROR} IS NOT NULL")
+        judged = _counting(self._judged(raw, node, node.create.columns), "dead_letter", node)
+        bad = judged.where(f"{rows.ERROR} IS NOT NULL")
         headers = rows.dead_letter_headers(self._identity.name, node)
         letters = bad.selectExpr("key", "value", f"{headers} AS headers")
         topic = self._pipeline.dead_letters[node.name]
         return self._made(f"{node.name}{DEAD_LETTERS}", node, lambda: self._topics.append(letters, topic, node))
+
+
+def _counting(judged: DataFrame, policy: str, node: Node) -> DataFrame:
+    """Have Spark count a stream's bad records batch by batch; `tally` finds the counts in what it tells of them."""
+    return judged.observe(f"{BAD}{policy}.{node.name}", _expr(f"count_if({rows.ERROR} IS NOT NULL) AS records"))
 
 
 def _newest(records: DataFrame) -> DataFrame:

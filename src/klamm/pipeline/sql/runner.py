@@ -11,17 +11,22 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.metrics import serving
+from klamm.pipeline.shipping import is_local
 from klamm.pipeline.sql.engine import Engine, Query
+from klamm.pipeline.sql.far_folder import FarFolder, is_far
 from klamm.pipeline.sql.graph import Pipeline
 from klamm.pipeline.sql.identity import INCOMPATIBLE, REBUILD, Identity, compare
+from klamm.pipeline.sql.lags import Lag, LagWatch, Position
 from klamm.pipeline.sql.options import duration_ms
 from klamm.pipeline.sql.problems import SqlError
-from klamm.pipeline.sql.status import DEFAULT_HOME, Home, facts, short
+from klamm.pipeline.sql.status import DEFAULT_HOME, Home, committed, gist, short
+from klamm.pipeline.sql.tally import Tally
 from klamm.pipeline.sql.topics import ClusterTopics
 from klamm.telemetry.log import get_logger
 
@@ -30,7 +35,8 @@ _LOOK_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 60.0
 _PATIENCE_S: Final = 120.0
 """How long a batch may take to finish once the pipeline shall stop; after that the next run does it again."""
-_HOPELESS: Final = ("USER_RAISED_EXCEPTION", "a record of ")
+_BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
+_HOPELESS: Final = (*_BAD_RECORD, "the Python of this executor")
 DEFAULT_RESTARTS: Final = 10
 
 SPARK_SETTINGS: Final = {
@@ -51,8 +57,9 @@ def name_of(pipeline: Pipeline) -> str:
 
 
 def home_of(pipeline: Pipeline) -> Home:
-    """Where its state lies: SET checkpoint, or a folder of its name."""
-    return Home(pipeline.settings.get("checkpoint") or os.path.join(DEFAULT_HOME, name_of(pipeline)))
+    """Where its state lies, or what this machine knows of it: SET checkpoint, or a folder of its name."""
+    said = pipeline.settings.get("checkpoint")
+    return Home(said if said and not is_far(said) else os.path.join(DEFAULT_HOME, name_of(pipeline)))
 
 
 def renew(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> Identity:
@@ -78,16 +85,23 @@ def run_pipeline(
     pipeline: Pipeline,
     *,
     client: Mapping[str, str] | None = None,
-    master: str = "local[*]",
+    master: str | None = None,
     once: bool = False,
     rebuild: Iterable[str] = (),
     progress: bool | None = None,
+    log_batches: bool = False,
+    metrics: str | int | None = None,
     spark: Any = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run it until it is stopped, or with `once` over what is there now, in a session of its own or in `spark`."""
-    from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
+    """Run it until it is stopped, or with `once` over what is there now, in a session of its own or in `spark`.
 
+    `log_batches` writes a line of the log for every batch, `metrics` (a port, or host:port) answers scrapes.
+    """
+    from klamm.pipeline.sessions import ready, session  # noqa: PLC0415 - pyspark is an extra
+
+    if spark is None:
+        ready()
     home = home_of(pipeline)
     with home.locked():
         home.forget_stop()
@@ -101,18 +115,46 @@ def run_pipeline(
         else:
             running = spark
         try:
-            engine = Engine(running, pipeline, topics, home.path, identity)
+            far = _far_folder(running, pipeline, home, say)
+            if far is not None:
+                identity = renew(pipeline, home, rebuild)
+            engine = Engine(running, pipeline, topics, home.path if far is None else far.path, identity)
             for each in topics.ensure():
                 say(f"created topic {each}")
             queries = engine.build()
             home.keep(identity)
+            if far is not None:
+                far.keep(identity)
             limit = int(pipeline.settings.get("restarts") or DEFAULT_RESTARTS)
-            runner = Runner(queries, home, limit=limit, trigger=pipeline.settings.get("trigger"), say=say)
-            with _signals(runner.stop):
+            trigger = pipeline.settings.get("trigger")
+            runner = Runner(queries, home, limit=limit, trigger=trigger, say=say, log_batches=log_batches)
+            with ExitStack() as beside:
+                address = metrics if metrics is not None else pipeline.settings.get("metrics")
+                place = beside.enter_context(serving(name_of(pipeline), runner.status, address))
+                if place is not None:
+                    say(f"metrics on http://{place[0]}:{place[1]}/metrics")
+                if not once:
+                    runner.lags = beside.enter_context(LagWatch(topics.watcher, runner.positions))
+                beside.enter_context(_signals(runner.stop))
                 runner.run(once=once)
         finally:
             if spark is None:
                 running.stop()
+
+
+def _far_folder(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str], None]) -> FarFolder | None:
+    """Where checkpoints lie if not in the home, whose identity is then the one found there."""
+    said = pipeline.settings.get("checkpoint") or ""
+    if is_far(said):
+        far = FarFolder(spark, said)
+        stored = far.identity()
+        if stored is not None:
+            home.keep(stored)
+        return far
+    if not is_local(spark.sparkContext.master) and any(each.stateful for each in pipeline.queries):
+        words = "executors keep state there: on other machines they must see it too, or SET checkpoint = 'hdfs://...'"
+        say(f"checkpoints are in {os.path.abspath(home.path)}; {words}")
+    return None
 
 
 @dataclass(slots=True)
@@ -122,10 +164,11 @@ class _Running:
     query: Query
     handle: Any = None
     failures: int = 0
+    restarts: int = 0
     restart_at: float = 0.0
     error: str | None = None
-    done_batch: int = -1
-    told: dict[str, Any] = field(default_factory=dict)
+    error_ms: int | None = None
+    tally: Tally = field(default_factory=Tally)
 
 
 class Runner:
@@ -140,9 +183,13 @@ class Runner:
         trigger: str | None = None,
         first_pause_s: float = 1.0,
         say: Callable[[str], None] = lambda _: None,
+        log_batches: bool = False,
     ) -> None:
+        self.lags: LagWatch | None = None
+        self._log_batches = log_batches
+        self._status: dict[str, Any] = {}
         self._first_pause_s = first_pause_s
-        self._all = [_Running(each) for each in queries]
+        self._all = [_Running(each, tally=Tally(position=committed(each.checkpoint))) for each in queries]
         self._home = home
         self._limit = limit
         self._trigger = trigger
@@ -153,6 +200,14 @@ class Runner:
     def stop(self) -> None:
         """Finish the batches and leave; may be called from anywhere."""
         self._stopping.set()
+
+    def status(self) -> Mapping[str, Any]:
+        """How it is doing, as it was last told; may be called from anywhere."""
+        return self._status
+
+    def positions(self) -> dict[str, Position]:
+        """How far queries have read; may be called from anywhere."""
+        return {each.query.name: each.tally.position for each in self._all}
 
     def run(self, *, once: bool) -> None:
         """Until stopped, or until everything there is now is read; raises what a query ended with."""
@@ -228,41 +283,54 @@ class Runner:
     def _note(self, each: _Running, error: Exception) -> None:
         each.handle = None
         each.error = short(error)
+        each.error_ms = _now_ms()
         each.failures += 1
+        if all(word in each.error for word in _BAD_RECORD):
+            each.tally.bad["fail"] = each.tally.bad.get("fail", 0) + 1
         name = each.query.name
         if each.failures > self._limit or any(word in each.error for word in _HOPELESS):
             raise ConfigError(f"{name} failed: {each.error}")
+        each.restarts += 1
         pause_s = min(self._first_pause_s * 2.0 ** (each.failures - 1), _LONGEST_PAUSE_S)
         each.restart_at = time.monotonic() + pause_s
         _log.warning("a query failed and is started again", query=name, pause_s=pause_s, reason=each.error)
-        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {each.error.splitlines()[0]}")
+        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {gist(each.error)}")
 
     def _look(self, each: _Running) -> None:
         """Take over what a query says of its last batch; a batch that went well ends a row of failures."""
-        found = each.handle.lastProgress if each.handle is not None else None
-        if found is None:
+        if each.handle is None:
             return
-        each.told = facts(_as_dict(found), _now_ms())
-        batch = each.told["batch"]
-        if batch is not None and batch > each.done_batch:
-            each.done_batch = batch
+        handle, tally = each.handle, each.tally
+        before = tally.done_batch
+        batches = tally.take(handle.lastProgress, lambda: handle.recentProgress, _now_ms())
+        if tally.done_batch > before:
             each.failures = 0
+        if self._log_batches:
+            for told in batches:
+                known = {name: value for name, value in told.items() if value is not None}
+                _log.info("batch done", query=each.query.name, **known)
 
     def _tell(self, state: str, error: str | None = None) -> None:
         queries: dict[str, Any] = {}
+        lags: Mapping[str, Lag] = self.lags.found if self.lags is not None else {}
         for each in self._all:
             self._look(each)
-            queries[each.query.name] = {**each.told, "failures": each.failures, "error": each.error}
-        self._home.tell(
-            {
-                "state": state,
-                "pid": os.getpid(),
-                "started_ms": self._began_ms,
-                "updated_ms": _now_ms(),
-                "error": error,
-                "queries": queries,
-            }
-        )
+            told = each.tally.status()
+            if each.query.name in lags:
+                lag = lags[each.query.name]
+                told |= {"lag_records": lag.records, "lag_ms": lag.age_ms}
+            told |= {"failures": each.failures, "restarts": each.restarts}
+            told |= {"error": each.error, "error_ms": each.error_ms, "error_gist": gist(each.error or "") or None}
+            queries[each.query.name] = told
+        self._status = {
+            "state": state,
+            "pid": os.getpid(),
+            "started_ms": self._began_ms,
+            "updated_ms": _now_ms(),
+            "error": error,
+            "queries": queries,
+        }
+        self._home.tell(self._status)
 
     def _halt(self, *, patiently: bool) -> None:
         """Stop every query, between batches where there is time for that."""
@@ -279,15 +347,6 @@ class Runner:
 def _in_passes(query: Query) -> bool:
     """Whether a query reads tables beside streams: Spark reads those once per start, so each look needs a start."""
     return bool(query.node.streams and query.node.tables)
-
-
-def _as_dict(progress: Any) -> Mapping[str, Any]:
-    if isinstance(progress, Mapping):
-        return progress
-    import json  # noqa: PLC0415
-
-    found: Mapping[str, Any] = json.loads(progress.json)
-    return found
 
 
 def _now_ms() -> int:

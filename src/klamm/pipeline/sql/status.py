@@ -36,17 +36,43 @@ def facts(progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     newest_ms = _millis(times.get("max"))
     state = progress.get("stateOperators") or ()
     watermark = times.get("watermark")
+    if watermark == "1970-01-01T00:00:00.000Z":
+        watermark = None
+    late_ms = None if newest_ms is None else max(now_ms - newest_ms, 0)
     return {
         "batch": progress.get("batchId"),
         "rows": progress.get("numInputRows"),
         "rows_per_s": round(float(progress.get("processedRowsPerSecond") or 0.0), 1),
         "lag_records": lag,
-        "lag_ms": None if newest_ms is None else max(now_ms - newest_ms, 0),
-        "watermark": None if watermark in (None, "1970-01-01T00:00:00.000Z") else watermark,
+        "lag_ms": 0 if lag == 0 else late_ms,
+        "watermark": watermark,
+        "watermark_ms": _millis(watermark),
         "state_rows": sum(each.get("numRowsTotal", 0) for each in state),
         "state_bytes": sum(each.get("memoryUsedBytes", 0) for each in state),
         "batch_ms": (progress.get("durationMs") or {}).get("triggerExecution"),
     }
+
+
+def positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """How far a query has read its topics; where it reads one twice, the smaller offset."""
+    found: dict[tuple[str, int], int] = {}
+    for each in progress.get("sources") or ():
+        for (topic, part), offset in (_offsets(each.get("endOffset")) or {}).items():
+            if part.isdecimal():
+                where = topic, int(part)
+                found[where] = min(offset, found.get(where, offset))
+    return found
+
+
+def committed(checkpoint: str) -> dict[tuple[str, int], int]:
+    """How far a query had read when it last ended, by its checkpoint; nothing when that is not to be seen from here."""
+    try:
+        batch = max(int(each) for each in os.listdir(os.path.join(checkpoint, "commits")) if each.isdecimal())
+        with open(os.path.join(checkpoint, "offsets", str(batch)), encoding="utf-8") as file:
+            lines = file.read().splitlines()[2:]  # after the version and what the batch was planned with
+    except (OSError, ValueError):
+        return {}
+    return positions({"sources": [{"endOffset": each} for each in lines]})
 
 
 def lag_records(end: Any, latest: Any) -> int | None:
@@ -118,7 +144,7 @@ class Home:
 
     def tell(self, status: Mapping[str, Any]) -> None:
         """Write the status down."""
-        self._write(_STATUS, json.dumps(status, indent=2) + "\n")
+        self._write(_STATUS, json.dumps(status, indent=2) + "\n", durable=False)
 
     def running(self) -> bool:
         """Whether a process runs it now."""
@@ -162,13 +188,14 @@ class Home:
         except FileNotFoundError:
             return None
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, text: str, *, durable: bool = True) -> None:
         os.makedirs(self.path, exist_ok=True)
         part = self._file(f".{name}.part")
         with open(part, "w", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(part, self._file(name))
 
 
@@ -191,6 +218,15 @@ def home(name: str, root: str = DEFAULT_HOME) -> Home:
     if name not in known:
         raise ConfigError(f"there is no pipeline {name} in {root}{nearest(name, known)}")
     return known[name]
+
+
+def gist(error: object) -> str:
+    """One line of an error: the last of a Python traceback, otherwise the first."""
+    text = str(error).split("\nDuring handling of the above exception")[0]
+    lines = [each for each in text.splitlines() if each.strip()]
+    if any("Traceback (most recent call last)" in each for each in lines):
+        lines = [each for each in lines if not each.startswith(" ")][-1:]
+    return lines[0].strip() if lines else ""
 
 
 def short(error: object) -> str:
