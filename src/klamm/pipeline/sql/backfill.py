@@ -7,6 +7,7 @@ was done is also written down in the pipeline's folder, where a range that overl
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ from klamm.model.ids import TopicPartition
 from klamm.pipeline.offsets import Range
 from klamm.pipeline.options import EARLIEST, LATEST, Choice, Moment
 from klamm.pipeline.sql.graph import Node, Pipeline
-from klamm.pipeline.sql.identity import Identity
+from klamm.pipeline.sql.identity import Identity, describe
 from klamm.pipeline.sql.problems import nearest
 from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew
 from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE
@@ -158,18 +159,19 @@ def run_backfill(
     """Do it, in a session of its own or in `spark`; False when it was done before. A pipeline may run meanwhile."""
     home = home_of(pipeline)
     identity = _identity(pipeline, home)
-    done = _done(home)
+    app = app_of(pipeline, identity, job)
     if not job.again:
-        for each in done:
-            if each["query"] == job.node.name and _equal(each["ranges"], job.ranges) and each["replace"] == job.replace:
-                return False
-            if each["query"] == job.node.name and _overlap(each["ranges"], job.ranges) and not job.replace:
-                told = ", ".join(f"{topic}-{part} {first} to {last}" for topic, part, first, last in each["ranges"])
-                raise ConfigError(
-                    f"{job.node.name} was filled with an overlapping range before ({told}): rows would be there twice;"
-                    " --replace replaces partitions, --again writes nevertheless"
-                )
-    app = app_of(identity, job)
+        before = [each for each in _done(home) if each["query"] == job.node.name]
+        if any(each["app"] == app for each in before):
+            return False
+        overlapping = next((each for each in before if _overlap(each["ranges"], job.ranges)), None)
+        if overlapping and not job.replace:
+            ranges = overlapping["ranges"]
+            told = ", ".join(f"{topic}-{part} from {first} to {last}" for topic, part, first, last in ranges)
+            raise ConfigError(
+                f"{job.node.name} was filled with an overlapping range before ({told}): rows would be there twice;"
+                " --replace replaces partitions, --again writes nevertheless"
+            )
     running = spark
     if spark is None:
         from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
@@ -201,7 +203,7 @@ def _write(
     from klamm.pipeline.sql.engine import Engine  # noqa: PLC0415
 
     topics = BoundedTopics(pipeline, client, job)
-    engine = Engine(spark, pipeline, topics, home.path, identity)
+    engine = Engine(spark, _part(pipeline, job.node), topics, home.path, identity)
     frame = engine.rows(job.node.name)
     table = lake_table(job.node)
     if table is None:
@@ -211,11 +213,27 @@ def _write(
     return sink.replace(frame, app, 0) if job.replace else sink.write(frame, app, 0)
 
 
-def app_of(identity: Identity, job: Backfill) -> str:
-    """The name under which a backfill is written: the same for the same range of the same query."""
-    described = json.dumps([[each.topic, each.partition, each.start, each.end] for each in job.ranges])
-    word = uuid.uuid4().hex if job.again else hashlib.sha256(described.encode()).hexdigest()[:32]
-    return f"klamm-backfill-{identity.id}.{job.node.name}.{'replace.' if job.replace else ''}{word}"
+def _part(pipeline: Pipeline, node: Node) -> Pipeline:
+    """What a query is made of, and nothing else: every topic that is read costs Spark a process to ask for columns."""
+    needed, waiting = {node.name}, list(node.inputs)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting.extend(pipeline.node(name).inputs)
+    return dataclasses.replace(pipeline, nodes=tuple(each for each in pipeline.nodes if each.name in needed))
+
+
+def app_of(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
+    """The name under which a backfill is written: the same for the same range of the same query.
+
+    What replaces rows is another job once its SELECT is another.
+    """
+    described: list[Any] = [[each.topic, each.partition, each.start, each.end] for each in job.ranges]
+    if job.replace:
+        described.append(describe(pipeline)[job.node.name])
+    word = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
+    return f"klamm-backfill-{identity.id}.{job.node.name}.{uuid.uuid4().hex if job.again else word}"
 
 
 def _identity(pipeline: Pipeline, home: Home) -> Identity:
@@ -250,10 +268,6 @@ def _note(home: Home, job: Backfill, app: str) -> None:
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         json.dump([*_done(home), entry], file, indent=1)
     os.replace(f"{path}.new", path)
-
-
-def _equal(done: Iterable[Sequence[Any]], ranges: Sequence[Range]) -> bool:
-    return [tuple(each) for each in done] == [(each.topic, each.partition, each.start, each.end) for each in ranges]
 
 
 def _overlap(done: Iterable[Sequence[Any]], ranges: Sequence[Range]) -> bool:
