@@ -37,6 +37,8 @@ _PATIENCE_S: Final = 120.0
 """How long a batch may take to finish once the pipeline shall stop; after that the next run does it again."""
 _BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
 _HOPELESS: Final = (*_BAD_RECORD, "the Python of this executor")
+_BEGINNING: Final = "Initializing"
+"""What Spark says of a query until its sources are there."""
 DEFAULT_RESTARTS: Final = 10
 
 SPARK_SETTINGS: Final = {
@@ -238,15 +240,25 @@ class Runner:
                 self._stopping.wait(max(each.restart_at - time.monotonic(), 0.0))
 
     def _on_and_on(self) -> None:
-        for each in self._all:
-            self._start(each, once=_in_passes(each.query))
         while not self._leaving():
             for each in self._all:
                 if each.handle is None and time.monotonic() >= each.restart_at:
                     self._start(each, once=_in_passes(each.query))
+                    self._wait_for_sources(each)
                 elif each.handle is not None and not each.handle.isActive and not self._failed(each):
                     each.handle = None
                     each.restart_at = time.monotonic() + self._pause_s(each.query)
+            self._tell("running")
+            self._stopping.wait(_LOOK_S)
+
+    def _wait_for_sources(self, each: _Running) -> None:
+        """Let a query's sources begin before the next query starts.
+
+        Spark gives the Python process of a source ten seconds, and those that start all at once slow each other down.
+        """
+        while each.handle is not None and each.handle.isActive and not self._leaving():
+            if not str(each.handle.status.get("message", "")).startswith(_BEGINNING):
+                return
             self._tell("running")
             self._stopping.wait(_LOOK_S)
 
