@@ -9,7 +9,9 @@ third-party client then reads, committed only, is what a computation over the wh
 
 import asyncio
 import os
+import re
 import time
+from pathlib import Path
 
 import confluent_kafka
 import pyarrow as pa
@@ -86,6 +88,12 @@ pytestmark = pytest.mark.timeout(600)
 def test_there_are_enough_points():
     assert len(set(POINTS)) == len(POINTS) >= 25
     assert set(USUAL) <= set(POINTS)
+
+
+def test_the_decision_lists_them():
+    text = (Path(__file__).parents[2] / "docs" / "decisions" / "0020-exactly-once-from-spark.md").read_text()
+    named = text.partition("The points by name")[2]
+    assert re.findall(r"^\d+\. (.*)$", named, re.MULTILINE) == POINTS
 
 
 @pytest.fixture

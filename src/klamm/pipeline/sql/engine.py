@@ -111,10 +111,16 @@ class Engine:
 
     # What is read
 
-    def _refresh(self) -> None:
-        """Look at tables again, where a frame of a table is what there was when it was made."""
+    def _refresh(self, reader: Node) -> None:
+        """Look again at the tables a query reads, where a frame of a table is what there was when it was made."""
+        read = set(reader.inputs)
+        for node in reversed(self._pipeline.nodes):
+            if node.kind == VIEW and node.name in read:
+                read |= set(node.inputs)
         for node in self._pipeline.nodes:
-            if node.kind == TABLE and node.name in self._columns:
+            if node.name not in read:
+                continue
+            if node.kind == TABLE:
                 self._relation(node)
             elif node.kind == VIEW:
                 self._sql(node).createOrReplaceTempView(quoted(node.name))
@@ -214,7 +220,7 @@ class Engine:
 
         def begin() -> Any:
             if self._topics.listed:
-                self._refresh()
+                self._refresh(node)
             return writer()
 
         return Query(name, node, os.path.join(self._folder, f"{name}.{generation}"), self._pipeline.source, begin)
@@ -253,7 +259,7 @@ class Engine:
 
         def save(_: DataFrame, number: int) -> None:
             if self._topics.listed:
-                self._refresh()
+                self._refresh(node)
             now = self._encoded(node, self._sql(node)).selectExpr(
                 "cast(key AS BINARY) key", "cast(value AS BINARY) value"
             )

@@ -85,6 +85,10 @@ class FolderTopics:
         os.rename(os.path.join(path, f".{name}"), os.path.join(path, name))
         self._ends[topic] = first + len(found)
 
+    def end(self, topic: str) -> int:
+        """The offset of the next record."""
+        return self._ends.get(topic, 0)
+
     def records(self, topic: str) -> list[dict[str, Any]]:
         """All records of a topic, in order."""
         path = self._folder(topic)
