@@ -64,17 +64,18 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
 @pipeline.command("check")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @set_option
-@click.option("--topics", is_flag=True, help="Ask the cluster whether the topics that are read are there.")
+@click.option("--topics", is_flag=True, help="Ask the cluster for the topics that are read.")
 @cluster_options
 @files_output_option
 @refuses
 def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, output: str) -> None:
     """Say what is wrong with a file, and where. Starts no Spark."""
     from klamm.pipeline.sql import Problem, SqlError
+    from klamm.pipeline.sql.schemas import resolve
     from klamm.pipeline.sql.topics import ClusterTopics
 
     try:
-        found = load(file, pairs, target=target)
+        found = resolve(load(file, pairs, target=target), declared=topics)
     except SqlError as error:
         if output == "table":
             raise

@@ -24,12 +24,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.engine import Engine, Query
+from klamm.pipeline.sql.engine import Engine
 from klamm.pipeline.sql.folders import FolderTopics, Raw
 from klamm.pipeline.sql.graph import SINGLE, Node, Pipeline, compile_text
 from klamm.pipeline.sql.identity import Identity
 from klamm.pipeline.sql.problems import nearest
 from klamm.pipeline.sql.rows import json_key
+from klamm.pipeline.sql.schemas import resolve, without_registry
 from klamm.pipeline.sql.statements import SINK, TABLE, VIEW
 
 if TYPE_CHECKING:
@@ -40,14 +41,6 @@ __all__ = ["DeadLetter", "Deleted", "Outputs", "Raw", "run"]
 Row = dict[str, Any]
 Inputs = Mapping[str, Sequence[Any]]
 Time = int | str | dt.datetime
-_SMALL = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""For queries of a few rows: compiling them takes longer than running them. SET spark.* wins."""
 _BEGINNING = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
@@ -104,7 +97,7 @@ def run(
     `clock` is the time of the records, one or one for each step. SETs are overridden by `settings`.
     """
     text, name = _text(sql)
-    pipeline = compile_text(text, name, settings)
+    pipeline = without_registry(resolve(compile_text(text, name, settings)))
     steps = [inputs] if isinstance(inputs, Mapping) else list(inputs)
     times = _times(clock, len(steps))
     _check_inputs(pipeline, steps)
@@ -115,33 +108,19 @@ def run(
         given = {each.lower() for step in steps for each in step}
         given |= {each.name for each in pipeline.nodes if each.name.lower() in given}
         session = (spark or _session()).newSession()
-        said = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
-        for setting, value in {**_SMALL, **said}.items():
-            if session.conf.isModifiable(setting):
-                session.conf.set(setting, value)
+        session.conf.set("spark.sql.shuffle.partitions", "1")
+        session.conf.set("spark.sql.session.timeZone", "UTC")
         queries = Engine(session, pipeline, topics, os.path.join(home, "checkpoints"), identity).build(given)
-        seen: dict[str, list[int]] = {}
         for step, now_ms in zip(steps, times, strict=True):
             topics.now_ms = now_ms
             for each, records in step.items():
                 node = pipeline.node(each)
                 topics.add(node.topic, [_record(node, record, now_ms) for record in records])
             for query in queries:
-                ends = [topics.end(each) for each in _feeding(pipeline, query)]
-                if not ends or seen.get(query.name) != ends:
-                    query.start(once=True).awaitTermination()
-                    seen[query.name] = ends
+                query.start(once=True).awaitTermination()
         return _outputs(pipeline, topics, given)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _feeding(pipeline: Pipeline, query: Query) -> list[str]:
-    """The topics whose records make a query run; where none is new it would do nothing, which takes its time too."""
-    node = query.node
-    if query.name != node.name:
-        return [node.topic]  # its dead letters
-    return [pipeline.node(each).topic for each in (node.tables if node.recomputed else node.streams)]
 
 
 def _session() -> SparkSession:
@@ -157,6 +136,7 @@ def _session() -> SparkSession:
         "spark.log.level": "OFF",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": 1,
     }
     return session("klamm-pipeline-testing", master="local[2]", config=quiet, progress=False)
 

@@ -44,6 +44,7 @@ class Query:
     def __init__(self, name, *runs):
         self.name = name
         self.node = NODE
+        self.in_passes = False
         self.checkpoint = "nowhere"
         self.left = list(runs)
         self.started = []
@@ -144,6 +145,7 @@ def test_a_query_that_reads_tables_too_runs_in_passes(home):
     ).node("x")
     query = Query("q", Handle(batch=0), Handle(batch=1), Handle(endless=True, batch=2))
     query.node = joined
+    query.in_passes = True
     thread = threading.Thread(target=runner(home, query).run, kwargs={"once": False})
     thread.start()
     try:

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.model.errors import ConfigError
 from klamm.pipeline.shipping import ship_module
 from klamm.pipeline.sql import rows
+from klamm.pipeline.sql.encodings import Encodings
 from klamm.pipeline.sql.graph import DEAD_LETTERS, Node, Pipeline
 from klamm.pipeline.sql.identity import Identity
+from klamm.pipeline.sql.jdbc import Database, JdbcWriter
+from klamm.pipeline.sql.moments import FROM, UNTIL, rewrite, versions_of
 from klamm.pipeline.sql.options import name_list
 from klamm.pipeline.sql.problems import Problem, Source, SqlError
 from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW, Column
@@ -43,6 +46,8 @@ class Query:
     checkpoint: str
     source: Source
     _writer: Callable[[], Any]
+    in_passes: bool = False
+    """Whether it reads tables as they are when it starts, so that seeing them anew takes another start."""
 
     def start(self, *, once: bool, trigger: str | None = None) -> StreamingQuery:
         """Begin, over what is there now or for ever; SqlError when Spark cannot run such a query as a stream."""
@@ -75,6 +80,8 @@ class Engine:
         self._identity = identity
         self._streams: dict[str, DataFrame] = {}
         self._columns: dict[str, Sequence[Column]] = {}
+        self._encodings = Encodings(spark, pipeline)
+        self._versioned = {each.name.lower() for node in pipeline.nodes for each in node.moments}
 
     def build(self, given: Container[str] = ()) -> list[Query]:
         """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
@@ -90,18 +97,25 @@ class Engine:
                 continue
             columns: Sequence[Column] = node.create.columns
             if node.kind == SOURCE and node.name in given:
-                columns = columns or _RATE
+                columns = columns or self._given_columns(node)
             elif node.runs:
                 frame = self._connector(node) if node.kind == SOURCE else self._sql(node)
                 queries.append(self._query(node, frame))
                 columns = columns_of(frame.schema)
+                if node.kind == SOURCE and node.name in self._pipeline.dead_letters:
+                    queries.append(self._bad_rows(node))
             if node.has_topic and node.name in read:
                 self._check_columns(node, columns)
                 self._columns[node.name] = columns
                 self._relation(node)
-                if node.name in self._pipeline.dead_letters:
+                if node.name in self._pipeline.dead_letters and node.kind != SOURCE:
                     queries.append(self._dead_letters(node))
         return queries
+
+    def _given_columns(self, node: Node) -> Sequence[Column]:
+        if node.connector == "rate":
+            return _RATE
+        raise ConfigError(f"{node.name} is given rows, and its columns are the database's: declare them")
 
     def rows(self, name: str) -> DataFrame:
         """The rows of one query as a batch, where topics are read in batches; as records if they go to a topic."""
@@ -111,7 +125,7 @@ class Engine:
 
     # What is read
 
-    def _refresh(self, reader: Node) -> None:
+    def _refresh(self, reader: Node, session: SparkSession | None = None) -> None:
         """Look again at the tables a query reads, where a frame of a table is what there was when it was made."""
         read = set(reader.inputs)
         for node in reversed(self._pipeline.nodes):
@@ -121,15 +135,16 @@ class Engine:
             if node.name not in read:
                 continue
             if node.kind == TABLE:
-                self._relation(node)
+                self._relation(node, session)
             elif node.kind == VIEW:
-                self._sql(node).createOrReplaceTempView(quoted(node.name))
+                self._sql(node, session).createOrReplaceTempView(quoted(node.name))
 
-    def _relation(self, node: Node) -> None:
+    def _relation(self, node: Node, session: SparkSession | None = None) -> None:
         """Make a topic known to SELECTs by its statement's name."""
         columns = self._columns[node.name]
+        self._encodings.reads(node, columns)
         table = node.kind == TABLE
-        raw = self._topics.whole(self._spark, node.topic) if table else self._stream(node)
+        raw = self._topics.whole(session or self._spark, node.topic) if table else self._stream(node)
         frame = self._judged(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(rows.fine_or_fail(node))
@@ -137,6 +152,8 @@ class Engine:
             if self._pipeline.policy(node) == "drop" and not table:
                 frame = _counting(frame, "drop", node)
             frame = frame.where(f"{rows.ERROR} IS NULL")
+        if table and node.name.lower() in self._versioned:
+            _versions(frame, node, columns).createOrReplaceTempView(quoted(versions_of(node.name)))
         if table:
             frame = _newest(frame)
         frame = frame.selectExpr(*rows.read(node, columns))
@@ -153,6 +170,9 @@ class Engine:
     @staticmethod
     def _judged(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
         with_row = raw.selectExpr("*", f"{rows.parsed(node, columns)} AS {rows.PARSED}")
+        key = rows.keyed(node)
+        if key is not None:
+            with_row = with_row.selectExpr("*", f"{key} AS {rows.KEYED}")
         return with_row.selectExpr("*", f"{rows.error(node, columns)} AS {rows.ERROR}")
 
     @staticmethod
@@ -168,13 +188,38 @@ class Engine:
         return frame
 
     def _connector(self, node: Node) -> DataFrame:
+        """The rows of a source; of a database only their columns."""
+        if node.connector == "jdbc":
+            return Database(self._spark, node).shape()
         stream = self._spark.readStream
-        if (node.option("connector") or "").lower() == "rate":
+        if node.connector == "rate":
             return stream.format("rate").option("rowsPerSecond", node.option("rows_per_second") or "1").load()
-        kind = (node.option("file_format") or "json").lower()
-        return stream.format(kind).schema(rows.ddl(node.create.columns)).load(node.option("path"))
+        judged = self._file_rows(node)
+        policy = self._pipeline.source_policy(node)
+        good = judged.where(rows.fine_or_fail_row(node) if policy == "fail" else f"{rows.ERROR} IS NULL")
+        return good.selectExpr(*(quoted(each.name) for each in node.create.columns))
 
-    def _sql(self, node: Node) -> DataFrame:
+    def _file_rows(self, node: Node) -> DataFrame:
+        """Rows of files, judged; `_broken` is the text of those that are no rows of these columns."""
+        kind, columns = (node.option("file_format") or "json").lower(), node.create.columns
+        reader = self._spark.readStream.format(kind)
+        for name, value in node.create.options.items():
+            if name.startswith("option."):
+                reader = reader.option(name.removeprefix("option."), value.text)
+        texts = kind in ("json", "csv")
+        if texts:
+            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", rows.BROKEN)
+        broken = f", {rows.BROKEN} STRING" if texts else ""
+        frame = reader.schema(rows.ddl(columns) + broken).load(node.option("path"))
+        found = frame.selectExpr(
+            "*",
+            "_metadata.file_path AS _file",
+            "_metadata.file_modification_time AS _written",
+            *(() if texts else (f"cast(NULL AS STRING) AS {rows.BROKEN}",)),
+        )
+        return found.selectExpr("*", f"{rows.row_error(node, kind)} AS {rows.ERROR}")
+
+    def _sql(self, node: Node, session: SparkSession | None = None) -> DataFrame:
         """A SELECT, analysed; what Spark refuses is told where it was written."""
         from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - pyspark is an extra
 
@@ -182,11 +227,15 @@ class Engine:
         assert select is not None
         # PySpark logs every refusal with the JVM's trace; the words below are enough.
         logging.getLogger("SQLQueryContextLogger").disabled = True
+        told = rewrite(select, self._names)
         try:
-            return self._spark.sql(select.text)
+            return (session or self._spark).sql(told.text)
         except (AnalysisException, ParseException) as error:
-            offset, words = place_of(error, select.text)
-            raise SqlError(self._pipeline.source, [Problem(select.offset + offset, words)]) from None
+            offset, words = place_of(error, told.text)
+            raise SqlError(self._pipeline.source, [Problem(select.offset + told.original(offset), words)]) from None
+
+    def _names(self, table: str) -> list[str]:
+        return [each.name for each in self._columns[self._pipeline.node(table).name]]
 
     def _check_columns(self, node: Node, columns: Sequence[Column]) -> None:
         """Options of a derived statement name columns that only Spark knows."""
@@ -205,8 +254,12 @@ class Engine:
             return self._made(node.name, node, lambda: self._topics.sink(self._sql(node), node, self._app(node)))
         self._check_columns(node, columns_of(frame.schema))
         records = self._encoded(node, frame)
+        if node.connector == "jdbc":
+            return self._made(node.name, node, lambda: JdbcWriter(Database(self._spark, node), self._numbered(node)))
         if node.kind == SOURCE:
             return self._made(node.name, node, lambda: self._topics.append(records, node.topic, node))
+        if self._pipeline.looks_up(node):
+            return self._made(node.name, node, lambda: self._looked_up(node))
         if node.recomputed:
             return self._made(node.name, node, lambda: self._recomputed(node))
         if node.kind == TABLE:
@@ -223,7 +276,9 @@ class Engine:
                 self._refresh(node)
             return writer()
 
-        return Query(name, node, os.path.join(self._folder, f"{name}.{generation}"), self._pipeline.source, begin)
+        where = os.path.join(self._folder, f"{name}.{generation}")
+        passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
+        return Query(name, node, where, self._pipeline.source, begin, passes)
 
     def _encoded(self, node: Node, frame: DataFrame) -> DataFrame:
         """Rows as key and value; a row without a key has no place in a table."""
@@ -235,14 +290,21 @@ class Engine:
                 f"the SELECT of {node.name} has no column {missing[0]} for the key: it has {', '.join(frame.columns)}"
             )
             raise SqlError(self._pipeline.source, [Problem(where, words)])
+        self._encodings.writes(node, frame.schema)
         binary = bool(node.key) and types[node.key[0].lower()] == "BINARY"
         try:
             value = rows.value_expression(node, frame.columns)
         except ValueError:
             words = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
             raise SqlError(self._pipeline.source, [Problem(node.create.offset, words)]) from None
-        found = frame.selectExpr(f"{rows.key_expression(node, binary)} AS key", f"{value} AS value")
+        found = frame.selectExpr(
+            f"{rows.key_expression(node, binary)} AS key", f"{value} AS value", *self._constant_headers(node)
+        )
         return found.where("key IS NOT NULL") if node.kind == TABLE else found
+
+    def _constant_headers(self, node: Node) -> list[str]:
+        headers = self._encodings.headers(node)
+        return [f"{rows.headers_expression(headers)} AS headers"] if headers else []
 
     def _app(self, node: Node) -> str:
         """The name under which a table's batches are numbered: another one with every rebuild."""
@@ -265,10 +327,64 @@ class Engine:
             )
             now = now.where("value IS NOT NULL").groupBy("key").agg(_expr("max(value) AS value"))
             before = _newest(self._topics.whole(self._spark, node.topic)).selectExpr("key", "value AS before")
-            changed = now.join(before, "key", "full_outer").where("NOT (value <=> before)").select("key", "value")
+            changed = now.join(before, "key", "full_outer").where("NOT (value <=> before)")
+            changed = changed.selectExpr("key", "value", *self._constant_headers(node))
             self._topics.write(changed, node.topic, node, self._app(node), number)
 
         return changes.writeStream.outputMode("append").foreachBatch(save)
+
+    def _numbered(self, node: Node) -> Callable[[DataFrame, int], None]:
+        """What writes a batch of rows under its number."""
+
+        def save(batch: DataFrame, number: int) -> None:
+            self._topics.write(self._encoded(node, batch), node.topic, node, self._app(node), number)
+
+        return save
+
+    def _looked_up(self, node: Node) -> Any:
+        """Row by row with tables: each batch is joined, as a batch, with the tables as they are after it was cut.
+
+        So a row finds whatever was in the table's topic before it. Spark's own join of a stream with a table would
+        keep the table of the query's start.
+        """
+        (name,) = node.streams
+        self._stream_allows(node)
+        write = self._numbered(node)
+
+        def save(batch: DataFrame, number: int) -> None:
+            session = batch.sparkSession  # the query's own: others have their own views
+            batch.createOrReplaceTempView(quoted(name))
+            self._refresh(node, session)
+            write(self._sql(node, session), number)
+
+        return self._spark.table(quoted(name)).writeStream.outputMode("append").foreachBatch(save)
+
+    def _stream_allows(self, node: Node) -> None:
+        """Refuse what Spark refuses of a stream: as a batch it would be computed, and mean something else."""
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
+
+        frame, jvm = self._sql(node), self._spark._jvm
+        if not frame.isStreaming:  # a backfill
+            return
+        select = node.create.select
+        assert select is not None
+        try:
+            jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+                frame._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+            )
+        except AnalysisException as error:
+            _, words = place_of(error, select.text)
+            raise SqlError(self._pipeline.source, [Problem(select.offset, words)]) from None
+
+    def _bad_rows(self, node: Node) -> Query:
+        """Rows of files that are none, to the topic of dead letters."""
+        bad = _counting(self._file_rows(node), "dead_letter", node).where(f"{rows.ERROR} IS NOT NULL")
+        headers = rows.bad_row_headers(self._identity.name, node)
+        letters = bad.selectExpr(
+            "cast(NULL AS BINARY) AS key", f"{rows.bad_row(node)} AS value", f"{headers} AS headers"
+        )
+        topic = self._pipeline.dead_letters[node.name]
+        return self._made(f"{node.name}{DEAD_LETTERS}", node, lambda: self._topics.append(letters, topic, node))
 
     def _dead_letters(self, node: Node) -> Query:
         raw = self._stream(node)
@@ -283,6 +399,14 @@ class Engine:
 def _counting(judged: DataFrame, policy: str, node: Node) -> DataFrame:
     """Have Spark count a stream's bad records batch by batch; `tally` finds the counts in what it tells of them."""
     return judged.observe(f"{BAD}{policy}.{node.name}", _expr(f"count_if({rows.ERROR} IS NOT NULL) AS records"))
+
+
+def _versions(records: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
+    """Every version of each row with the time it is valid from and, if there is a later one or a deletion, until."""
+    time = rows.version_time(node, columns)
+    timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")
+    ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {FROM}, offset) AS {UNTIL}")
+    return ended.where("value IS NOT NULL").selectExpr(*rows.read(node, columns), FROM, UNTIL)
 
 
 def _newest(records: DataFrame) -> DataFrame:

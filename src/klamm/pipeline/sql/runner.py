@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,9 +22,11 @@ from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.far_folder import FarFolder, is_far
 from klamm.pipeline.sql.graph import Pipeline
 from klamm.pipeline.sql.identity import INCOMPATIBLE, REBUILD, Identity, compare
+from klamm.pipeline.sql.jdbc import driver_jars
 from klamm.pipeline.sql.lags import Lag, LagWatch, Position
 from klamm.pipeline.sql.options import duration_ms
 from klamm.pipeline.sql.problems import SqlError
+from klamm.pipeline.sql.schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, committed, gist, short
 from klamm.pipeline.sql.tally import Tally
 from klamm.pipeline.sql.topics import ClusterTopics
@@ -104,6 +106,7 @@ def run_pipeline(
 
     if spark is None:
         ready()
+    pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline)
     with home.locked():
         home.forget_stop()
@@ -112,7 +115,7 @@ def run_pipeline(
         own = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         if spark is None:
             say("starting Spark")
-            config = {**SPARK_SETTINGS, **own}
+            config = {**SPARK_SETTINGS, **own, **driver_jars(pipeline, own)}
             running = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
         else:
             running = spark
@@ -231,7 +234,8 @@ class Runner:
             while not self._leaving():
                 self._start(each, once=True)
                 while each.handle is not None and each.handle.isActive and not self._leaving():
-                    each.handle.awaitTermination(_LOOK_S)
+                    with suppress(Exception):  # what it ended with is asked for below
+                        each.handle.awaitTermination(_LOOK_S)
                     self._tell("running")
                 if not self._failed(each):
                     self._tell("running")
@@ -357,8 +361,8 @@ class Runner:
 
 
 def _in_passes(query: Query) -> bool:
-    """Whether a query reads tables beside streams: Spark reads those once per start, so each look needs a start."""
-    return bool(query.node.streams and query.node.tables)
+    """Whether a query keeps what it remembers and reads tables too: Spark reads those once for each start."""
+    return query.in_passes
 
 
 def _now_ms() -> int:
