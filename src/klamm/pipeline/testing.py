@@ -24,7 +24,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.engine import Engine
+from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.folders import FolderTopics, Raw
 from klamm.pipeline.sql.graph import SINGLE, Node, Pipeline, compile_text
 from klamm.pipeline.sql.identity import Identity
@@ -41,6 +41,14 @@ __all__ = ["DeadLetter", "Deleted", "Outputs", "Raw", "run"]
 Row = dict[str, Any]
 Inputs = Mapping[str, Sequence[Any]]
 Time = int | str | dt.datetime
+_SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For queries of a few rows: compiling them takes longer than running them. SET spark.* wins."""
 _BEGINNING = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
@@ -108,19 +116,33 @@ def run(
         given = {each.lower() for step in steps for each in step}
         given |= {each.name for each in pipeline.nodes if each.name.lower() in given}
         session = (spark or _session()).newSession()
-        session.conf.set("spark.sql.shuffle.partitions", "1")
-        session.conf.set("spark.sql.session.timeZone", "UTC")
+        said = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
+        for setting, value in {**_SMALL, **said}.items():
+            if session.conf.isModifiable(setting):
+                session.conf.set(setting, value)
         queries = Engine(session, pipeline, topics, os.path.join(home, "checkpoints"), identity).build(given)
+        seen: dict[str, list[int]] = {}
         for step, now_ms in zip(steps, times, strict=True):
             topics.now_ms = now_ms
             for each, records in step.items():
                 node = pipeline.node(each)
                 topics.add(node.topic, [_record(node, record, now_ms) for record in records])
             for query in queries:
-                query.start(once=True).awaitTermination()
+                ends = [topics.end(each) for each in _feeding(pipeline, query)]
+                if not ends or seen.get(query.name) != ends:
+                    query.start(once=True).awaitTermination()
+                    seen[query.name] = ends
         return _outputs(pipeline, topics, given)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _feeding(pipeline: Pipeline, query: Query) -> list[str]:
+    """The topics whose records make a query run; where none is new it would do nothing, which takes its time too."""
+    node = query.node
+    if query.name != node.name:
+        return [node.topic]  # its dead letters
+    return [pipeline.node(each).topic for each in (node.tables if node.recomputed else node.streams)]
 
 
 def _session() -> SparkSession:
@@ -136,7 +158,6 @@ def _session() -> SparkSession:
         "spark.log.level": "OFF",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": 1,
     }
     return session("klamm-pipeline-testing", master="local[2]", config=quiet, progress=False)
 
