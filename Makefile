@@ -90,7 +90,7 @@ sim-bugs: setup
 campaign: java setup
 	@echo "== exactly once from Spark: every kill point"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py
-	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py
+	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/lake_kills.py
 
 chaos: setup
 	@echo "== chaos"

@@ -11,13 +11,10 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Transaction
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.lake import ledger
-from klamm.pipeline.lake.delta import DeltaSink
 from klamm.pipeline.lake.files import FileSink
-from klamm.pipeline.lake.iceberg import IcebergSink
-from klamm.pipeline.lake.ledger import Ledger
 from klamm.pipeline.lake.sinks import open_sink
 from klamm.pipeline.lake.tables import LakeTable
+from pipeline.lake_driver import POINTS
 
 pytestmark = pytest.mark.timeout(600)
 FORMATS = ["parquet", "delta", "iceberg"]
@@ -70,19 +67,6 @@ def dies(patch, owner, name, after):
         raise Killed
 
     patch.setattr(owner, name, call)
-
-
-POINTS = {
-    "parquet": {
-        "written": (FileSink, "_stage", True),
-        "before-the-decision": (Ledger, "_decide", False),
-        "decided": (Ledger, "_finish", False),
-        "moved": (Ledger, "_finish", True),
-        "first-file-moved": (ledger.os, "replace", True),
-    },
-    "delta": {"written": (DeltaSink, "_commit", False), "committed": (DeltaSink, "_commit", True)},
-    "iceberg": {"written": (IcebergSink, "_commit", False), "committed": (IcebergSink, "_commit", True)},
-}
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -25,15 +25,7 @@ DAY_MS = 86_400_000
 FIRST_MS = 1_767_225_600_000
 FOR_EVER = {"retention.ms": "-1"}
 """Records are older than brokers usually keep them."""
-TEXT = """
-CREATE STREAM payments (account STRING, n BIGINT, at TIMESTAMP METADATA FROM 'timestamp')
-  WITH (topic = '{topic}', bad_records = 'drop');
-CREATE VIEW audit AS SELECT account, n, to_date(at) AS day FROM payments;
-CREATE SINK files WITH (format = 'parquet', path = 'lake/files', partition_by = 'day') AS SELECT * FROM audit;
-CREATE SINK delta WITH (format = 'delta', path = 'lake/delta', partition_by = 'day') AS SELECT * FROM audit;
-CREATE SINK iceberg WITH (format = 'iceberg', path = 'lake/warehouse', table = 'bank.audit', partition_by = 'day')
-  AS SELECT * FROM audit;
-"""
+EXAMPLE = (Path(__file__).parents[3] / "examples" / "pipeline" / "sql" / "audit.sql").read_text()
 
 
 def read(name):
@@ -44,7 +36,7 @@ def read(name):
         found = catalog.load_table("bank.audit").scan().to_arrow()
     else:
         found = ds.dataset(f"lake/{name}", format="parquet", partitioning="hive").to_table()
-    return sorted(found["n"].to_pylist())
+    return sorted(int(each) for each in found["amount"].to_pylist())
 
 
 @pytest.fixture
@@ -55,13 +47,13 @@ def bank(klamm_broker, tmp_path, monkeypatch):
     def pay(numbers):
         with klamm_broker.producer() as producer:
             for each in numbers:
-                value = json.dumps({"account": f"a{each % 3}", "n": each}).encode()
+                value = json.dumps({"account": f"a{each % 3}", "amount": each}).encode()
                 producer.send(topic, value, partition=each % 2, timestamp=FIRST_MS + each // 10 * DAY_MS)
 
-    text = TEXT.format(topic=topic)
-    (tmp_path / "bank.sql").write_text(text)
+    text = EXAMPLE.replace("topic = 'payments'", f"topic = '{topic}'")
+    (tmp_path / "audit.sql").write_text(text)
     pipeline = compile_text(
-        text, "bank.sql", {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "state")}
+        text, "audit.sql", {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "state")}
     )
     return pay, pipeline, topic
 
@@ -84,16 +76,16 @@ def test_a_lake_is_loaded_once(spark, klamm_broker, bank, patiently):
     for name in NAMES:
         assert read(name) == list(range(25)), name
 
-    done = typed(klamm_broker, "compact", "bank.sql", "--dry-run")
+    done = typed(klamm_broker, "compact", "audit.sql", "--dry-run")
     assert done.exit_code == 0, done.output
     assert "files day=2026-01-02: " in done.output
-    done = typed(klamm_broker, "compact", "bank.sql")
+    done = typed(klamm_broker, "compact", "audit.sql")
     assert done.exit_code == 0, done.output
     assert [line.split(":")[0] for line in done.output.splitlines()] == list(NAMES)
     for name in NAMES:
         assert read(name) == list(range(25)), name
-    assert "Nothing to change" in typed(klamm_broker, "compact", "bank.sql", "delta").output
-    assert "did you mean delta?" in typed(klamm_broker, "compact", "bank.sql", "delt").output
+    assert "Nothing to change" in typed(klamm_broker, "compact", "audit.sql", "delta").output
+    assert "did you mean delta?" in typed(klamm_broker, "compact", "audit.sql", "delt").output
 
 
 def test_a_backfill_is_written_once(spark, klamm_broker, bank):
@@ -115,17 +107,17 @@ def test_a_backfill_is_written_once(spark, klamm_broker, bank):
         whole = prepare(pipeline, name, Moment(everywhere=EARLIEST), Moment(everywhere=LATEST), replace=True)
         assert run_backfill(pipeline, whole, spark=spark) is True
         assert read(name) == list(range(30)), name
-    done = typed(klamm_broker, "backfill", "bank.sql", "delta", "--from", "earliest", "--to", "3", "--dry-run")
+    done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "earliest", "--to", "3", "--dry-run")
     assert done.exit_code == 0, done.output
     assert f"+ read {topic}-1 from offset 0 to 3" in done.output
     assert "+ write rows of delta to delta lake/delta" in done.output
-    done = typed(klamm_broker, "backfill", "bank.sql", "detla", "--from", "earliest", "--dry-run")
+    done = typed(klamm_broker, "backfill", "audit.sql", "detla", "--from", "earliest", "--dry-run")
     assert "did you mean delta?" in done.output
 
     # The topic as it was, by time and by offsets.
     servers = {"kafka.bootstrap.servers": klamm_broker.bootstrap}
     early = as_of(spark, topic, FIRST_MS + DAY_MS, options=servers)
-    assert sorted(json.loads(each.value)["n"] for each in early.collect()) == list(range(10))
+    assert sorted(json.loads(each.value)["amount"] for each in early.collect()) == list(range(10))
     assert [each.offset for each in as_of(spark, topic, {0: 1, 1: 0}, options=servers).collect()] == [0]
 
 

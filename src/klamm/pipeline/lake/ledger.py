@@ -126,11 +126,8 @@ class Ledger:
             folder = os.path.dirname(final)
             folders.add(folder)
             os.makedirs(folder, exist_ok=True)
-            try:
-                os.replace(staged, final)
-            except FileNotFoundError:
-                if not os.path.exists(final):
-                    raise SinkError(f"batch {entry.batch} was decided, but its file {each.staged} is gone") from None
+            if not _moved(staged, final):
+                raise SinkError(f"batch {entry.batch} was decided, but its file {each.staged} is gone")
         for folder in folders:
             sync(folder)
         self._decide(app, entry._replace(moves=()))
@@ -143,6 +140,15 @@ def side_of(path: str) -> str:
     if os.stat(parent).st_dev == os.stat(path).st_dev:
         return os.path.join(parent, f".{name}.klamm")
     return os.path.join(path, "_klamm")
+
+
+def _moved(staged: str, final: str) -> bool:
+    """Move a file, unless it was before; False when it is at neither place."""
+    try:
+        os.replace(staged, final)
+    except FileNotFoundError:
+        return os.path.exists(final)
+    return True
 
 
 def sync(path: str) -> None:
