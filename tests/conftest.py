@@ -23,15 +23,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 class SparkOnce(LoadScopeScheduling):
     """Tests go one by one to whichever worker is free; those that need Spark all go to one, which starts it once.
 
-    The plugin's own groups do nothing under this pytest: it writes them into an attribute that nobody reads any more.
+    They go first, as the largest group; then single tests that are long, so that nobody waits for one at the end. The
+    plugin's own groups do nothing under this pytest: it writes them into an attribute that nobody reads any more.
     """
 
     def _split_scope(self, nodeid):
         return "spark" if nodeid.startswith(SPARK) else nodeid
 
+    def _assign_work_unit(self, node):
+        if not any(self.assigned_work.values()):  # the first of all
+            for scope in [each for each in self.workqueue if each.startswith(LONG)] + ["spark"]:
+                if scope in self.workqueue:
+                    self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
 
 SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/")
 """Where tests that need a Spark session live."""
+LONG = ("tests/pipeline/standalone/",)
+"""Where tests of a minute live."""
 
 
 @pytest.hookimpl(optionalhook=True)

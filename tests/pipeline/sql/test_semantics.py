@@ -36,8 +36,11 @@ CREATE STREAM clicks_once_within (id BIGINT, who STRING, at TIMESTAMP)
 CREATE TABLE people (name STRING, city STRING) WITH (key = 'name', bad_records = 'drop');
 CREATE TABLE cities (name STRING NOT NULL, country STRING) WITH (key = 'name');
 
+CREATE VIEW some AS SELECT * FROM events WHERE amount > {least};
+CREATE VIEW places AS SELECT p.name, c.country FROM people p JOIN cities c ON p.city = c.name;
+
 -- Row by row.
-CREATE STREAM filtered AS SELECT id, amount * 2 AS twice, at FROM events WHERE amount > {least} AND who <> 'a';
+CREATE STREAM filtered AS SELECT id, amount * 2 AS twice, at FROM some WHERE who <> 'a';
 CREATE STREAM tagged WITH (key = 'tag') AS SELECT id, explode(tags) AS tag FROM events;
 CREATE STREAM both WITH (key = 'id') AS SELECT id, who FROM events UNION ALL SELECT -id, who FROM clicks;
 CREATE STREAM spoken AS SELECT id, capitals(concat(who, ' and ', id)) AS words FROM events WHERE who IS NOT NULL;
@@ -48,7 +51,7 @@ CREATE STREAM near_clicks AS SELECT id, who, at FROM clicks_once_within;
 CREATE TABLE totals WITH (delete_when = 'total = 0') AS
   SELECT who, sum(amount) AS total, count(*) AS n, min(id) AS first_id FROM events GROUP BY who;
 CREATE TABLE tumbling WITH (key = 'who, start') AS
-  SELECT who, window.start, sum(amount) AS total, count(*) AS n FROM events WHERE amount > {least}
+  SELECT who, window.start, sum(amount) AS total, count(*) AS n FROM some
   GROUP BY who, window(at, '{size} milliseconds');
 CREATE TABLE tumbling_final WITH (key = 'who, start', emit = 'final') AS
   SELECT who, window.start, count(*) AS n FROM events GROUP BY who, window(at, '{size} milliseconds');
@@ -67,8 +70,7 @@ CREATE STREAM clicked_or_not AS
   SELECT e.id, c.id AS click FROM events e LEFT JOIN clicks c
     ON e.who = c.who AND c.at BETWEEN e.at AND e.at + INTERVAL '{longest}' SECOND;
 CREATE STREAM placed AS SELECT e.id, p.city FROM events e LEFT JOIN people p ON e.who = p.name;
-CREATE TABLE homes WITH (key = 'name') AS
-  SELECT p.name, c.country FROM people p JOIN cities c ON p.city = c.name;
+CREATE TABLE homes WITH (key = 'name') AS SELECT * FROM places;
 CREATE TABLE wealth WITH (key = 'country') AS
   SELECT h.country, sum(t.total) AS total FROM totals t JOIN homes h ON t.who = h.name GROUP BY h.country;
 """
