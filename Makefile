@@ -19,7 +19,7 @@ help:
 	@echo "make bench   side by side with Apache Kafka: ratios, a JSON file, a plot"
 	@echo "make sim     the seeded simulations, longer than in make test (SEEDS=2000; SEED=7 tells the story of one)"
 	@echo "make sim-bugs  plant bugs into the cluster and see the simulation catch them"
-	@echo "make campaign  kill tasks, drivers and brokers at every named point of the exactly-once sink"
+	@echo "make campaign  kill tasks, drivers and brokers at every named point of the exactly-once sink; random pipelines"
 	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
 	@echo "make docs    write the generated reference pages"
 	@echo "make clean   remove what the other targets made"
@@ -91,6 +91,8 @@ campaign: java setup
 	@echo "== exactly once from Spark: every kill point"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py
 	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/lake_kills.py
+	@echo "== each feature of the SQL by plain Python"
+	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),200) $(BIN)/python -m pytest -q tests/pipeline/sql/test_semantics.py
 
 chaos: setup
 	@echo "== chaos"
