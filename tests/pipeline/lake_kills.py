@@ -21,7 +21,7 @@ from pyiceberg.catalog import load_catalog
 from pipeline.driver_kills import kill
 from pipeline.lake_driver import POINTS
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.timeout(1200)
 
 
 def start(kind, folder, *death):

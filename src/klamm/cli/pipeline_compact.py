@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 
 from klamm.cli.changes import Consent, Plan, consent_options
@@ -9,7 +12,11 @@ from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted, format_size, parse_size_bytes
 
+if TYPE_CHECKING:
+    from klamm.pipeline.lake.tables import LakeTable
+
 LEAST_BYTES = 1 << 20
+MERGED = ("parquet", "delta", "iceberg")
 
 
 @click.command("compact")
@@ -42,7 +49,7 @@ def compact(
     chosen = {
         each: open_sink(table)
         for each, table in tables.items()
-        if each == name or (name is None and _merged(table.format))
+        if (each == name or (name is None and table.format in MERGED)) and _there(table)
     }
     plan = Plan()
     files: dict[str, int] = {}
@@ -59,5 +66,6 @@ def compact(
         click.echo(f"{each}: {counted(done, 'file')} merged")
 
 
-def _merged(kind: str) -> bool:
-    return kind in ("parquet", "delta", "iceberg")
+def _there(table: LakeTable) -> bool:
+    """Whether something was written yet; looking makes no folder."""
+    return table.local is None or os.path.isdir(table.local)

@@ -24,6 +24,7 @@ from klamm.pipeline.arrival import arrive
 if TYPE_CHECKING:
     from klamm.pipeline.commits import SinkError
     from klamm.pipeline.history import as_of
+    from klamm.pipeline.lake.sinks import lake_sink
     from klamm.pipeline.reading import DataLoss
     from klamm.pipeline.registry.columns import dead_letters, from_registry, good_rows, registry_header, to_registry
     from klamm.pipeline.sessions import register, session
@@ -35,6 +36,7 @@ _HOMES = {
     "dead_letters": "registry.columns",
     "from_registry": "registry.columns",
     "good_rows": "registry.columns",
+    "lake_sink": "lake.sinks",
     "register": "sessions",
     "registry_header": "registry.columns",
     "session": "sessions",
@@ -48,6 +50,7 @@ __all__ = [
     "dead_letters",
     "from_registry",
     "good_rows",
+    "lake_sink",
     "register",
     "registry_header",
     "session",

@@ -1,9 +1,12 @@
 """What a statement says of a table, and which files become one: no Spark, no disk."""
 
+import sys
+
 import pyarrow as pa
 import pytest
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline import lake_sink
 from klamm.pipeline.lake.tables import DataFile, LakeTable, bins, partition_folder, partition_names
 from klamm.pipeline.lake.tasks import TaskFiles, split
 
@@ -83,3 +86,12 @@ def test_a_task_writes_a_file_for_each_partition(tmp_path):
         path = each.path.removeprefix("file://")
         assert pa.parquet.read_table(path, partitioning=None).column_names == ["n"]
         assert (tmp_path / path).stat().st_size == each.size
+
+
+@pytest.mark.parametrize(("kind", "library"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch, kind, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ConfigError, match=rf"{library} is not installed: pip install 'klamm\[lake\]'"):
+        lake_sink(kind, str(tmp_path), app="a")
+    with pytest.raises(ConfigError, match="no format of a lake"):
+        lake_sink("dleta", str(tmp_path), app="a")

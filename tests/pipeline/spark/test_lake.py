@@ -11,6 +11,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Transaction
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline import lake_sink
 from klamm.pipeline.lake.files import FileSink
 from klamm.pipeline.lake.sinks import open_sink
 from klamm.pipeline.lake.tables import LakeTable
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 FORMATS = ["parquet", "delta", "iceberg"]
 SCHEMA = "n bigint, day date, kind string, price decimal(8,2), at timestamp"
 APP = "klamm-pipeline-x.audit.0"
+KINDS = ["a b " * 10, "ü/%", None]
 DAYS = [dt.date(2026, 1, 1), dt.date(2026, 1, 2), None]
 
 
@@ -33,7 +35,7 @@ def table(tmp_path, kind, **more):
 
 def row(number):
     at = dt.datetime(2026, 1, 1, 12, 0, 0, number, tzinfo=dt.UTC)
-    return (number, DAYS[number % 3], ["a b", "ü/%", None][number % 3], None if number % 5 else Decimal(number) / 4, at)
+    return (number, DAYS[number % 3], KINDS[number % 3], None if number % 5 else Decimal(number) / 4, at)
 
 
 def frame(spark, numbers):
@@ -143,6 +145,21 @@ def test_other_files_are_written_once_too(spark, tmp_path):
     os.makedirs(tmp_path / "old" / "_spark_metadata")
     with pytest.raises(ConfigError, match="Spark's file sink"):
         open_sink(LakeTable("audit", "parquet", str(tmp_path / "old")))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_query_of_ones_own(spark, tmp_path, kind):
+    """Python's face of it, in a session that is not in UTC."""
+    where = LakeTable("own", kind, str(tmp_path / "lake"), "own")
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "America/New_York")
+    rows = other.range(3).selectExpr("id AS n", "timestamp_millis(id) AS at")
+    for batch in (0, 0, 1):
+        lake_sink(kind, where.path, app="own", table="own")(rows, batch)
+    zero = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert sorted((each["n"], each["at"] - zero) for each in read(where)) == sorted(
+        (number, dt.timedelta(milliseconds=number)) for number in [0, 1, 2] * 2
+    )
 
 
 @pytest.mark.parametrize("kind", FORMATS)

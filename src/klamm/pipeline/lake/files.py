@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SUFFIX: Final = re.compile(r"(?:-c\d+)?(\.[A-Za-z0-9_.]+)$")
-_MICROS: Final = "spark.sql.parquet.outputTimestampType"
+_TIMES: Final = "spark.sql.parquet.outputTimestampType"
 
 
 class FileSink:
@@ -97,13 +97,17 @@ class FileSink:
         table = self._table
         types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
         names = partition_names(table.partition_by, types, table.name)
-        if table.format == "parquet":
-            # The default is a form of 12 bytes that other readers take for nanoseconds.
-            frame.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
         writer = frame.write.format(table.format).options(**table.options)
         if names:
             writer = writer.partitionBy(*names)
-        writer.save(folder)
+        settings = frame.sparkSession.conf
+        before = settings.get(_TIMES)
+        # The default is a form of 12 bytes that other readers take for nanoseconds.
+        settings.set(_TIMES, "TIMESTAMP_MICROS")
+        try:
+            writer.save(folder)
+        finally:
+            settings.set(_TIMES, before)
 
     def _moves(self, staged: str, app: str, batch: int) -> list[Move]:
         """The files of a batch under names of their own, in the folders Spark made for partitions."""

@@ -20,6 +20,11 @@ from klamm.pipeline.lake.tasks import TaskFiles, prefix_of, write_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_BOUNDED: Final = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+"""Each commit leaves a file that describes the table; only so many of them are kept."""
 _TRIES: Final = 20
 """How often a commit is tried again when others commit at the same time."""
 
@@ -66,7 +71,10 @@ class IcebergSink:
         if not self.there():
             self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
             try:
-                with self._catalog.create_table_transaction(name, schema=wanted) as work, work.update_spec() as spec:
+                with (
+                    self._catalog.create_table_transaction(name, wanted, properties=_BOUNDED) as work,
+                    work.update_spec() as spec,
+                ):
                     for each in names:
                         spec.add_identity(each)
             except TableAlreadyExistsError:

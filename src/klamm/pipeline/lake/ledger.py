@@ -136,10 +136,9 @@ class Ledger:
 def side_of(path: str) -> str:
     """The folder beside a folder; inside of it where it is a mount of its own, since files cannot be moved across."""
     parent, name = os.path.split(os.path.abspath(path))
-    os.makedirs(path, exist_ok=True)
-    if os.stat(parent).st_dev == os.stat(path).st_dev:
-        return os.path.join(parent, f".{name}.klamm")
-    return os.path.join(path, "_klamm")
+    if os.path.isdir(path) and os.stat(parent).st_dev != os.stat(path).st_dev:
+        return os.path.join(path, "_klamm")
+    return os.path.join(parent, f".{name}.klamm")
 
 
 def _moved(staged: str, final: str) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.lake.tables import FILES, LakeTable, Merge
+from klamm.pipeline.lake.tables import FILES, FORMATS, LakeTable, Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,6 +26,31 @@ class LakeSink(Protocol):
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
         """Do it; `advance` is told how many files are done. Returns how many were replaced."""
+
+
+def lake_sink(
+    format: str,
+    path: str | None = None,
+    *,
+    app: str,
+    table: str | None = None,
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` takes to load a table exactly once: `.foreachBatch(lake_sink("delta", "lake/a", app="a"))`.
+
+    `app` names the query in the table, for ever: another name writes everything again. The rest is what a SINK says.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"{format} is no format of a lake: write {', '.join(FORMATS)}")
+    if path is None and format != "iceberg":
+        raise ConfigError(f"{format} needs a path")
+    sink = open_sink(LakeTable(table or app, format, path, table, tuple(partition_by), dict(options or {})))
+
+    def save(rows: DataFrame, batch: int) -> None:
+        sink.write(rows, app, batch)
+
+    return save
 
 
 def open_sink(table: LakeTable) -> LakeSink:

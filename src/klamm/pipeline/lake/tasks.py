@@ -48,7 +48,7 @@ class TaskFiles:
         open_file: _Open | None = None
         try:
             for rows in batches:
-                for partition, part in split(rows, self.partition_by):
+                for partition, part in split(in_utc(rows), self.partition_by):
                     if open_file is not None and open_file.partition != partition:
                         done.append(open_file.close())
                         open_file = None
@@ -142,6 +142,17 @@ def split(
     for first, last in itertools.pairwise(places):
         part = rows.slice(first, last - first)
         yield tuple((name, text_of(part.column(name)[0].as_py())) for name in names), part
+
+
+def in_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same moments, told in UTC: Spark tells them in the session's zone, and Iceberg takes no other."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def told(field: pa.Field) -> pa.Field:
+        return field.with_type(pa.timestamp("us", "UTC")) if getattr(field.type, "tz", None) else field
+
+    schema = pa.schema([told(each) for each in rows.schema])
+    return rows if schema == rows.schema else rows.cast(schema)
 
 
 def text_of(value: Any) -> str | None:
