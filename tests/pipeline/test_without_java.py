@@ -55,6 +55,7 @@ def typed(tmp_path, klamm_broker):
         (("show", "p"), 0, "never ran"),
         (("stop", "p"), 1, "p does not run"),
         (("dlq", "ls", "p.sql"), 0, ""),
+        (("compact", "p.sql"), 0, "Nothing to change."),
     ],
 )
 def test_what_needs_no_spark(typed, klamm_broker, words, code, said):
@@ -66,8 +67,9 @@ def test_what_needs_no_spark(typed, klamm_broker, words, code, said):
 
 
 def test_run_says_what_to_install_before_it_tries_anything(typed, tmp_path):
-    done = typed("run", "p.sql", "-b", "127.0.0.1:1", "--set", "name=q")
-    assert done.returncode == 1
-    assert "Spark needs Java 17 or newer and there is no java on the path: install one" in done.stderr
-    assert "Traceback" not in done.stderr
+    for command in (("run", "p.sql"), ("backfill", "p.sql", "t", "--from", "earliest")):
+        done = typed(*command, "-b", "127.0.0.1:1", "--set", "name=q")
+        assert done.returncode == 1, done.stderr
+        assert "Spark needs Java 17 or newer and there is no java on the path: install one" in done.stderr
+        assert "Traceback" not in done.stderr
     assert not (tmp_path / ".klamm" / "pipelines" / "q").exists()

@@ -232,7 +232,13 @@ def show_(*, name: str, home: str, output: str) -> None:
         "batch_ms",
     )
     rows = [
-        {"query": query, **{head: told.get(head) for head in heads}, "failures": told.get("failures", 0)}
+        {
+            "query": query,
+            **{head: told.get(head) for head in heads},
+            "bad_records": sum((told.get("bad_records") or {}).values()),
+            "restarts": told.get("restarts", 0),
+            "failures": told.get("failures", 0),
+        }
         for query, told in status["queries"].items()
     ]
 

@@ -52,8 +52,10 @@ def backfill(
     {"payments": {"0": 120, "1": 95}}. The pipeline may run meanwhile.
     """
     from klamm.cli.pipeline import HOME, load
+    from klamm.pipeline.sessions import ready
     from klamm.pipeline.sql.backfill import prepare, run_backfill
 
+    ready()
     found = load(file, pairs, home or HOME, target)
     client = target.client("admin")
     job = prepare(

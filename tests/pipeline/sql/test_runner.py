@@ -1,14 +1,17 @@
 """Keeping queries running, told with queries that are not Spark's: restarts, enough of them, stopping."""
 
+import io
 import threading
 
 import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
+from klamm.pipeline.sql.lags import Lag
 from klamm.pipeline.sql.problems import Problem
 from klamm.pipeline.sql.runner import Runner, home_of, name_of
 from klamm.pipeline.sql.status import Home
+from klamm.telemetry.log import configure
 
 NODE = compile_text("CREATE STREAM s (a INT); CREATE STREAM x AS SELECT * FROM s;").node("x")
 
@@ -84,7 +87,9 @@ def test_a_query_that_fails_is_started_again_and_keeps_its_last_error(home):
     runner(home, query, said=said).run(once=True)
     assert len(query.started) == 3
     assert ["away" in said[0], "not yet" in said[1], said[2]] == [True, True, "q: done"]
-    assert home.status()["queries"]["q"]["error"] == "not yet"
+    told = home.status()["queries"]["q"]
+    assert (told["error"], told["error_gist"], told["restarts"], told["failures"]) == ("not yet", "not yet", 2, 0)
+    assert told["error_ms"] > 0
 
 
 def test_enough_failures_in_a_row_end_the_pipeline(home):
@@ -106,6 +111,7 @@ def test_what_will_never_go_well_is_not_tried_again(home):
     query = Query("q", Handle(RuntimeError("[USER_RAISED_EXCEPTION] a record of s is bad")))
     with pytest.raises(ConfigError, match="a record of s is bad"):
         runner(home, query).run(once=True)
+    assert home.status()["queries"]["q"]["bad_records"] == {"fail": 1}
     text = compile_text("CREATE STREAM s (a INT);").source
     wrong = Query("q", SqlError(text, [Problem(0, "no such column")]))
     with pytest.raises(SqlError, match="no such column"):
@@ -129,6 +135,34 @@ def test_stopping_lets_the_batches_finish(home):
     assert not thread.is_alive()
     assert handle.stopped_between_batches
     assert home.status()["state"] == "stopped"
+
+
+def test_a_line_of_the_log_for_every_batch(home):
+    lines = io.StringIO()
+    configure(stream=lines)
+    try:
+        running = runner(home, Query("q", Handle(OSError("away"), batch=7), Handle(batch=8)), log_batches=True)
+        running.run(once=True)
+    finally:
+        configure()
+    told = [each.split(" pipeline ")[1] for each in lines.getvalue().splitlines() if "batch done" in each]
+    assert [each.split(" rows_per_s")[0] for each in told] == [
+        f"batch done query=q batch={batch} rows=3" for batch in (7, 8)
+    ]
+    status = running.status()
+    told = status["queries"]["q"]
+    assert (status["state"], told["batches_total"], told["rows_total"]) == ("stopped", 2, 6)
+
+
+def test_lags_of_the_cluster_win_over_those_of_the_last_batch(home):
+    class Watch:
+        found = {"q": Lag(12, 3400)}
+
+    running = runner(home, Query("q", Handle(batch=1)))
+    running.lags = Watch()
+    running.run(once=True)
+    told = running.status()["queries"]["q"]
+    assert (told["lag_records"], told["lag_ms"]) == (12, 3400)
 
 
 def test_a_pipeline_is_called_after_its_file_unless_it_says_otherwise():
