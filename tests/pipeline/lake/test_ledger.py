@@ -48,6 +48,8 @@ def write(book, batch, parts, attempt=0):
 
 def seen(path):
     """What an independent reader finds."""
+    if not os.path.isdir(path):
+        return []
     table = ds.dataset(path, format="parquet", partitioning="hive").to_table()
     return sorted(table["n"].to_pylist()) if table.num_rows else []
 
@@ -157,7 +159,7 @@ def test_a_decision_whose_files_are_gone_is_told(tmp_path):
 def test_nothing_of_ours_lies_where_readers_look(tmp_path):
     book = Ledger(str(tmp_path / "table"))
     stage(book, 0, PARTS)
-    assert os.listdir(book.path) == []
+    assert not os.path.exists(book.path)
     assert side_of(book.path) == str(tmp_path / ".table.klamm")
 
 
@@ -222,6 +224,43 @@ def test_readers_never_see_a_row_twice_or_miss_one_wherever_a_compaction_dies(tm
         assert compaction.merges(book, 1 << 20) == []
         assert seen(book.path) == expected
     assert count > 6
+
+
+def test_a_compaction_finishes_what_a_dead_driver_has_decided(tmp_path):
+    """Its first file is in its place; were it merged away, the next driver would look for it in vain."""
+    book = Ledger(str(tmp_path / "table"))
+    many(book, 2, ("day=1",))
+    moves = stage(book, 2, [("day=1", [7]), ("day=2", [8])])
+    with book.locked(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "_moved", lambda *files: os.replace(*files) or (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            book.settle(APP, 2, moves)
+    assert compaction.compact(book, 1 << 20, lambda _: None) == 3
+    assert seen(book.path) == [0, 7, 8, 100]
+    with book.locked():
+        assert book.settled(APP, 2)
+    assert seen(book.path) == [0, 7, 8, 100]
+
+
+def test_a_batch_that_comes_while_files_are_merged_is_kept(tmp_path, monkeypatch):
+    """Writers need not wait: what came is there; and files that were replaced meanwhile do not come back."""
+    book = Ledger(str(tmp_path / "table"))
+    many(book, 3, ("day=1", "day=2"))
+    original = compaction._merge
+
+    def merge(paths, target):
+        original(paths, target)
+        batch = book.entry(APP).batch + 1
+        if "day=1" in paths[0]:
+            write(book, batch, [("day=1", [1000])])
+        else:
+            moves = stage(book, batch, [("day=2", [2000])])
+            with book.locked():
+                compaction.replace(book, moves)
+
+    monkeypatch.setattr(compaction, "_merge", merge)
+    assert compaction.compact(book, 1 << 20, lambda _: None) == 3
+    assert seen(book.path) == [0, 100, 200, 1000, 2000]
 
 
 def test_columns_that_came_later_are_kept(tmp_path):

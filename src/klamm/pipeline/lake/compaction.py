@@ -3,7 +3,8 @@
 A folder of plain files has no transactions: new files beside old ones would be rows twice, and old ones gone first rows
 missing. So a partition's folder is made anew, with the merged files and hard links to those that stay, and swapped for
 the old one at once. Who lists the folder sees the old files or the new ones; who listed the old ones and opens one of
-them later finds it gone, which is an error and never a wrong answer. The ledger's lock keeps writers out.
+them later finds it gone, which is an error and never a wrong answer. The ledger's lock keeps writers out
+while folders are swapped.
 """
 
 from __future__ import annotations
@@ -35,11 +36,10 @@ def merges(ledger: Ledger, target: int) -> list[Merge]:
 
 
 def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
-    """Merge small files, partition by partition; returns how many files were replaced."""
+    """Merge small files, partition by partition; returns how many files were replaced. Writers wait for swaps alone."""
     done = 0
     work = os.path.join(ledger.side, "compaction")
-    with ledger.locked():
-        ledger.settle_all()
+    with ledger.locked("compacting"):
         shutil.rmtree(work, ignore_errors=True)
         for folder in _folders(ledger):
             names, sizes = _files(folder)
@@ -48,10 +48,16 @@ def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
                 continue
             new = os.path.join(work, uuid.uuid4().hex)
             os.makedirs(new)
-            _prepare(folder, new, groups)
-            exchange(new, folder)
-            sync(os.path.dirname(folder))
-            done += sum(map(len, groups))
+            for group in groups:
+                merged = os.path.join(new, f"{group[0].split('.')[0]}-merged.parquet")
+                _merge([os.path.join(folder, name) for name in group], merged)
+            with ledger.locked():
+                # A driver that died in the middle of its moves: the next one looks for the files where they went.
+                ledger.settle_all()
+                if _linked(folder, new, {name for group in groups for name in group}):
+                    exchange(new, folder)
+                    sync(os.path.dirname(folder))
+                    done += sum(map(len, groups))
             advance(done)
             shutil.rmtree(new)
         shutil.rmtree(work, ignore_errors=True)
@@ -63,7 +69,7 @@ def replace(ledger: Ledger, moves: Sequence[Move]) -> None:
     folders: dict[str, list[Move]] = {}
     for each in moves:
         folders.setdefault(os.path.dirname(each.final), []).append(each)
-    work = os.path.join(ledger.side, "compaction")
+    work = os.path.join(ledger.side, "replacing")
     shutil.rmtree(work, ignore_errors=True)
     for inside, group in sorted(folders.items()):
         new, folder = os.path.join(work, uuid.uuid4().hex), os.path.join(ledger.path, inside)
@@ -103,17 +109,16 @@ def _files(folder: str) -> tuple[list[str], list[int]]:
     return names, [os.path.getsize(os.path.join(folder, each)) for each in names]
 
 
-def _prepare(old: str, new: str, groups: Sequence[Sequence[str]]) -> None:
-    """The folder as it will be."""
-    merged = {name for group in groups for name in group}
-    for name in os.listdir(old):
+def _linked(old: str, new: str, merged: set[str]) -> bool:
+    """Make the folder complete by what stays of the old one; False when somebody has replaced its files meanwhile."""
+    there = os.listdir(old)
+    if not merged <= set(there):
+        return False
+    for name in there:
         if name not in merged:
             os.link(os.path.join(old, name), os.path.join(new, name))
-    for group in groups:
-        _merge(
-            [os.path.join(old, name) for name in group], os.path.join(new, f"{group[0].split('.')[0]}-merged.parquet")
-        )
     sync(new)
+    return True
 
 
 def _merge(paths: Sequence[str], target: str) -> None:

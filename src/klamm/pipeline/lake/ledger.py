@@ -51,10 +51,10 @@ class Ledger:
         return os.path.join(self.side, "staging", app_key(app), name)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Be the one that moves files; waits for another."""
+    def locked(self, name: str = "lock") -> Iterator[None]:
+        """Be the one that moves files, or does something else of a name; waits for another."""
         os.makedirs(self.side, exist_ok=True)
-        handle = os.open(os.path.join(self.side, "lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(os.path.join(self.side, name), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
