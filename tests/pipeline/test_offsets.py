@@ -7,7 +7,7 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.offsets import Position, Range, between, enough, limited, questions, split, without_time
+from klamm.pipeline.offsets import Position, Range, between, enough, gathered, limited, questions, split, without_time
 from klamm.pipeline.options import EARLIEST, LATEST, Moment
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -125,3 +125,12 @@ def test_no_task_gets_more_than_it_may():
 
 def test_without_limits_a_partition_is_a_task_and_an_empty_one_is_none():
     assert split([Range("a", 0, 0, 5), Range("a", 1, 3, 3)], None, None) == [Range("a", 0, 0, 5)]
+
+
+def test_ranges_of_a_few_rows_share_a_task():
+    few = [Range("a", index, 0, 40) for index in range(5)]
+    large = Range("b", 0, 0, 1000)
+    assert gathered([], 100) == []
+    assert gathered(few, 100) == [few[:3], few[3:]]
+    assert gathered([large, *few[:2], large], 100) == [[large], [*few[:2], large]]
+    assert gathered(few, 1) == [[each] for each in few]

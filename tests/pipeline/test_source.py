@@ -56,7 +56,7 @@ def texts(found):
 
 
 def ranges(pieces):
-    return sorted((each.range.partition, each.range.start, each.range.end) for each in pieces)
+    return sorted((each.partition, each.start, each.end) for piece in pieces for each in piece.ranges)
 
 
 # Batch

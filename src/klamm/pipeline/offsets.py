@@ -165,6 +165,19 @@ def split(ranges: Iterable[Range], pieces: int | None, max_rows: int | None) -> 
     return [piece for each in ranges for piece in _cut(each, max(round(each.size / total * pieces), 1))]
 
 
+def gathered(ranges: Iterable[Range], rows: int) -> list[list[Range]]:
+    """Neighbours that one task reads one after the other, until it has `rows`: a task costs more than a few rows."""
+    found: list[list[Range]] = []
+    size = rows
+    for each in ranges:
+        if size >= rows:
+            found.append([])
+            size = 0
+        found[-1].append(each)
+        size += each.size
+    return found
+
+
 def _cut(whole: Range, parts: int) -> list[Range]:
     parts = min(parts, whole.size)
     edges = [whole.start + whole.size * index // parts for index in range(parts + 1)]

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from klamm.pipeline.offsets import Position, Range, between, enough, limited, split
+from klamm.pipeline.offsets import Position, Range, between, enough, gathered, limited, split
 from klamm.pipeline.options import ReadOptions, read_options
 from klamm.pipeline.reading import DataLoss, read_range
 from klamm.pipeline.view import View
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 _log = get_logger("pipeline")
+_FEW = 200
+"""Rows for which a task of their own is not worth its start, some ten milliseconds."""
 
 _COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -45,9 +47,9 @@ def schema(options: Mapping[str, str]) -> str:
 class Piece(InputPartition):  # type: ignore[misc]
     """What one task reads."""
 
-    def __init__(self, wanted: Range) -> None:
-        super().__init__(wanted)
-        self.range = wanted
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
 class _Reads:
@@ -58,18 +60,21 @@ class _Reads:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if not isinstance(partition, Piece):
-            return iter(())  # Spark asks one task for a read that has no pieces: the topics are empty
+            return  # Spark asks one task for a read that has no pieces: the topics are empty
         options = self.options
-        return read_range(
-            partition.range,
-            options.client,
-            headers=options.include_headers,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        for each in partition.ranges:
+            yield from read_range(
+                each,
+                options.client,
+                headers=options.include_headers,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
 
     def _pieces(self, ranges: list[Range]) -> list[Piece]:
         options = self.options
-        return [Piece(each) for each in split(ranges, options.min_partitions, options.max_records_per_partition)]
+        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+        as_they_are = options.min_partitions is not None or options.max_records_per_partition is not None
+        return [Piece(each) for each in gathered(pieces, 1 if as_they_are else _FEW)]
 
     def _lost(self, words: list[str]) -> None:
         """Refuse, or say and go on, as failOnDataLoss tells."""
