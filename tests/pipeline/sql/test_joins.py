@@ -4,6 +4,7 @@ import json
 import random
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +15,8 @@ from klamm.pipeline.testing import Deleted, Raw, run
 
 pytestmark = pytest.mark.timeout(600)
 
-RATES = """
-CREATE TABLE rates (currency STRING, rate DOUBLE) WITH (key = 'currency');
-CREATE STREAM payments (id INT, currency STRING, amount DOUBLE, at TIMESTAMP) WITH (timestamp = 'at');
-CREATE STREAM paid WITH (key = 'id') AS
-  SELECT p.id, p.amount * r.rate AS value, r.rate
-  FROM payments p LEFT JOIN rates FOR SYSTEM_TIME AS OF p.at AS r ON p.currency = r.currency;
+EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
+FOUND = """
 CREATE STREAM found WITH (key = 'id') AS
   SELECT p.id, rates.rate FROM payments p JOIN rates FOR SYSTEM_TIME AS OF p.at ON p.currency = rates.currency;
 """
@@ -48,14 +45,14 @@ def test_the_value_at_the_time_is_what_python_finds_in_the_history(spark):
         for _ in range(20):
             number += 1
             currency, second = chance.choice("wxyz"), chance.randrange(310)
-            payments.append({"id": number, "currency": currency, "amount": 2.0, "at": moment(second)})
+            payments.append({"id": number, "currency": currency, "amount": 2.0, "payer": "ann", "at": moment(second)})
             then = [each for each in history if each[2] == currency and each[0] <= second]
             expected[number] = max(then)[3] if then else None
         steps.append({"rates": changes, "payments": payments})
-    out = run(RATES, steps, spark=spark)
+    out = run((EXAMPLES / "rates.sql").read_text() + FOUND, steps, spark=spark)
     out.expect(
         "paid",
-        [{"id": each, "value": rate and 2 * rate, "rate": rate} for each, rate in expected.items()],
+        [{"id": each, "payer": "Ann", "value": rate and 2 * rate, "rate": rate} for each, rate in expected.items()],
     )
     out.expect("found", [{"id": each, "rate": rate} for each, rate in expected.items() if rate is not None])
     assert any(rate is None for rate in expected.values())

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,10 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.dead_letters import DeadLetters
 from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.testing import run
 
 pytestmark = pytest.mark.timeout(600)
+EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
 
 TEXT = """
 CREATE SOURCE orders (id INT, item STRING, price DECIMAL(8, 2), sold TIMESTAMP) WITH (
@@ -116,3 +119,19 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     said = "\n".join(told) + "".join(each.read_text() for each in home.rglob("*.json") if each.is_file())
     assert "orders: done" in said
     assert "hush-hush" not in said
+
+
+def test_the_shop_without_a_database_and_without_a_registry(spark):
+    orders = [("ann", 250, 1), ("bob", 100, 2), ("ann", 50, 3)]
+    given = [
+        {"id": second, "customer": who, "item": "tea", "cents": cents, "ordered": f"2026-01-01T00:00:0{second}.000000Z"}
+        for who, cents, second in orders
+    ]
+    out = run(EXAMPLES / "shop.sql", {"orders": given}, spark=spark)
+    out.expect(
+        "spent",
+        [
+            {"customer": "ann", "cents": 300, "orders": 2, "newest": given[2]["ordered"]},
+            {"customer": "bob", "cents": 100, "orders": 1, "newest": given[1]["ordered"]},
+        ],
+    )

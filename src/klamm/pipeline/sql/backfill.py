@@ -26,6 +26,7 @@ from klamm.pipeline.sql.graph import Node, Pipeline
 from klamm.pipeline.sql.identity import Identity, describe
 from klamm.pipeline.sql.problems import nearest
 from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew
+from klamm.pipeline.sql.schemas import resolve
 from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics, lake_table
@@ -157,6 +158,7 @@ def run_backfill(
     say: Callable[[str], None] = lambda _: None,
 ) -> bool:
     """Do it, in a session of its own or in `spark`; False when it was done before. A pipeline may run meanwhile."""
+    pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline)
     identity = _identity(pipeline, home)
     app = app_of(pipeline, identity, job)

@@ -25,6 +25,7 @@ from klamm.pipeline.sql.jdbc import Database, JdbcWriter
 from klamm.pipeline.sql.moments import FROM, UNTIL, rewrite, versions_of
 from klamm.pipeline.sql.options import name_list
 from klamm.pipeline.sql.problems import Problem, Source, SqlError
+from klamm.pipeline.sql.secrets import expand
 from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW, Column
 from klamm.pipeline.sql.tally import BAD
 from klamm.pipeline.sql.topics import Topics
@@ -205,7 +206,7 @@ class Engine:
         reader = self._spark.readStream.format(kind)
         for name, value in node.create.options.items():
             if name.startswith("option."):
-                reader = reader.option(name.removeprefix("option."), value.text)
+                reader = reader.option(name.removeprefix("option."), expand(value.text, os.environ, name))
         texts = kind in ("json", "csv")
         if texts:
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", rows.BROKEN)

@@ -141,8 +141,8 @@ def _compared(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
             continue
         found = known.get(each.name.lower())
         if found is None and each.name.lower() not in keys:
-            names = ", ".join(some.name for some in arrow)
-            yield Problem(each.offset, f"subject {subject_of(node)} has no field {each.name}: it has {names}")
+            there = ", ".join(some.name for some in arrow)
+            yield Problem(each.offset, f"subject {subject_of(node)} has no field {each.name}: it has {there}")
         elif found is not None and "<" in found + each.type and found.lower() != each.type.lower():
             yield Problem(each.offset, f"{each.name} is {found} in subject {subject_of(node)}")
 
