@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.java import find_java
 from klamm.pipeline.shipping import is_local, ship
+from klamm.pipeline.spark_home import quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,8 @@ def session(
     builder = SparkSession.builder.appName(name)
     for key, value in (settings if where is None else {**settings, "spark.master": where}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
-    with _interpreter(where, settings.get("spark.pyspark.python")):
+    home = quick_home() if where is not None and is_local(where) else nullcontext()
+    with _interpreter(where, settings.get("spark.pyspark.python")), home:
         spark = builder.getOrCreate()
     register(spark)
     if shown:

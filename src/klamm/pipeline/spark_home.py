@@ -1,0 +1,73 @@
+"""Spark's home as its Python processes would like it: with compiled files instead of archives.
+
+Spark puts `pyspark.zip` of its home before everything else on the path of the Python processes it starts. Modules in an
+archive are compiled anew by each of them, which takes twice as long as all the rest of their start, and Spark waits ten
+seconds for some and no longer. This home is links to the one there is, with folders in the archives' places.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_HOME: Final = "SPARK_HOME"
+_ARCHIVE: Final = ".zip"
+_made: dict[str, str] = {}
+
+
+@contextmanager
+def quick_home() -> Iterator[None]:
+    """Let a Java process that is started meanwhile have such a home, unless a home was chosen by somebody."""
+    if _HOME in os.environ:
+        yield
+        return
+    found = _home()
+    if found is None:
+        yield
+        return
+    os.environ[_HOME] = found
+    try:
+        yield
+    finally:
+        os.environ.pop(_HOME, None)
+
+
+def _home() -> str | None:
+    """The home of this process, made once and removed at its end; None when there is nothing to gain."""
+    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - pyspark is an extra
+
+    real = str(_find_spark_home())
+    if real not in _made:
+        folder = tempfile.mkdtemp(prefix="klamm-spark-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            link(real, folder)
+        except OSError:
+            return None
+        _made[real] = folder
+    return _made[real]
+
+
+def link(real: str, folder: str) -> None:
+    """Fill a folder with links to a home of Spark, archives of packages that are installed replaced by folders."""
+    packages = os.path.dirname(real)
+    archives = os.path.join(real, "python", "lib")
+    for name in os.listdir(real):
+        if name != "python":
+            os.symlink(os.path.join(real, name), os.path.join(folder, name))
+    lib = os.path.join(folder, "python", "lib")
+    os.makedirs(lib)
+    for name in os.listdir(archives):
+        package = name.partition("-")[0].removesuffix(_ARCHIVE)
+        installed = os.path.join(packages, package)
+        place = os.path.join(lib, name)
+        if name.endswith(_ARCHIVE) and os.path.isdir(installed):
+            os.mkdir(place)
+            os.symlink(installed, os.path.join(place, package))
+        else:
+            os.symlink(os.path.join(archives, name), place)
