@@ -101,12 +101,12 @@ def test_a_backfill_is_written_once(spark, klamm_broker, bank):
         os.remove("state/backfills.json")  # died before it was noted: the table knows
         assert run_backfill(pipeline, job, spark=spark) is False
         assert read(name) == list(range(10, 20)), name
-        wider = prepare(pipeline, name, Moment(everywhere=EARLIEST), Moment(everywhere=LATEST))
-        with pytest.raises(ConfigError, match="overlapping range before"):
-            run_backfill(pipeline, wider, spark=spark)
-        whole = prepare(pipeline, name, Moment(everywhere=EARLIEST), Moment(everywhere=LATEST), replace=True)
-        assert run_backfill(pipeline, whole, spark=spark) is True
-        assert read(name) == list(range(30)), name
+    wider = prepare(pipeline, name, Moment(everywhere=EARLIEST), Moment(everywhere=LATEST))
+    with pytest.raises(ConfigError, match="overlapping range before"):
+        run_backfill(pipeline, wider, spark=spark)
+    whole = prepare(pipeline, name, Moment(everywhere=EARLIEST), Moment(everywhere=LATEST), replace=True)
+    assert run_backfill(pipeline, whole, spark=spark) is True
+    assert read(name) == list(range(30)), name
     done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "earliest", "--to", "3", "--dry-run")
     assert done.exit_code == 0, done.output
     assert f"+ read {topic}-1 from offset 0 to 3" in done.output
