@@ -1,6 +1,7 @@
 """Keeping queries running, told with queries that are not Spark's: restarts, enough of them, stopping."""
 
 import io
+import signal
 import threading
 
 import pytest
@@ -9,7 +10,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.lags import Lag
 from klamm.pipeline.sql.problems import Problem
-from klamm.pipeline.sql.runner import Runner, home_of, name_of
+from klamm.pipeline.sql.runner import Runner, _signals, home_of, name_of
 from klamm.pipeline.sql.status import Home
 from klamm.telemetry.log import configure
 
@@ -112,6 +113,9 @@ def test_what_will_never_go_well_is_not_tried_again(home):
     with pytest.raises(ConfigError, match="a record of s is bad"):
         runner(home, query).run(once=True)
     assert home.status()["queries"]["q"]["bad_records"] == {"fail": 1}
+    lacking = "Traceback (most recent call last):\nx.ConfigError: the Python of this executor, p, lacks q\n SQLSTATE: 1"
+    with pytest.raises(ConfigError, match=r"q failed: the Python of this executor, p, lacks q$"):
+        runner(home, Query("q", Handle(RuntimeError(lacking)))).run(once=True)
     text = compile_text("CREATE STREAM s (a INT);").source
     wrong = Query("q", SqlError(text, [Problem(0, "no such column")]))
     with pytest.raises(SqlError, match="no such column"):
@@ -135,6 +139,22 @@ def test_stopping_lets_the_batches_finish(home):
     assert not thread.is_alive()
     assert handle.stopped_between_batches
     assert home.status()["state"] == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_after_the_batch_and_the_second_at_once(number):
+    caught, stopped = [], []
+    before = signal.signal(number, lambda *_: caught.append(number))
+    try:
+        with _signals(lambda: stopped.append(number)):
+            signal.raise_signal(number)
+            assert (stopped, caught) == ([number], [])
+            signal.raise_signal(number)
+            assert (stopped, caught) == ([number], [number])
+        signal.raise_signal(number)
+        assert (stopped, caught) == ([number], [number, number])
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_line_of_the_log_for_every_batch(home):

@@ -38,7 +38,8 @@ _LONGEST_PAUSE_S: Final = 60.0
 _PATIENCE_S: Final = 120.0
 """How long a batch may take to finish once the pipeline shall stop; after that the next run does it again."""
 _BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
-_HOPELESS: Final = (*_BAD_RECORD, "the Python of this executor")
+_NO_PYTHON: Final = "the Python of this executor"
+_HOPELESS: Final = (*_BAD_RECORD, _NO_PYTHON)
 _BEGINNING: Final = "Initializing"
 """What Spark says of a query until its sources are there."""
 DEFAULT_RESTARTS: Final = 10
@@ -126,7 +127,7 @@ def run_pipeline(
             engine = Engine(running, pipeline, topics, home.path if far is None else far.path, identity)
             for each in topics.ensure():
                 say(f"created topic {each}")
-            queries = engine.build()
+            queries = _built(engine)
             home.keep(identity)
             if far is not None:
                 far.keep(identity)
@@ -145,6 +146,18 @@ def run_pipeline(
         finally:
             if spark is None:
                 running.stop()
+
+
+def _built(engine: Engine) -> list[Query]:
+    """The queries; ConfigError when Spark's Python lacks what the package needs."""
+    try:
+        return engine.build()
+    except SqlError:
+        raise
+    except Exception as error:
+        if _NO_PYTHON not in str(error):
+            raise
+        raise ConfigError(gist(error).partition("ConfigError: ")[2]) from None
 
 
 def _far_folder(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str], None]) -> FarFolder | None:
@@ -305,7 +318,8 @@ class Runner:
             each.tally.bad["fail"] = each.tally.bad.get("fail", 0) + 1
         name = each.query.name
         if each.failures > self._limit or any(word in each.error for word in _HOPELESS):
-            raise ConfigError(f"{name} failed: {each.error}")
+            words = gist(each.error).partition("ConfigError: ")[2] if _NO_PYTHON in each.error else each.error
+            raise ConfigError(f"{name} failed: {words}")
         each.restarts += 1
         pause_s = min(self._first_pause_s * 2.0 ** (each.failures - 1), _LONGEST_PAUSE_S)
         each.restart_at = time.monotonic() + pause_s
