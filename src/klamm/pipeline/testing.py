@@ -31,7 +31,7 @@ from klamm.pipeline.sql.identity import Identity
 from klamm.pipeline.sql.problems import nearest
 from klamm.pipeline.sql.rows import json_key
 from klamm.pipeline.sql.schemas import resolve, without_registry
-from klamm.pipeline.sql.statements import SINK, TABLE, VIEW
+from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +114,8 @@ def run(
         topics = FolderTopics(os.path.join(home, "topics"))
         identity = Identity("testing", name, {}, {}).renewed(pipeline)
         given = {each.lower() for step in steps for each in step}
-        given |= {each.name for each in pipeline.nodes if each.name.lower() in given}
+        # Nothing is read from elsewhere: a source that is given no rows has none.
+        given |= {each.name for each in pipeline.nodes if each.name.lower() in given or each.kind == SOURCE}
         session = (spark or _session()).newSession()
         said = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         for setting, value in {**_SMALL, **said}.items():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.shipping import ship_module
+from klamm.pipeline.lake.tables import partition_names
 from klamm.pipeline.sql import rows
 from klamm.pipeline.sql.encodings import Encodings
 from klamm.pipeline.sql.graph import DEAD_LETTERS, Node, Pipeline
@@ -98,7 +99,7 @@ class Engine:
                 continue
             columns: Sequence[Column] = node.create.columns
             if node.kind == SOURCE and node.name in given:
-                columns = columns or self._given_columns(node)
+                columns = columns or (self._given_columns(node) if node.name in read else ())
             elif node.runs:
                 frame = self._connector(node) if node.kind == SOURCE else self._sql(node)
                 queries.append(self._query(node, frame))
@@ -248,10 +249,22 @@ class Engine:
                     words = f"{node.name} has no column {each}: it has {', '.join(some.name for some in columns)}"
                     raise SqlError(self._pipeline.source, [Problem(value.offset, words)])
 
+    def _check_partitions(self, node: Node, frame: DataFrame) -> None:
+        """A sink's partition_by names columns that only Spark knows, and not all types will do."""
+        value = node.create.options.get("partition_by")
+        types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+        if value is None:
+            return
+        try:
+            partition_names(name_list(value.text), types, node.name)
+        except ConfigError as error:
+            raise SqlError(self._pipeline.source, [Problem(value.offset, str(error))]) from None
+
     # What is written
 
     def _query(self, node: Node, frame: DataFrame) -> Query:
         if node.kind == SINK:
+            self._check_partitions(node, frame)
             return self._made(node.name, node, lambda: self._topics.sink(self._sql(node), node, self._app(node)))
         self._check_columns(node, columns_of(frame.schema))
         records = self._encoded(node, frame)
