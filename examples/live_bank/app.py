@@ -25,7 +25,7 @@ from live_bank.lake import Lake
 from live_bank.processes import Failed, Interrupts, Node, Pipeline
 from live_bank.rules import PARTITIONS, TRANSACTIONS, Books
 from live_bank.services import AccountService, LoggingService
-from live_bank.steps import Steps
+from live_bank.steps import Steps, silent_keys
 from live_bank.watch import Flow, Seen, Watcher
 
 _FRAME_S: Final = 0.5
@@ -219,7 +219,7 @@ def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float |
     interrupts.gently = True
     try:
         if steps.pictures:
-            with Live(console=steps.console, screen=True, auto_refresh=False) as live:
+            with silent_keys(), Live(console=steps.console, screen=True, auto_refresh=False) as live:
                 while not over():
                     live.update(view.picture(bank.look()), refresh=True)
         else:

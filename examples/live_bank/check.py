@@ -68,7 +68,7 @@ def compare(books: Books, found: Found) -> list[Line]:
         _number("of them bad", bad, found.bad_sent),
         _number("account service saw", books.records, found.account_service_saw),
         _number("logging service saw", books.records, found.logging_service_saw),
-        _accounts("account service's sums", books.accounts, found.account_service),
+        _accounts("account service's balances", books.accounts, found.account_service),
         _accounts("balances table", books.accounts, found.balances),
         _spend(books.spend, found.spend),
         _counted("suspicious", "id", books.suspicious, found.suspicious),
@@ -88,7 +88,7 @@ def _accounts(what: str, expected: Mapping[str, Account], found: Mapping[str, Ac
         for name in sorted({*expected, *found})
         if expected.get(name) != found.get(name)
     ]
-    return Line(what, _sum(expected), _sum(found), _some(told))
+    return Line(f"{what} ({len(expected)})", _sum(expected), _sum(found), _some(told))
 
 
 def _account(account: Account | None) -> str:
@@ -96,7 +96,7 @@ def _account(account: Account | None) -> str:
 
 
 def _sum(accounts: Mapping[str, Account]) -> str:
-    return f"{sum((each.balance for each in accounts.values()), Decimal(0)):,.2f} in {len(accounts)}"
+    return f"{sum((each.balance for each in accounts.values()), Decimal(0)):,.2f}"
 
 
 def _spend(expected: Mapping[tuple[str, str], Decimal], found: Mapping[tuple[str, str], Decimal]) -> Line:
@@ -107,10 +107,8 @@ def _spend(expected: Mapping[tuple[str, str], Decimal], found: Mapping[tuple[str
         if expected.get(each) != found.get(each)
     ]
 
-    def words(spend: Mapping[tuple[str, str], Decimal]) -> str:
-        return f"{sum(spend.values(), Decimal(0)):,.2f} in {len(spend):,}"
-
-    return Line("spend per minute", words(expected), words(found), _some(told))
+    one, other = (f"{sum(each.values(), Decimal(0)):,.2f}" for each in (expected, found))
+    return Line(f"spend per minute ({len(expected):,} windows)", one, other, _some(told))
 
 
 def _counted(what: str, noun: str, expected: Counter[Any], found: Counter[Any]) -> Line:

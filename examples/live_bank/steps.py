@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,6 +16,23 @@ from rich.text import Text
 from live_bank.check import Line
 
 _EVERY_S: Final = 10.0
+
+
+@contextlib.contextmanager
+def silent_keys() -> Iterator[None]:
+    """Let the terminal not write down what is typed, Ctrl-C among it, into the middle of a picture."""
+    try:
+        before = termios.tcgetattr(sys.stdin)
+    except (termios.error, ValueError, OSError):
+        yield
+        return
+    silent = termios.tcgetattr(sys.stdin)
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 class Steps:

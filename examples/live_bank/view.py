@@ -176,7 +176,7 @@ class DeadLetters(Fitted):
 
     def draw(self, width: int, height: int) -> RenderableType:
         if not self.seen.last_letters:
-            return _waiting("every record could be read")
+            return _waiting("no dead letter yet")
         newest = list(self.seen.last_letters)[-max(height // 2, 1) :]
         lines = []
         for each in reversed(newest):
@@ -253,5 +253,5 @@ def _footer(seen: Seen) -> Table:
     grid = Table.grid(expand=True)
     grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    grid.add_row(Text(seen.doing, style="cyan"), Text("Ctrl-C closes the bank and checks the books", style="dim"))
+    grid.add_row(Text(f" {seen.doing}", style="cyan"), Text("Ctrl-C closes the bank and checks the books", style="dim"))
     return grid

@@ -172,13 +172,13 @@ def one_bad_more(found):
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        (wrong_balance, "balances table: ada has 499.71 of 3 transactions instead of 499.70 of 3 transactions"),
-        (counted_twice, "balances table: ken has -900.00 of 2 transactions instead of -900.00 of 1 transactions"),
-        (lost_account, "balances table: ken has nothing instead of -900.00 of 1 transactions"),
-        (wrong_service, "account service's sums: ada has 498.70"),
+        (wrong_balance, "balances table (2): ada has 499.71 of 3 transactions instead of 499.70 of 3 transactions"),
+        (counted_twice, "balances table (2): ken has -900.00 of 2 transactions instead of -900.00 of 1 transactions"),
+        (lost_account, "balances table (2): ken has nothing instead of -900.00 of 1 transactions"),
+        (wrong_service, "account service's balances (2): ada has 498.70"),
         (one_unseen_by_accounts, "account service saw: 5 instead of 6"),
         (one_unseen_by_logging, "logging service saw: 5 instead of 6"),
-        (wrong_minute, "spend per minute: ken paid nothing instead of 900.00 in the minute 08:01"),
+        (wrong_minute, "spend per minute (2 windows): ken paid nothing instead of 900.00 in the minute 08:01"),
         (suspicion_twice, "suspicious: id 5 is there 2 times"),
         (letter_of_another, "dead letters: record 1-1 is missing"),
         (row_twice_and_row_lost, "rows in the lake: id 1 is missing"),
