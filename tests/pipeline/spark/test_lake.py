@@ -15,6 +15,8 @@ from klamm.pipeline import lake_sink
 from klamm.pipeline.lake.files import FileSink
 from klamm.pipeline.lake.sinks import open_sink
 from klamm.pipeline.lake.tables import LakeTable
+from klamm.pipeline.sql import SqlError
+from klamm.pipeline.testing import run
 from pipeline.lake_driver import POINTS
 
 pytestmark = pytest.mark.timeout(600)
@@ -30,7 +32,7 @@ class Killed(BaseException):
 
 
 def table(tmp_path, kind, **more):
-    return LakeTable("audit", kind, str(tmp_path / "lake"), partition_by=("day", "kind"), **more)
+    return LakeTable("audit", kind, str(tmp_path / "a lake"), partition_by=("day", "kind"), **more)
 
 
 def row(number):
@@ -121,7 +123,7 @@ def test_compaction_and_replacing_partitions(spark, tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_columns_may_come_and_may_not_change(spark, tmp_path, kind):
-    where = LakeTable("audit", kind, str(tmp_path / "lake"))
+    where = LakeTable("audit", kind, str(tmp_path / "a lake"))
     sink = open_sink(where)
     sink.write(spark.createDataFrame([(1,)], "n bigint"), APP, 0)
     sink.write(spark.createDataFrame([(2, "x")], "n bigint, word string"), APP, 1)
@@ -150,7 +152,7 @@ def test_other_files_are_written_once_too(spark, tmp_path):
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_query_of_ones_own(spark, tmp_path, kind):
     """Python's face of it, in a session that is not in UTC."""
-    where = LakeTable("own", kind, str(tmp_path / "lake"), "own")
+    where = LakeTable("own", kind, str(tmp_path / "a lake"), "own")
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "America/New_York")
     rows = other.range(3).selectExpr("id AS n", "timestamp_millis(id) AS at")
@@ -185,3 +187,13 @@ def test_of_two_drivers_with_the_same_batch_one_counts(spark, tmp_path, kind):
         patch.setattr(owner, name, late)
         assert slow.write(rows, APP, 1) is False
     assert numbers(where) == list(range(6))
+
+
+def test_a_wrong_partition_is_told_where_it_was_written(spark):
+    text = "CREATE STREAM s (n DOUBLE);\nCREATE SINK x WITH (format = 'delta', path = 'x', partition_by = '{}') AS {};"
+    for name, select, words in (
+        ("m", "SELECT n FROM s", "pipeline.sql:2:66: x has no column m for partition_by: it has n"),
+        ("n", "SELECT n, 1 AS m FROM s", "x cannot be partitioned by n, which is double"),
+    ):
+        with pytest.raises(SqlError, match=words):
+            run(text.format(name, select), {"s": [{"n": 1.5}]}, spark=spark)

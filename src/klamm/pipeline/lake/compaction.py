@@ -49,7 +49,7 @@ def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
             new = os.path.join(work, uuid.uuid4().hex)
             os.makedirs(new)
             for group in groups:
-                merged = os.path.join(new, f"{group[0].split('.')[0]}-merged.parquet")
+                merged = os.path.join(new, f"merged-{uuid.uuid4().hex}.parquet")
                 _merge([os.path.join(folder, name) for name in group], merged)
             with ledger.locked():
                 # A driver that died in the middle of its moves: the next one looks for the files where they went.

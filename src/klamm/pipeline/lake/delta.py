@@ -37,7 +37,7 @@ class DeltaSink:
             )
         self._table = table
         folder = table.local
-        self._uri = f"file://{os.path.abspath(folder)}" if folder is not None else table.path or ""
+        self._uri = os.path.abspath(folder) if folder is not None else table.path or ""
         self._storage = dict(table.options) or None
 
     def write(self, frame: DataFrame, app: str, batch: int) -> bool:
@@ -63,8 +63,8 @@ class DeltaSink:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
         wanted = Schema.from_arrow(nullable(to_arrow_schema(frame.schema, timezone="UTC")))
-        if self._storage is None and "://" in self._uri:
-            os.makedirs(self._uri.removeprefix("file://"), exist_ok=True)
+        if self._table.local is not None:
+            os.makedirs(self._uri, exist_ok=True)
         if not DeltaTable.is_deltatable(self._uri, self._storage):
             DeltaTable.create(self._uri, wanted, mode="ignore", partition_by=list(names), storage_options=self._storage)
         table = self._open()

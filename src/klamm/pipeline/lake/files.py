@@ -21,7 +21,7 @@ from klamm.pipeline.lake.tables import LakeTable, Merge, app_key, partition_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SUFFIX: Final = re.compile(r"(?:-c\d+)?(\.[A-Za-z0-9_.]+)$")
+_SUFFIX: Final = re.compile(r"(?:[-.]c\d+)?((?:\.[A-Za-z0-9]+)+)$")
 _TIMES: Final = "spark.sql.parquet.outputTimestampType"
 
 
@@ -114,7 +114,8 @@ class FileSink:
         ledger = self._ledger
         found: list[Move] = []
         for folder, folders, names in os.walk(staged):
-            folders.sort()
+            # An attempt that runs on after its job is done writes below _temporary; columns may begin like that, too.
+            folders[:] = sorted(each for each in folders if "=" in each or not each.startswith(("_", ".")))
             for name in sorted(names):
                 path = os.path.join(folder, name)
                 if name.startswith(("_", ".")) or _empty(path, self._table.format):

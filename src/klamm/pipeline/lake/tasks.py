@@ -95,6 +95,8 @@ class TaskFiles:
 def _system(path: str) -> tuple[Any, str]:
     from pyarrow import fs  # noqa: PLC0415
 
+    if "://" not in path:
+        return fs.LocalFileSystem(), path
     found: tuple[Any, str] = fs.FileSystem.from_uri(path)
     return found
 
