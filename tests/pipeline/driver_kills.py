@@ -19,7 +19,7 @@ import klamm
 from klamm.testing import broker
 
 POINTS = ["done 0", "written 1", "decided 1", "decided 2", "done 2"]
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
