@@ -4,9 +4,11 @@ import pytest
 
 from klamm.client.types import Record
 from klamm.model.ids import TopicPartition
+from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.lags import Lag, LagWatch, behind, measure
 from klamm.pipeline.sql.status import committed, facts, gist, positions, short
 from klamm.pipeline.sql.tally import Tally
+from klamm.pipeline.sql.topics import ClusterTopics
 
 
 def progress(batch, rows, second, *, idle=False, **more):
@@ -132,8 +134,8 @@ def test_a_cluster_that_is_away_is_asked_again():
         return answer
 
     with LagWatch(connect, lambda: {"q": {("t", 0): 1}}, every_s=0.001) as watch:
-        while not watch.found:
-            pass
+        while not watch.found and watch._thread.is_alive():
+            watch._thread.join(0.001)
     assert watch.found["q"].records == 2
     assert cluster.closed
 
@@ -170,3 +172,24 @@ def test_one_line_tells_what_went_wrong():
     assert gist("first\nsecond") == "first"
     assert gist("") == ""
     assert short("words\n\tat org.apache.spark\n\tat more") == "words"
+
+
+def test_the_lag_of_a_topic(klamm_broker):
+    topic = klamm_broker.topic("lag", partitions=2)
+    with klamm_broker.producer() as producer:
+        for each in range(10):
+            producer.send(topic, b"", partition=each % 2, timestamp=1_700_000_000_000 + each)
+    text = f"CREATE STREAM s (a INT) WITH (topic = '{topic}');"
+    pipeline = compile_text(text, "p.sql", {"bootstrap": klamm_broker.bootstrap})
+    cluster = ClusterTopics(pipeline, {"group.id": "not used"}).watcher()
+    try:
+        queries = {
+            "half": {(topic, 0): 2, (topic, 1): 3},
+            "all": {(topic, 0): 5, (topic, 1): 5},
+            "none": {(topic, 0): 0},
+        }
+        found = measure(cluster, queries, 1_700_000_001_000)
+        assert found == {"half": Lag(5, 996), "all": Lag(0, 0), "none": Lag(5, 1000)}
+        assert measure(cluster, queries, 1_700_000_001_000) == found
+    finally:
+        cluster.close()
