@@ -142,6 +142,9 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
         f"CREATE STREAM big WITH (topic = '{out}') AS SELECT v FROM s WHERE v > 1;"
         f"CREATE TABLE t WITH (key = 'v') AS SELECT v, count(*) AS c FROM s GROUP BY v;"
         "CREATE SINK shown WITH (format = 'noop') AS SELECT v FROM s;"
+        f"CREATE TABLE b (k STRING, v INT) WITH (topic = '{topic}', key = 'k');"
+        "CREATE SINK joined WITH (format = 'parquet', path = 'joined') AS"
+        " SELECT s.v AS paid, b.v AS then FROM s JOIN b ON b.k = 'a';"
     )
     pipeline = compile_text(text, "p.sql", {"bootstrap": klamm_broker.bootstrap})
     job = prepare(pipeline, "BIG", Moment(everywhere=0), Moment(everywhere=3))
@@ -151,6 +154,11 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
     run_backfill(pipeline, job, spark=spark)
     rows = spark.read.format("klamm").options(**servers, subscribe=out).load()
     assert sorted(json.loads(each.value)["v"] for each in rows.collect()) == [2, 3]
+    # A table that is joined is as it was when the range ends: a is 1 then, and 3 by now.
+    until = Moment(everywhere=FIRST_MS + 2000, timed=True)
+    assert run_backfill(pipeline, prepare(pipeline, "joined", Moment(everywhere=0), until), spark=spark) is True
+    found = ds.dataset("joined", format="parquet").to_table().to_pylist()
+    assert sorted((each["paid"], each["then"]) for each in found) == [(1, 1), (2, 1)]
     for name, words in (("t", "--from earliest"), ("shown", "nothing to fill"), ("nobody", "no sink, stream or table")):
         with pytest.raises(ConfigError, match=words):
             prepare(pipeline, name, Moment(everywhere=0), Moment(everywhere=3))
