@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import load_catalog
 
+from klamm.cli import exits
 from klamm.cli.main import cli
 from klamm.model.errors import ConfigError
 from klamm.pipeline import as_of
@@ -119,6 +120,32 @@ def test_a_backfill_is_written_once(spark, klamm_broker, bank):
     early = as_of(spark, topic, FIRST_MS + DAY_MS, options=servers)
     assert sorted(json.loads(each.value)["amount"] for each in early.collect()) == list(range(10))
     assert [each.offset for each in as_of(spark, topic, {0: 1, 1: 0}, options=servers).collect()] == [0]
+
+
+def test_a_backfill_as_it_is_typed(klamm_broker, bank, monkeypatch):
+    """Spark is not started: what the job is, what is asked first, and what is said."""
+    pay, _, topic = bank
+    pay(range(30))
+    jobs, found = [], [True, False]
+
+    def run(pipeline, job, **_):
+        jobs.append(job)
+        return found.pop(0)
+
+    monkeypatch.setattr("klamm.pipeline.sql.backfill.run_backfill", run)
+    day = ("--from", "2026-01-02T00:00:00Z", "--to", "2026-01-03T00:00:00+00:00")
+    done = typed(klamm_broker, "backfill", "audit.sql", "delta", *day)
+    assert (done.exit_code, done.stdout) == (0, "Filled delta from 10 offsets.\n")
+    done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "9", "--replace")
+    assert (done.exit_code, len(jobs)) == (exits.NOT_AGREED, 1)
+    places = json.dumps({topic: {"0": 3, "1": 99}})
+    done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "9", "--to", places, "--replace", "--yes")
+    assert done.stdout == "delta was filled with this range before: nothing was written.\n", done.output
+    assert [(each.start, each.end) for each in jobs[1].ranges] == [(3, 3), (9, 15)]
+    assert (jobs[0].until_ms, jobs[1].until_ms, jobs[1].replace) == (FIRST_MS + 2 * DAY_MS, None, True)
+    done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "yesterday")
+    assert (done.exit_code, "is no time" in done.output) == (2, True)
+    assert "Nothing to change" in typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "latest").output
 
 
 def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_path, monkeypatch):
