@@ -186,7 +186,7 @@ class Bank:
             sent=self.customers.acknowledged,
             bad_sent=self.customers.bad,
             account_service_saw=self.accounts.seen,
-            logging_service_saw=self.logging.seen,
+            logging_service_saw=self.logging.lines(),
             account_service=self.accounts.accounts,
             lake=self.lake.ids(),
         )

@@ -72,21 +72,20 @@ class Customers:
             cents = chance.randint(low, high)
         self._next_id += 1
         at = bank_time(elapsed_s).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        row: dict[str, Any] = {"id": self._next_id, "account": account, "kind": kind, "at": at}
-        text = (
-            json.dumps(row)[:-1] + f', "amount": {"-" if cents < 0 else ""}{abs(cents) // 100}.{abs(cents) % 100:02}}}'
-        )
+        row = {"id": self._next_id, "amount": cents / 100, "account": account, "kind": kind, "at": at}
         if kind == "opening" or chance.random() >= _BAD_SHARE:
-            return account.encode(), text.encode(), cents
-        return account.encode(), self._nonsense(row, text), None
+            return account.encode(), json.dumps(row).encode(), cents
+        return account.encode(), self._nonsense(row), None
 
-    def _nonsense(self, row: dict[str, Any], text: str) -> bytes | None:
+    def _nonsense(self, row: dict[str, Any]) -> bytes | None:
         """A record of a customer whose program has a bug."""
+        text = json.dumps(row)
+        without = {name: value for name, value in row.items() if name != "amount"}
         return self._chance.choice(
             (
                 text[: len(text) // 2].encode(),
                 json.dumps({**row, "amount": "a lot"}).encode(),
-                json.dumps(row).encode(),
+                json.dumps(without).encode(),
                 None,
             )
         )

@@ -5,6 +5,7 @@ They read with confluent-kafka, as a bank's services might: to it, Klamm is Kafk
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
@@ -96,6 +97,13 @@ class LoggingService(Service):
     def __init__(self, bootstrap: str, path: str) -> None:
         super().__init__(bootstrap, "logging-service")
         self.path = path
+
+    def lines(self) -> int:
+        """How many records are in the file."""
+        if not os.path.exists(self.path):
+            return 0
+        with open(self.path, "rb") as file:
+            return sum(1 for _ in file)
 
     def work(self, records: Sequence[Any]) -> None:
         with open(self.path, "ab") as file:

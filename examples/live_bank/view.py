@@ -29,10 +29,10 @@ _MUCH: Final = 1000
 """Records behind from which on a lag is worth a warning."""
 
 
-def sparkline(values: Sequence[float], width: int, top: float | None = None) -> str:
+def sparkline(values: Sequence[float], width: int) -> str:
     """The last values as blocks, right-aligned: the newest is on the right."""
     shown = list(values)[-width:]
-    most = max(shown, default=0.0) if top is None else top
+    most = max(shown, default=0.0)
     steps = len(_BLOCKS) - 1
     cells = (_BLOCKS[0 if most <= 0 else max(1, min(steps, round(each / most * steps)))] for each in shown)
     return "".join(cells).rjust(width)
@@ -84,14 +84,13 @@ class Flows(Fitted):
 
     def draw(self, width: int, height: int) -> RenderableType:
         del height
-        top = max((max(each.rates, default=0.0) for each in self.seen.flows.values()), default=0.0)
         grid = Table.grid(padding=(0, 1), expand=True)
         for justify in ("left", "right", "left", "right", "right"):
             grid.add_column(justify=justify, no_wrap=True)
         room = max(width - 58, 8)
         for name in FLOWS:
             flow = self.seen.flows.get(name, Flow())
-            line = sparkline(flow.rates, room, top)
+            line = sparkline(flow.rates, room)
             grid.add_row(
                 Text(name, style="bold"),
                 f"{flow.rate:,.0f}/s",
@@ -126,6 +125,8 @@ class Balances(Fitted):
         grid.add_column(justify="right", no_wrap=True)
         names = max(len(name) for name, _ in ranked)
         amounts = max(len(money(each.balance)) for _, each in ranked)
+        if hidden > 0:
+            amounts = max(amounts, len(_total(ranked)))
         room = max(width - names - amounts - 2, 3)
         for name, each in shown:
             style = "red" if each.balance < 0 else "green"

@@ -46,10 +46,11 @@ def run_demo(tmp_path):
 def left_behind(folder):
     """Processes that have to do with a folder."""
     found = []
-    for each in psutil.process_iter(["cmdline"]):
+    for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if any(str(folder) in word for word in each.info["cmdline"] or ()) and each.pid != os.getpid():
-                found.append(" ".join(each.info["cmdline"]))
+            words = [each.cwd(), *each.cmdline()]
+            if each.pid != os.getpid() and any(str(folder) in word for word in words):
+                found.append(" ".join(words))
     return found
 
 
