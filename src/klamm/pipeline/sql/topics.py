@@ -98,7 +98,11 @@ class ClusterTopics:
     def watcher(self) -> Consumer:
         """For questions about how much is left to read; of no group."""
         settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}
-        settings |= {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+        settings |= {
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+        }
         return Consumer({name: value for name, value in settings.items() if name != "group.id"})
 
     def absent(self) -> list[tuple[int, str]]:
@@ -177,7 +181,7 @@ class ClusterTopics:
         frame.write.format("klamm").options(**options).mode("append").save()
 
     def sink(self, frame: DataFrame, node: Node, app: str) -> Any:
-        """A table of a lake, exactly once; or Spark's own sinks, among them files that are no folder of this machine."""
+        """A table of a lake, exactly once; or a sink of Spark: files elsewhere are written by one."""
         table = lake_table(node)
         if table is not None and (table.format not in FILES or table.local is not None):
             lake = open_sink(table)
