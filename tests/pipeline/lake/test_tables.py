@@ -7,6 +7,7 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline import lake_sink
+from klamm.pipeline.lake.sinks import open_sink
 from klamm.pipeline.lake.tables import DataFile, LakeTable, bins, partition_folder, partition_names
 from klamm.pipeline.lake.tasks import TaskFiles, split
 
@@ -94,3 +95,11 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch, kind, library
         lake_sink(kind, str(tmp_path), app="a")
     with pytest.raises(ConfigError, match="no format of a lake"):
         lake_sink("dleta", str(tmp_path), app="a")
+
+
+def test_a_catalog_is_named_by_options(tmp_path):
+    options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
+    sink = open_sink(LakeTable("x", "iceberg", None, "bank.audit", (), options))
+    assert sink.merges(1 << 20) == []
+    assert (tmp_path / "c.db").exists()
+    assert not (tmp_path / "w").exists()
