@@ -120,6 +120,7 @@ def test_facts_of_a_batch():
         "lag_records": 4,
         "lag_ms": 1000,
         "watermark": "2026-01-01T00:00:00.000Z",
+        "watermark_ms": 1_767_225_600_000,
         "state_rows": 3,
         "state_bytes": 15,
         "batch_ms": 120,

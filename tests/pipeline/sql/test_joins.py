@@ -64,25 +64,27 @@ CREATE VIEW sold AS SELECT s.item, s.at FROM sales s WHERE s.item <> 'nothing';
 CREATE STREAM sales (item STRING, at TIMESTAMP);
 CREATE STREAM priced AS
   SELECT o.item, p.price FROM sold o, prices FOR SYSTEM_TIME AS OF (o.at + INTERVAL 1 SECOND) p WHERE o.item = p.item;
+CREATE TABLE counted AS
+  SELECT p.price, count(*) AS n FROM sales s JOIN prices p ON s.item = p.item GROUP BY p.price;
 """
 
 
 def test_a_table_with_times_of_its_own(spark):
-    """Versions count from the time in the row; a deletion has only the time of its record."""
+    """Versions count from the time in the row; a deletion has only the time of its record.
+
+    A query that counts reads the newest version instead, and what is deleted no more.
+    """
     prices = [("tea", 1, 0), ("tea", 3, 20), ("tea", 2, 10)]
+    first = [{"item": item, "price": price, "since": moment(since)} for item, price, since in prices]
+    sales = [{"item": "tea", "at": moment(each)} for each in (8, 9, 18, 19, 39)]
     out = run(
         EVENT_TIMES,
-        [
-            {"prices": [{"item": item, "price": price, "since": moment(since)} for item, price, since in prices]},
-            {
-                "prices": [Deleted(item="tea")],
-                "sales": [{"item": "tea", "at": moment(each)} for each in (8, 9, 18, 19, 39)],
-            },
-        ],
+        [{"prices": first, "sales": sales[:2]}, {"prices": [Deleted(item="tea")], "sales": sales[2:]}],
         clock=[START_MS + 30_000, START_MS + 40_000],
         spark=spark,
     )
     out.expect("priced", [{"item": "tea", "price": each} for each in (1, 2, 2, 3)])
+    out.expect("counted", [{"price": 2, "n": 2}])
 
 
 STREAMS = "CREATE STREAM s (id INT, at TIMESTAMP); CREATE STREAM r (id INT); CREATE TABLE t (id INT) WITH (key = 'id');"

@@ -48,7 +48,8 @@ def _line(node: Node, change: Change | None) -> str:
     if node.kind == "sink":
         facts.append(f"{node.option('format')} {node.option('path') or ''}".strip())
     if node.kind == "source":
-        facts.insert(0, f"{node.option('connector')} {node.option('path') or ''}".strip())
+        where = node.option("path") or node.option("table") or ("a query" if node.option("query") else "")
+        facts.insert(0, f"{node.connector} {where}".strip())
     if node.recomputed:
         facts.append("computed anew at every change")
     elif node.stateful:
