@@ -167,7 +167,7 @@ class Bank:
                 view.LAKE: sent.good - self.lake.rows,
             }
             waiting = [name for name, each in left.items() if each]
-            if not waiting:
+            if not waiting and self.pipeline_runs:
                 return
             now = left, self.pipeline.tries()
             if now != last:
@@ -177,7 +177,7 @@ class Bank:
                 return
             if time.monotonic() - moved > _START_S:
                 raise Failed(f"the pipeline does not start:\n{self.pipeline.last_words()}")
-            tell(f"waiting for {', '.join(waiting)} ({self.seen.doing})")
+            tell(f"waiting for {', '.join(waiting) or 'Spark'} ({self.seen.doing})")
             time.sleep(0.1)
 
     def found(self) -> Found:

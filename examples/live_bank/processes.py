@@ -22,6 +22,7 @@ _TAIL: Final = 15
 _TAIL_BYTES: Final = 65536
 _RESTARTS: Final = 5
 _USAGE: Final = 2
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Failed(Exception):
@@ -41,12 +42,13 @@ class Interrupts:
 
     def install(self) -> None:
         """Take the signals over; only the main thread can."""
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for each in _SIGNALS:
             signal.signal(each, self._caught)
 
     def ignore(self) -> None:
-        """From now on nothing interrupts: the end is near."""
-        self._deaf = True
+        """From now on nothing interrupts: the end is near, and whoever asks for it again is not faster."""
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
 
     def _caught(self, number: int, _: Any) -> None:
         if self._deaf:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 from collections import Counter
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from live_bank.app import DIFFERS, EQUAL, judge
 from live_bank.check import Found, compare
 from live_bank.generator import ACCOUNTS, Customers
 from live_bank.lake import Lake
+from live_bank.processes import Interrupts
 from live_bank.rules import Account, BadRecord, Books, read_transaction, recompute
 from live_bank.steps import Steps
 from live_bank.watch import Flow, Letter, Seen
@@ -287,3 +289,31 @@ def test_blocks():
     assert view.bar(2, 3) == "███"
     assert view.columns([0, 4, 8], 3, 2) == ["  █", " ██"]
     assert view.clock(125) == "2:05"
+
+
+def test_an_interrupt_waits_while_a_child_is_started():
+    interrupts = Interrupts()
+    reached = False
+    with pytest.raises(KeyboardInterrupt), interrupts.held():
+        interrupts._caught(signal.SIGINT, None)
+        reached = True
+    assert reached
+
+
+def test_the_first_interrupt_closes_an_open_bank_and_the_next_one_ends_it():
+    interrupts = Interrupts()
+    interrupts.gently = True
+    interrupts._caught(signal.SIGINT, None)
+    assert interrupts.closing.is_set()
+    interrupts.gently = False
+    with pytest.raises(KeyboardInterrupt):
+        interrupts._caught(signal.SIGINT, None)
+    interrupts._caught(signal.SIGINT, None)  # tidying up goes on
+
+
+def test_being_told_to_end_ends_an_open_bank_at_once():
+    interrupts = Interrupts()
+    interrupts.gently = True
+    with pytest.raises(SystemExit) as left:
+        interrupts._caught(signal.SIGTERM, None)
+    assert left.value.code == 143
