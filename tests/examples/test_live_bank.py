@@ -292,12 +292,16 @@ def test_blocks():
 
 
 def test_an_interrupt_waits_while_a_child_is_started():
-    interrupts = Interrupts()
-    reached = False
-    with pytest.raises(KeyboardInterrupt), interrupts.held():
-        interrupts._caught(signal.SIGINT, None)
-        reached = True
-    assert reached
+    interrupts, started = Interrupts(), []
+
+    def start():
+        with interrupts.held():
+            interrupts._caught(signal.SIGINT, None)
+            started.append("child")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert started == ["child"]
 
 
 def test_the_first_interrupt_closes_an_open_bank_and_the_next_one_ends_it():
