@@ -175,7 +175,7 @@ def test_tables_that_change_while_a_pipeline_runs(spark, klamm_broker, klamm_adm
             producer.send(names["payments"], json.dumps({"id": number, "account": account}).encode()).result(60)
 
         customer("a", "Ann")
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
         try:
             until({"Ann": 1}, owned)

@@ -180,6 +180,9 @@ class Pipeline:
         """What happens to rows that a source cannot read; only files have such."""
         if node.connector != "files":
             return "fail"
+        parsed = (node.option("file_format") or "json").lower() in ("json", "csv")
+        if not parsed and all(each.nullable for each in node.create.columns):
+            return "fail"
         return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
 
     def looks_up(self, node: Node) -> bool:

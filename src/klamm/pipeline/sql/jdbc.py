@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _log = get_logger("pipeline")
 DEFAULT_BATCH: Final = 10_000
 DEFAULT_DELAY: Final = "1 second"
+DEFAULT_FETCH: Final = "1000"
+"""Rows at a time: some drivers hold a whole answer in memory unless they are told."""
 _POLL_S: Final = 1.0
 _REMEMBERED: Final = 100
 _MOMENT_S: Final = 2.0
@@ -65,7 +67,7 @@ class Database:
             "url": given["url"],
             "preferTimestampNTZ": "true",
             **{name: given[name] for name in ("driver", "user", "password") if name in given},
-            **({"fetchsize": given["fetch_size"]} if "fetch_size" in given else {}),
+            "fetchsize": given.get("fetch_size", DEFAULT_FETCH),
             **{name.removeprefix("option."): each for name, each in given.items() if name.startswith("option.")},
         }
         self._kind: str | None = None
