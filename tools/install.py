@@ -50,9 +50,10 @@ class Telling:
                 what = found[1].split("/")[-1]
                 if words.startswith("installing"):
                     what = str(found[1].count(",") + 1)
-                self.words = words.format(what.rstrip(","))
-                if words.startswith("downloading"):
-                    self._download = self.words
+                elif words.startswith("downloading"):
+                    what = "-".join(what.split("-")[:2]).removesuffix(".tar.gz")
+                    self._download = words.format(what)
+                self.words = words.format(what)
 
 
 def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:

@@ -21,11 +21,11 @@ def test_pips_lines_become_a_few_words(install):
     for line, words in (
         ("Obtaining file:///here", "asking pip"),
         ("Collecting pyspark==4.3.* (from klamm==0.1.0)", "looking for pyspark==4.3.*"),
-        ("  Downloading https://host/path/pyspark-4.3.0.tar.gz (456.1 MB)", "downloading pyspark-4.3.0.tar.gz"),
-        ("Progress 228050000 of 456100000", "downloading pyspark-4.3.0.tar.gz: 228 of 456 MB"),
-        ("  Downloading click-8.1.0.whl (99 kB)", "downloading click-8.1.0.whl"),
-        ("Progress 1000 of 99000", "downloading click-8.1.0.whl"),
-        ("Building wheels for collected packages: pyspark", "downloading click-8.1.0.whl"),
+        ("  Downloading https://host/path/pyspark-4.3.0.tar.gz (456.1 MB)", "downloading pyspark-4.3.0"),
+        ("Progress 228050000 of 456100000", "downloading pyspark-4.3.0: 228 of 456 MB"),
+        ("  Downloading click-8.1.0-py3-none-any.whl (99 kB)", "downloading click-8.1.0"),
+        ("Progress 1000 of 99000", "downloading click-8.1.0"),
+        ("Building wheels for collected packages: pyspark", "downloading click-8.1.0"),
         ("  Building wheel for pyspark (pyproject.toml): started", "building pyspark"),
         ("Installing collected packages: py4j, pyspark, klamm", "installing 3 packages"),
     ):
