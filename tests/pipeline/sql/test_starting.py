@@ -37,7 +37,7 @@ def query(name, handle, before, started):
         return handle
 
     node = SimpleNamespace(option=lambda _: None, streams=(), tables=())
-    return SimpleNamespace(name=name, node=node, checkpoint="nowhere", start=start)
+    return SimpleNamespace(name=name, node=node, checkpoint="nowhere", in_passes=False, start=start)
 
 
 def test_a_query_waits_until_the_sources_of_the_one_before_are_there(tmp_path):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.shipping import ship_module
 from klamm.pipeline.lake.tables import partition_names
+from klamm.pipeline.shipping import ship_module
 from klamm.pipeline.sql import rows
 from klamm.pipeline.sql.encodings import Encodings
 from klamm.pipeline.sql.graph import DEAD_LETTERS, Node, Pipeline
