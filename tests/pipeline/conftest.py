@@ -30,6 +30,7 @@ def spark(tmp_path_factory):
             # Queries of a few rows: time goes into compiling, not into running what was compiled.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": False,
         },
     )

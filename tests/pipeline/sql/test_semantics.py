@@ -86,12 +86,14 @@ BAD = [
     None,
 ]
 BAD_CITIES = [(b"x", b"{no json"), (None, b'{"name": "x", "country": "p"}'), (b"y", b'{"country": []')]
+USUAL = 2021
+"""The seed of the usual tests: two steps with something of everything."""
 
 
 def seeds():
     if one := os.environ.get("KLAMM_PIPELINE_SEED"):
         return [int(one)]
-    return list(range(int(os.environ.get("KLAMM_PIPELINE_SEEDS", "1"))))
+    return range(int(os.environ["KLAMM_PIPELINE_SEEDS"])) if "KLAMM_PIPELINE_SEEDS" in os.environ else [USUAL]
 
 
 def text(time_ms):
@@ -119,7 +121,7 @@ class Inputs:
         self.given, self.bad, self.bad_cities = [], [], []
         self._id = self._records = 0
         now = FIRST_MS
-        for _ in range(chance.randint(1, 4)):
+        for _ in range(chance.randint(2, 4)):
             self._step(now)
             now += chance.choice([0, 1_000, 8_000, 40_000])
 
@@ -131,7 +133,7 @@ class Inputs:
         chance = self._chance
         records = []
         self.events.append([])
-        for _ in range(chance.choice([0, 1, 6, 12])):
+        for _ in range(chance.choice([0, 5, 20, 40])):
             if chance.random() < 0.15:
                 self.bad.append((chance.choice(BAD), self._records))
                 records.append(Raw(b"k", self.bad[-1][0]))
@@ -139,9 +141,9 @@ class Inputs:
                 self.events[-1].append(self._event(now))
                 records.append(_told(self.events[-1][-1]))
             self._records += 1
-        self.clicks.append([self._click(now) for _ in range(chance.choice([0, 1, 5, 10]))])
-        self.people.append(self._changes("abcd", "city", "xyz", chance.choice([0, 0, 2, 4])))
-        self.cities.append(self._changes("xyz", "country", "pq", chance.choice([0, 0, 2, 3])))
+        self.clicks.append([self._click(now) for _ in range(chance.choice([0, 3, 15, 30]))])
+        self.people.append(self._changes("abcd", "city", "xyz", chance.choice([0, 3, 8])))
+        self.cities.append(self._changes("xyz", "country", "pq", chance.choice([0, 2, 6])))
         broken = [Raw(*each) for each in BAD_CITIES if chance.random() < 0.1]
         self.bad_cities += [each.value for each in broken]
         given = {"clicks": self.clicks, "people": self.people, "cities": self.cities}
@@ -160,7 +162,7 @@ class Inputs:
 
     def _click(self, now):
         chance = self._chance
-        return {"id": chance.randint(1, 12), "who": chance.choice(["a", "b", "c", None]), "at": self._time(now)}
+        return {"id": chance.randint(1, 20), "who": chance.choice(["a", "b", "c", None]), "at": self._time(now)}
 
     def _changes(self, names, column, values, count):
         rows = [
@@ -188,14 +190,11 @@ def expected(inputs):
     size, longest = sizes["size"], sizes["longest"] * 1000
     rows = {}
 
-    def fits(row):
-        return row["amount"] is not None and row["amount"] > sizes["least"]
-
     every = reference.flat(events)
     rows["filtered"] = [
         {"id": each["id"], "twice": each["amount"] * 2, "at": text(each["at"])}
         for each in every
-        if fits(each) and each["who"] not in (None, "a")
+        if _fits(each, sizes) and each["who"] not in (None, "a")
     ]
     rows["tagged"] = [{"id": each["id"], "tag": tag} for each in every for tag in each["tags"] or []]
     rows["both"] = [{"id": each["id"], "who": each["who"]} for each in every]
@@ -212,12 +211,7 @@ def expected(inputs):
     def by_who(each):
         return each["who"]
 
-    # A WHERE that does not ask for the time comes before the watermark.
-    some = [[each for each in step if fits(each)] for step in events]
-    rows["tumbling"] = [
-        {"who": who, "start": text(start), "total": total(inside), "n": len(inside)}
-        for (who, start), inside in reference.windows(some, size, size, delays[0], by_who)[0].items()
-    ]
+    rows["tumbling"] = _tumbling(inputs)
     closed = reference.ended(reference.windows(events, size, size, delays[0], by_who), size)
     rows["tumbling_final"] = [
         {"who": who, "start": text(start), "n": len(inside)} for (who, start), inside in closed.items()
@@ -260,6 +254,21 @@ def expected(inputs):
     return rows, changes
 
 
+def _fits(row, sizes):
+    return row["amount"] is not None and row["amount"] > sizes["least"]
+
+
+def _tumbling(inputs):
+    """A WHERE that does not ask for the time comes before the watermark."""
+    sizes = inputs.sizes
+    some = [[each for each in step if _fits(each, sizes)] for step in inputs.events]
+    found, _ = reference.windows(some, sizes["size"], sizes["size"], sizes["delay"], lambda each: each["who"])
+    return [
+        {"who": who, "start": text(start), "total": total(inside), "n": len(inside)}
+        for (who, start), inside in found.items()
+    ]
+
+
 def _totals(rows):
     amount = total(rows)
     first_id = min(each["id"] for each in rows)
@@ -288,6 +297,19 @@ def by_key(changes):
     for key, value in changes:
         found[key if isinstance(key, bytes) else key.encode()].append(value)
     return dict(found)
+
+
+def test_the_usual_seed_has_something_of_everything():
+    inputs = Inputs(USUAL)
+    rows, changes = expected(inputs)
+    assert len(inputs.given) == 2
+    assert inputs.bad
+    assert [name for name, found in rows.items() if not found] == []
+    assert [name for name, found in changes.items() if None not in [row for _, row in found]] == []
+    assert None in [each["click"] for each in rows["clicked_or_not"]]
+    at_once = Inputs(USUAL)
+    at_once.events = [reference.flat(inputs.events)]  # then nothing is late
+    assert sum(each["n"] for each in _tumbling(at_once)) > sum(each["n"] for each in _tumbling(inputs))
 
 
 @pytest.mark.parametrize("seed", seeds())
