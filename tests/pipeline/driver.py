@@ -18,7 +18,7 @@ def main() -> None:
         config={"spark.ui.enabled": False, "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"},
     )
     reading = spark.readStream.format("klamm").options(
-        **servers, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="20"
+        **servers, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="20", minPartitions="2"
     )
     writing = reading.load().select("key", "value").writeStream.format("klamm").options(**servers, topic=sink)
     writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()

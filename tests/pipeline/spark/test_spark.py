@@ -164,8 +164,9 @@ def test_tasks_that_die_and_a_commit_that_fails_in_the_middle(spark, patiently, 
         return original(metadata, transactional_id, *args, **keywords)
 
     monkeypatch.setattr(decisions, "end", refusing)
+    work = dying_first_attempts(str(mark))
     with pytest.raises(Exception, match=r"(?i)cluster.*authoriz"):
-        patiently(run, spark, klamm_broker, source, sink, tmp_path / "c", dying_first_attempts(str(mark)))
+        patiently(run, spark, klamm_broker, source, sink, tmp_path / "c", work, minPartitions="2")
     monkeypatch.undo()
     assert len(list(mark.iterdir())) == 2
     patiently(
@@ -176,6 +177,7 @@ def test_tasks_that_die_and_a_commit_that_fails_in_the_middle(spark, patiently, 
         sink,
         tmp_path / "c",
         lambda rows: rows.selectExpr("key", "value || '0' as value"),
+        minPartitions="2",
     )
     assert values(klamm_broker, sink) == list(range(20))
     with klamm_broker.admin() as admin:
