@@ -38,8 +38,8 @@ class SparkOnce(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
 
-SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/")
-"""Where tests that need a Spark session live."""
+SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/", "tests/examples/test_demo.py")
+"""Where tests that need a Spark session live, or start one that should not run beside it."""
 LONG = ("tests/pipeline/standalone/",)
 """Where tests of a minute live."""
 
