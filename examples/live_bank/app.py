@@ -50,7 +50,7 @@ class Bank:
         self._began = time.monotonic()
         self._children: list[Node | Pipeline] = []
         self._threads: list[Generator | AccountService | LoggingService | Watcher] = []
-        self.seen = Seen(flows={name: Flow() for name in view.FLOWS})
+        self.seen = Seen(flows={name: Flow(24 if name in view.BATCHED else 6) for name in view.FLOWS})
         self.notes: list[str] = []
 
     def open(self) -> None:

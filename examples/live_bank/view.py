@@ -21,6 +21,7 @@ LOGGING: Final = "logging service"
 BOOKED: Final = "balances table"
 LAKE: Final = "lake"
 FLOWS: Final = (SENT, ACCOUNTS, LOGGING, BOOKED, LAKE)
+BATCHED: Final = (BOOKED, LAKE)
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _PARTS: Final = " ▏▎▍▌▋▊▉█"

@@ -36,15 +36,19 @@ class Letter:
 class Flow:
     """How much has passed somewhere, how fast, and how much is behind."""
 
+    over: int = 6
+    """How many marks a rate is taken over: batches come in gusts."""
     total: int = 0
     behind: int | None = None
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=_LONGEST_HISTORY))
-    _marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=8))
+    _marks: deque[tuple[float, int]] = field(default_factory=deque)
 
     def mark(self, now_s: float, total: int, behind: int | None = None) -> None:
-        """Take note of a new total; the rate is that of the last few marks, because batches come in gusts."""
+        """Take note of a new total."""
         self.total, self.behind = total, behind
         self._marks.append((now_s, total))
+        while len(self._marks) > self.over:
+            self._marks.popleft()
         (first_s, first), (last_s, last) = self._marks[0], self._marks[-1]
         self.rates.append((last - first) / (last_s - first_s) if last_s > first_s else 0.0)
 
