@@ -130,7 +130,7 @@ def run(
                 topics.add(node.topic, [_record(node, record, now_ms) for record in records])
             for query in queries:
                 ends = [topics.end(each) for each in _feeding(pipeline, query)]
-                if not ends or seen.get(query.name) != ends:
+                if seen.get(query.name) != ends:
                     query.start(once=True).awaitTermination()
                     seen[query.name] = ends
         return _outputs(pipeline, topics, given)
@@ -141,8 +141,6 @@ def run(
 def _feeding(pipeline: Pipeline, query: Query) -> list[str]:
     """The topics whose records make a query run; where none is new it would do nothing, which takes its time too."""
     node = query.node
-    if node.kind == SOURCE:
-        return []  # who knows what is new elsewhere
     if query.name != node.name:
         return [node.topic]  # its dead letters
     return [pipeline.node(each).topic for each in (node.tables if node.recomputed else node.streams)]
