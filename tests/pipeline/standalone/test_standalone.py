@@ -26,7 +26,7 @@ KILLS = 5 if os.environ.get("KLAMM_CAMPAIGN") == "all" else 1
 
 TEXT = """
 SET name = 'far';
-SET max_records = 40;
+SET max_records = 500;
 SET bad_records = 'drop';
 CREATE FUNCTION origin RETURNS STRING AS 'far_functions.places:origin';
 CREATE STREAM numbers (n INT, parity STRING) WITH (topic = '{numbers}');
@@ -127,7 +127,7 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
         assert (done.returncode == 0) == there, done.stderr
     names = {each: broker.topic(each, partitions=2) for each in ("numbers", "copies")}
     names["sums"] = broker.topic("sums")
-    send(broker, names["numbers"], range(120))
+    send(broker, names["numbers"], range(1200))
     (tmp_path / "far.sql").write_text(TEXT.format(**names))
     (tmp_path / "far_functions").mkdir()
     (tmp_path / "far_functions" / "__init__.py").touch()
@@ -142,8 +142,8 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
             for done in range(1, KILLS + 1):
                 run.until(lambda done=done: run.metrics().get(("batches_total", "copies"), 0) >= done, cluster)
                 chance.choice(run.until(cluster.executors, cluster)).kill()
-                send(broker, names["numbers"], range(40 + 80 * done, 120 + 80 * done))
-            count = 120 + 80 * KILLS
+                send(broker, names["numbers"], range(400 + 800 * done, 1200 + 800 * done))
+            count = 1200 + 800 * KILLS
             run.until(lambda: len(rows(broker, names["copies"])) >= count, cluster)
             totals = {"even": sum(range(0, count, 2)), "odd": sum(range(1, count, 2))}
             run.until(lambda: newest(broker, names["sums"]) == totals, cluster)
@@ -181,7 +181,7 @@ def check_origin(found):
 def check_metrics(told, count):
     assert told["running", None] == 1
     assert told["rows_total", "copies"] >= count + KILLS + 1
-    assert told["batches_total", "copies"] == told["batch_duration_seconds_count", "copies"] >= 6
+    assert told["batches_total", "copies"] == told["batch_duration_seconds_count", "copies"] >= 4
     assert told["batch_duration_seconds_sum", "copies"] > 0
     assert told["lag_seconds", "copies"] == 0
     assert told["state_rows", "sums"] == 2
