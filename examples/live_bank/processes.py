@@ -176,7 +176,10 @@ class Pipeline(Child):
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder / "tmp"),
             "spark.sql.shuffle.partitions": "2",
+            # A few hundred rows a second: compiling the queries would take longer than running them does.
             "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
             "spark.log.level": "OFF",
             # Spark gives a Python process ten seconds to start: on a busy machine it takes some tries.
             "restarts": "100",
