@@ -10,13 +10,15 @@ SET registry = 'http://localhost:8081';
 SET partitions = 2;
 
 CREATE SOURCE orders (id BIGINT, customer STRING, item STRING, cents BIGINT, ordered TIMESTAMP) WITH (
-  connector = 'jdbc', url = '${SHOP_DB}', user = 'shop', password = '${SHOP_PASSWORD}',
+  connector = 'jdbc', driver = 'org.postgresql.Driver',
+  url = '${SHOP_DB}', user = 'shop', password = '${SHOP_PASSWORD}',
   table = 'orders', cursor = 'id', delay = '5 seconds', batch_size = 5000, fetch_size = 1000,
   key = 'customer', format = 'avro');
 
 -- What changed, by the time it changed: a row that changes again comes again.
 CREATE SOURCE customers (id STRING, name STRING, changed TIMESTAMP) WITH (
-  connector = 'jdbc', url = '${SHOP_DB}', user = 'shop', password = '${SHOP_PASSWORD}',
+  connector = 'jdbc', driver = 'org.postgresql.Driver',
+  url = '${SHOP_DB}', user = 'shop', password = '${SHOP_PASSWORD}',
   query = 'SELECT id, name, changed FROM customers WHERE NOT hidden', cursor = 'changed', delay = '5 seconds',
   key = 'id', format = 'json_schema');
 

@@ -238,6 +238,10 @@ def test_old_positions_are_forgotten(tmp_path):
             "connector = 'jdbc', url = 'jdbc:x', table = 't', cursor = 'id', path = 'x'",
             "path is an option of connector",
         ),
+        (
+            "connector = 'jdbc', url = 'jdbc:x', table = 't', cursor = 'id', driver_jar = 'x.jar'",
+            "named by its class, too",
+        ),
         ("connector = 'files', path = 'x', table = 't'", "table is an option of connector jdbc, not of files"),
         ("connector = 'files', path = 'x', password = ''", "password = '***': write something"),
     ],
@@ -283,7 +287,9 @@ def test_what_a_change_means_for_positions():
 
 
 def test_jars_of_drivers_join_those_that_are_named():
-    pipeline = compile_text(TEXT.format(batch=1, delay="1 s", more=", driver_jar = 'pg.jar, other.jar'"))
+    pipeline = compile_text(
+        TEXT.format(batch=1, delay="1 s", more=", driver = 'x.Y', driver_jar = 'pg.jar, other.jar'")
+    )
     assert driver_jars(pipeline, {}) == {"spark.jars": "pg.jar,other.jar"}
     assert driver_jars(pipeline, {"spark.jars": "mine.jar"}) == {"spark.jars": "mine.jar,pg.jar,other.jar"}
     assert driver_jars(compile_text(TEXT.format(batch=1, delay="1 s", more="")), {"spark.jars": "x"}) == {}

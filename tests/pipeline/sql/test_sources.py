@@ -9,7 +9,9 @@ import pytest
 import klamm
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.cursors import Range
 from klamm.pipeline.sql.dead_letters import DeadLetters
+from klamm.pipeline.sql.positions import Positions
 from klamm.pipeline.sql.runner import run_pipeline
 from klamm.pipeline.testing import run
 
@@ -135,3 +137,17 @@ def test_the_shop_without_a_database_and_without_a_registry(spark):
             {"customer": "bob", "cents": 100, "orders": 1, "newest": given[1]["ordered"]},
         ],
     )
+
+
+def test_positions_where_only_spark_reaches(spark, tmp_path):
+    positions = Positions.at(spark, f"file://{tmp_path}/far/orders.0")
+    assert positions.last() is None
+    positions.begin(0, Range("integer", None, 5, 3))
+    assert positions.last() == (0, Range("integer", None, 5, 3), False)
+    for number in range(103):
+        positions.begin(number, Range("integer", number, number + 1))
+        positions.done(number)
+    again = Positions.at(spark, f"file://{tmp_path}/far/orders.0")
+    assert again.last() == (102, Range("integer", 102, 103), True)
+    kept = [each.name for each in (tmp_path / "far" / "orders.0" / "offsets").iterdir() if each.name.isdecimal()]
+    assert len(kept) == 100

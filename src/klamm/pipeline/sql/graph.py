@@ -402,6 +402,9 @@ def _check_jdbc(node: Node) -> Iterator[Problem]:
         yield Problem(create.offset, "jdbc needs the database's address: url = 'jdbc:...'")
     if (node.option("table") is None) == (node.option("query") is None):
         yield Problem(create.offset, "jdbc needs either table = '...' or query = 'SELECT ...'")
+    if "driver_jar" in create.options and "driver" not in create.options:
+        where = create.options["driver_jar"].name_offset
+        yield Problem(where, "a driver from a jar is named by its class, too: driver = 'org.postgresql.Driver'")
     cursor = create.options.get("cursor")
     if cursor is None:
         yield Problem(create.offset, "jdbc needs a cursor: the column by which rows that are new are told from others")

@@ -38,6 +38,8 @@ DEFAULT_FETCH: Final = "1000"
 """Rows at a time: some drivers hold a whole answer in memory unless they are told."""
 _POLL_S: Final = 1.0
 _REMEMBERED: Final = 100
+_CAUSES_MAX: Final = 50
+_NO_DRIVER: Final = ("No suitable driver", "java.lang.ClassNotFoundException", "DriverWrapper")
 _MOMENT_S: Final = 2.0
 _STOP_S: Final = 60.0
 _WHOLE: Final = ("byte", "short", "integer", "long")
@@ -76,13 +78,14 @@ class Database:
         return self.spark.read.format("jdbc").options(**self._options).option("query", query).load()
 
     def told(self, error: Exception) -> JdbcError:
-        """An error in words that may be shown."""
-        told = getattr(error, "java_exception", None)
-        words = str(told.toString()) if told is not None else str(error)
-        first = next((each for each in words.splitlines() if each.strip()), type(error).__name__)
-        if "No suitable driver" in words or "java.lang.ClassNotFoundException" in words:
-            first += "; name its class by driver and its jar by driver_jar, or SET spark.jars.packages"
-        return JdbcError(f"{self.node.name}: {covered(first, self._secrets)}")
+        """An error in words that may be shown: what Spark says, and what the driver did at the root of it."""
+        words = _first_line(str(error)) or type(error).__name__
+        root = _root(error)
+        if root is not None and root not in words:
+            words = root if words.startswith("An error occurred while calling") else f"{words}: {root}"
+        if any(each in words for each in _NO_DRIVER):
+            words += "; name its class by driver and its jar by driver_jar, or SET spark.jars.packages"
+        return JdbcError(f"{self.node.name}: {covered(words, self._secrets)}")
 
     def name_jobs(self, group: str) -> None:
         """Jobs of this thread are of this session and of this group from now on."""
@@ -162,6 +165,21 @@ class Database:
         if name == "timestamp":
             words += " without a time zone: convert it in query = 'SELECT ...'"
         raise ConfigError(f"{self.node.name}: {words}")
+
+
+def _first_line(text: str) -> str:
+    return next((each.strip() for each in text.splitlines() if each.strip()), "")
+
+
+def _root(error: Exception) -> str | None:
+    """What the innermost exception of the JVM says; None when there is none."""
+    found: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_CAUSES_MAX):
+        cause = found.getCause() if found is not None else None
+        if cause is None:
+            break
+        found = cause
+    return None if found is None else _first_line(str(found.toString()))
 
 
 def _is_number(kind: Any) -> bool:

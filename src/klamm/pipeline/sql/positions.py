@@ -110,7 +110,10 @@ class SparkFolder:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        if not self._files.rename(temporary, self._at(kind, name)):
+        target = self._at(kind, name)
+        if self._files.exists(target):
+            self._files.delete(target, False)
+        if not self._files.rename(temporary, target):
             raise OSError(f"{self.path}/{kind}/{name} cannot be written")
 
     def remove(self, kind: str, name: str) -> None:
