@@ -2,14 +2,16 @@
 
     problems, tokens, parser, statements    pure: text to statements, every refusal with line and column
     types, options                          pure: which column types and which WITH options there are
-    reading                                 pure: which names a SELECT reads, and what state it needs
-    graph                                   pure: statements in the order they feed each other
+    reading, moments                        pure: which names a SELECT reads, what state it needs; tables as of a time
+    graph, checks                           pure: statements in the order they feed each other, and whether they make sense
     identity, drawing                       pure: what a checkpoint was made by; what a change means for it; the picture
-    rows                                    pure: expressions between a record's bytes and columns
+    rows, secrets                           pure: expressions between a record's bytes and columns; what nobody shall see
+    schemas, encodings                      a registry's schemas: columns of them, of columns; functions that Spark calls
+    cursors, positions, jdbc                rows of databases: which range is next (pure), where that is kept, reading it
     topics, folders                         where rows come from and go to: a cluster, or a folder in tests
     engine, runner, status                  queries on Spark; keeping them running; what they tell others
 
-SELECTs are Spark's: they are passed on as they were written. `compile_text` is the whole pure half; it needs neither
+SELECTs are Spark's: they are passed on as they were written, but for `FOR SYSTEM_TIME AS OF`. `compile_text` is the whole pure half; it needs neither
 Spark nor a cluster.
 """
 

@@ -14,17 +14,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from klamm.pipeline.sql.checks import check_moments, check_registry, check_source
 from klamm.pipeline.sql.moments import Moment, moments
-from klamm.pipeline.sql.options import CONNECTOR_OPTIONS, REGISTRY_FORMATS, check_options, check_setting, name_list
+from klamm.pipeline.sql.options import REGISTRY_FORMATS, check_options, check_setting, name_list
 from klamm.pipeline.sql.parser import parse
-from klamm.pipeline.sql.problems import Problem, Refused, Source, SqlError, nearest
+from klamm.pipeline.sql.problems import Problem, Source, SqlError, nearest
 from klamm.pipeline.sql.reading import Read, Reading, scan
 from klamm.pipeline.sql.statements import SINK, SOURCE, STREAM, TABLE, VIEW, Create, CreateFunction, Set, Value
-from klamm.pipeline.sql.types import TIMES, WHOLE
+from klamm.pipeline.sql.types import TIMES
 
 SINGLE: Final = ("string", "raw")
 """Formats whose value is one column."""
 
+_BY_ROW: Final = "a table is read as of a time row by row: make that a stream of its own, and group or join that one"
 DEAD_LETTERS: Final = ".dead_letters"
 """What the topic of a stream's bad records is called after it."""
 
@@ -254,8 +256,8 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     problems.extend(wrong_names)
     for node in nodes:
         problems.extend(_check(node))
-        problems.extend(_check_registry(node, settings))
-        problems.extend(_check_moments(node, creates))
+        problems.extend(check_registry(node, settings))
+        problems.extend(check_moments(node, creates))
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
         problems.append(Problem(0, "there is nothing in it: write CREATE STREAM ..."))
@@ -328,7 +330,7 @@ def _check(node: Node) -> Iterator[Problem]:
         example = create.columns[0].name if create.columns else "id"
         yield Problem(here, f"a table needs a key: WITH (key = '{example}')")
     if create.kind == SOURCE:
-        yield from _check_source(node)
+        yield from check_source(node)
     if create.columns:
         yield from check_columns(node)
     if node.option("watermark") is not None and node.option("timestamp") is None:
@@ -373,86 +375,6 @@ def _check_derived(node: Node) -> Iterator[Problem]:
 def _has_catalog(node: Node, kind: str) -> bool:
     """Whether an Iceberg table lies where its catalog says."""
     return kind == "iceberg" and any(each in node.create.options for each in ("option.uri", "option.catalog"))
-
-
-def _check_source(node: Node) -> Iterator[Problem]:
-    connector = node.connector
-    create = node.create
-    if not connector:
-        yield Problem(create.offset, "a source needs a connector: WITH (connector = 'files', path = '...')")
-        return
-    for name, value in create.options.items():
-        of = [each for each, names in CONNECTOR_OPTIONS.items() if name in names]
-        if of and connector not in of:
-            yield Problem(value.name_offset, f"{name} is an option of connector {of[0]}, not of {connector}")
-    if connector == "files":
-        if node.option("path") is None:
-            yield Problem(create.offset, "files need a path")
-        if not create.columns:
-            yield Problem(create.offset, "files need columns: CREATE SOURCE name (column type, ...) WITH (...)")
-    elif connector == "jdbc":
-        yield from _check_jdbc(node)
-    elif create.columns:
-        yield Problem(create.columns[0].offset, "rate has the columns timestamp and value: leave the list out")
-
-
-def _check_jdbc(node: Node) -> Iterator[Problem]:
-    create = node.create
-    if node.option("url") is None:
-        yield Problem(create.offset, "jdbc needs the database's address: url = 'jdbc:...'")
-    if (node.option("table") is None) == (node.option("query") is None):
-        yield Problem(create.offset, "jdbc needs either table = '...' or query = 'SELECT ...'")
-    if "driver_jar" in create.options and "driver" not in create.options:
-        where = create.options["driver_jar"].name_offset
-        yield Problem(where, "a driver from a jar is named by its class, too: driver = 'org.postgresql.Driver'")
-    cursor = create.options.get("cursor")
-    if cursor is None:
-        yield Problem(create.offset, "jdbc needs a cursor: the column by which rows that are new are told from others")
-        return
-    bare = cursor.text.rsplit(".", 1)[-1].strip('"`[]').lower()
-    for each in create.columns:
-        if each.name.lower() == bare and not (each.type in TIMES or each.type in WHOLE or each.type.endswith(",0)")):
-            yield Problem(cursor.offset, f"{each.name} is {each.type}; a cursor is a whole number or a TIMESTAMP")
-
-
-_BY_ROW: Final = "a table is read as of a time row by row: make that a stream of its own, and group or join that one"
-_OF_REGISTRY: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
-
-
-def _check_registry(node: Node, settings: Mapping[str, str]) -> Iterator[Problem]:
-    create = node.create
-    if node.registered or node.key_registered:
-        if node.option("registry") is None and "registry" not in settings:
-            which = node.format if node.registered else node.key_format
-            yield Problem(create.offset, f"{which} needs a registry: SET registry = 'http://host:8081'")
-        if "message" in create.options and node.format != "protobuf":
-            yield Problem(create.options["message"].name_offset, "only protobuf has messages to choose from")
-        if "subject" in create.options and not node.registered:
-            yield Problem(create.options["subject"].name_offset, f"a subject is of a registry; format is {node.format}")
-        if "key_subject" in create.options and not node.key_registered:
-            yield Problem(create.options["key_subject"].name_offset, "a subject needs a key_format of a registry")
-        return
-    for name in _OF_REGISTRY:
-        if name in create.options and node.has_topic:
-            formats = ", ".join(REGISTRY_FORMATS)
-            words = f"{name} is for formats of a registry ({formats}); format is {node.format}"
-            yield Problem(create.options[name].name_offset, words)
-
-
-def _check_moments(node: Node, creates: Mapping[str, Create]) -> Iterator[Problem]:
-    try:
-        found = node.moments
-    except Refused as refused:
-        yield refused.problem
-        return
-    for each in found:
-        table = creates.get(each.name.lower())
-        if table is None:
-            continue
-        if table.kind != TABLE:
-            yield Problem(each.offset, f"{each.name} is a {table.kind}: only a table is read as of a time")
-        elif node.kind not in (STREAM, TABLE) or len(node.streams) != 1:
-            yield Problem(each.offset, "a table is read as of a time beside one stream, in a STREAM or TABLE AS SELECT")
 
 
 def check_columns(node: Node) -> Iterator[Problem]:
