@@ -33,11 +33,35 @@ def test_a_home_that_was_chosen_is_kept(monkeypatch):
     assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
-def test_the_home_is_for_the_start_alone(monkeypatch):
+def test_the_home_is_for_the_start_alone_and_made_once(monkeypatch, tmp_path):
     monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with spark_home.quick_home():
         first = os.environ["SPARK_HOME"]
-        assert os.path.isdir(first)
+        assert os.path.isdir(os.path.join(first, "jars"))
     assert "SPARK_HOME" not in os.environ
     with spark_home.quick_home():
         assert os.environ["SPARK_HOME"] == first
+    assert os.listdir(tmp_path / "klamm") == [os.path.basename(first)]
+
+
+def test_where_nothing_can_be_kept_spark_has_its_own_home(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with spark_home.quick_home():
+        assert "SPARK_HOME" not in os.environ
+
+
+def test_processes_that_start_together_share_it(tmp_path, monkeypatch):
+    real, folder = os.path.dirname(pyspark.__file__), str(tmp_path / "klamm" / "spark")
+    linked = spark_home.link
+
+    def slowly(real, draft):
+        monkeypatch.setattr(spark_home, "link", linked)
+        spark_home.kept(real, folder)  # another process is faster
+        linked(real, draft)
+
+    monkeypatch.setattr(spark_home, "link", slowly)
+    assert spark_home.kept(real, folder) == folder
+    assert os.listdir(tmp_path / "klamm") == ["spark"]

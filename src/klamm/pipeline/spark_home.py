@@ -7,7 +7,7 @@ seconds for some and no longer. This home is links to the one there is, with fol
 
 from __future__ import annotations
 
-import atexit
+import hashlib
 import os
 import shutil
 import tempfile
@@ -17,7 +17,6 @@ from typing import Final
 
 _HOME: Final = "SPARK_HOME"
 _ARCHIVE: Final = ".zip"
-_made: dict[str, str] = {}
 
 
 @contextmanager
@@ -38,19 +37,34 @@ def quick_home() -> Iterator[None]:
 
 
 def _home() -> str | None:
-    """The home of this process, made once and removed at its end; None when there is nothing to gain."""
+    """The home, made once for an installation and kept in the user's cache; None when there is nowhere to put it."""
     from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - pyspark is an extra
+    from pyspark.version import __version__  # noqa: PLC0415
 
     real = str(_find_spark_home())
-    if real not in _made:
-        folder = tempfile.mkdtemp(prefix="klamm-spark-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    name = hashlib.sha256(f"{real} {__version__}".encode()).hexdigest()[:16]
+    try:
+        return kept(real, os.path.join(cache, "klamm", f"spark-{name}"))
+    except OSError:
+        return None
+
+
+def kept(real: str, folder: str) -> str:
+    """A folder of links that is there, or is made at once: processes that start together make it together."""
+    if not os.path.isdir(folder):
+        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+        draft = tempfile.mkdtemp(prefix=".spark-", dir=os.path.dirname(folder))
         try:
-            link(real, folder)
+            link(real, draft)
+            os.rename(draft, folder)
         except OSError:
-            return None
-        _made[real] = folder
-    return _made[real]
+            shutil.rmtree(draft, ignore_errors=True)
+            if not os.path.isdir(folder):
+                raise
+    if os.stat(folder).st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to somebody else")
+    return folder
 
 
 def link(real: str, folder: str) -> None:
