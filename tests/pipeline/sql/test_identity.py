@@ -1,5 +1,8 @@
 """What a change of a file means for the state there is."""
 
+import fcntl
+import os
+
 import pytest
 
 from klamm.model.errors import ConfigError
@@ -93,6 +96,18 @@ def test_a_folder_has_one_process_and_tells_others(tmp_path):
     assert list(homes(str(tmp_path))) == ["bank"]
     with pytest.raises(ConfigError, match="did you mean bank"):
         home("bnk", str(tmp_path))
+
+
+def test_whoever_only_looks_keeps_nobody_from_starting(tmp_path, monkeypatch):
+    place = Home(str(tmp_path / "bank"))
+    assert not place.running()
+    looking = os.open(tmp_path / "bank" / "lock", os.O_RDWR)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    assert not place.running(), "another one looks, too"
+    monkeypatch.setattr("klamm.pipeline.sql.status.time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+    with place.locked():
+        assert place.running()
+    os.close(looking)
 
 
 def test_an_identity_of_another_kind_is_refused():

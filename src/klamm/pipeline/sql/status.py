@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ IDENTITY: Final = "pipeline.json"
 _STATUS: Final = "status.json"
 _STOP: Final = "stop"
 _LOCK: Final = "lock"
+_LOOKS: Final = 20
+_LOOK_S: Final = 0.05
+"""How often and how far apart a process that starts tries the lock: others hold it for a moment to look."""
 _LONGEST_ERROR: Final = 2000
 
 
@@ -148,23 +152,27 @@ class Home:
 
     def running(self) -> bool:
         """Whether a process runs it now."""
-        try:
-            with self.locked():
-                return False
-        except ConfigError:
-            return True
+        with self._handle() as handle:
+            return not _taken(handle, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the one that runs it; ConfigError when another process does."""
+        """Be the one that runs it; ConfigError when another process does, and not only looks whether one does."""
+        with self._handle() as handle:
+            for _ in range(_LOOKS):
+                if _taken(handle, fcntl.LOCK_EX):
+                    break
+                time.sleep(_LOOK_S)
+            else:
+                raise ConfigError(f"{self.path} runs already; `klamm pipeline stop` ends it")
+            yield
+
+    @contextlib.contextmanager
+    def _handle(self) -> Iterator[int]:
         os.makedirs(self.path, exist_ok=True)
         handle = os.open(self._file(_LOCK), os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"{self.path} runs already; `klamm pipeline stop` ends it") from None
-            yield
+            yield handle
         finally:
             os.close(handle)
 
@@ -235,3 +243,11 @@ def short(error: object) -> str:
     for end in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\n\tat "):
         text = text.split(end, maxsplit=1)[0]
     return text[:_LONGEST_ERROR].strip()
+
+
+def _taken(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
