@@ -4,7 +4,7 @@
 shape (validity bits, 32-bit offsets, data), so `records.arrow` only wraps them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -13,19 +13,25 @@ from klamm.records.batch import BatchView, Buffer, iter_batches
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 
 _INT32_MAX = 0x7FFFFFFF
+Room = Callable[[int], bytearray]
+"""Where the bytes of keys and values go: at least so many, of any value."""
 
 
 class BinaryColumn:
-    """A nullable column of byte strings: validity bits (lowest first), int32 offsets (one more than rows), data."""
+    """A nullable column of byte strings: validity bits (lowest first), int32 offsets (one more than rows), data.
 
-    __slots__ = ("data", "offsets", "validity")
+    `size` bytes of the data are the column's; there may be more.
+    """
 
-    def __init__(self, rows: int, data_bytes: int) -> None:
+    __slots__ = ("data", "offsets", "size", "validity")
+
+    def __init__(self, rows: int, data_bytes: int, room: Room) -> None:
         if data_bytes > _INT32_MAX:
             raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"{data_bytes} bytes do not fit one column of 2 GB")
         self.validity = bytearray((rows + 7) // 8)
         self.offsets = bytearray(4 * (rows + 1))
-        self.data = kernels.blank(data_bytes)  # measured to the byte, and filled to the last one
+        self.size = data_bytes
+        self.data = room(data_bytes)  # measured to the byte, and filled to the last one
 
     def buffers(self) -> tuple[bytearray, bytearray, bytearray]:
         """The three buffers as the kernels take them."""
@@ -53,25 +59,31 @@ class RecordColumns:
 
 
 def decode_columns(
-    batches: Buffer | Iterable[BatchView], *, limit: int = DECOMPRESSED_BYTES_MAX, check_crc: bool = True
+    batches: Buffer | Iterable[BatchView],
+    *,
+    limit: int = DECOMPRESSED_BYTES_MAX,
+    check_crc: bool = True,
+    room: Room | None = None,
 ) -> RecordColumns:
     """The data records of a buffer of batches, or of chosen batches (without those of aborted transactions, say).
 
-    Control batches are left out. All batches together unpack to at most `limit` bytes.
+    Control batches are left out. All batches together unpack to at most `limit` bytes. `room` may give memory that was
+    used before. Other threads run while large batches are decoded.
     """
+    room = room or kernels.blank
     if isinstance(batches, bytes | bytearray | memoryview):
         batches = iter_batches(batches, allow_incomplete_tail=True)
     sections: list[tuple[BatchView, memoryview | bytes]] = []
     sizes = [0] * 5
     rows = 0
-    room = limit
+    unpacked = limit
     for batch in batches:
         if check_crc:
             batch.check_crc()
         if batch.is_control:
             continue
-        section = batch.unpacked_records(room)
-        room -= len(section) if batch.codec else 0
+        section = batch.unpacked_records(unpacked)
+        unpacked -= len(section) if batch.codec else 0
         sizes = [a + b for a, b in zip(sizes, kernels.measure_records(section, batch.record_count), strict=True)]
         rows += batch.record_count
         sections.append((batch, section))
@@ -82,11 +94,11 @@ def decode_columns(
         offsets=bytearray(8 * rows),
         timestamps=bytearray(8 * rows),
         timestamp_types=bytearray(),
-        keys=BinaryColumn(rows, key_bytes),
-        values=BinaryColumn(rows, value_bytes),
+        keys=BinaryColumn(rows, key_bytes, room),
+        values=BinaryColumn(rows, value_bytes, room),
         header_offsets=bytearray(4 * (rows + 1)),
-        header_names=BinaryColumn(headers, name_bytes),
-        header_values=BinaryColumn(headers, header_value_bytes),
+        header_names=BinaryColumn(headers, name_bytes, kernels.blank),
+        header_values=BinaryColumn(headers, header_value_bytes, kernels.blank),
     )
     _fill(columns, sections)
     return columns
