@@ -99,8 +99,8 @@ def _arrow_binary(column: BinaryColumn, rows: int, kind: "pa.DataType") -> "pa.A
     import pyarrow as pa  # noqa: PLC0415
 
     data = pa.py_buffer(column.data)
-    if len(column.data) > column.size:
-        data = data.slice(0, column.size)
+    if len(column.data) > column.used(rows):
+        data = data.slice(0, column.used(rows))
     buffers = [pa.py_buffer(column.validity), pa.py_buffer(column.offsets), data]
     return pa.Array.from_buffers(kind, rows, buffers)
 

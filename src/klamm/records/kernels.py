@@ -382,7 +382,7 @@ def _measure(
 
 
 def measure_records(data: bytes | bytearray | memoryview, count: int) -> tuple:
-    """How much room the columns of `count` records need, so that `fill_columns` allocates nothing.
+    """How much room the columns of `count` records need, for `fill_columns` to put them there.
 
     Returns (key bytes, value bytes, headers, header name bytes, header value bytes).
     """
@@ -431,7 +431,7 @@ def _put_cell(
     data: cython.p_uchar,
     capacity: cython.longlong,
 ) -> cython.bint:
-    """Append one value of a binary column at `row`; False when the buffers measured for it are too small."""
+    """Append one value of a binary column at `row`; False, and nothing is changed, when there is no room for it."""
     start: cython.longlong = offsets[row]
     if size > 0:
         if size > capacity - start:
@@ -498,49 +498,55 @@ def _fill(
     f: cython.p_longlong,
     h: cython.p_longlong,
 ) -> cython.int:
-    """Write records as rows; 0, or what is wrong: 1 a record, 2 its place in time or in the log, 3 the buffers' size.
+    """Write records as rows while there is room; 0, or what is wrong: 1 a record, 2 its place in time or in the log.
 
     `base` is the first offset and timestamp, whether all have the time of appending, and that time. Of the columns,
     `longs` are offsets and timestamps, `ints` the offsets of keys, values, header lists, names and header values, `bits`,
     `data` and `sizes` the validity, bytes and their number of keys, values, names and header values; `sizes[4]` is
-    the number of headers. `done` counts rows and headers on, and then has the records and bytes gone through.
+    the number of headers. `done` counts on: rows, headers, records, bytes.
     """
-    pos: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t = 0
-    i: cython.longlong = 0
-    j: cython.longlong = 0
     row: cython.Py_ssize_t = done[0]
     header: cython.Py_ssize_t = done[1]
+    i: cython.longlong = done[2]
+    pos: cython.Py_ssize_t = done[3]
+    after: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    j: cython.longlong = 0
     fits: cython.bint = True
-    for i in range(n):
-        done[2] = i
-        pos = _record(p, pos, end, f, h)
-        if pos < 0:
-            return 1
+    wrong: cython.int = 0
+    while i < n:
+        after = _record(p, pos, end, f, h)
+        if after < 0:
+            wrong = 1
+            break
         if not _sums_fit(f, base[0], base[1]):
-            return 2
+            wrong = 2
+            break
         longs[0][row] = base[0] + f[1]
         longs[1][row] = base[3] if base[2] else base[1] + f[0]
-        fits = _put_cell(p, f[2], f[3], row, bits[0], ints[0], data[0], sizes[0])
+        fits = header + f[7] <= sizes[4]
+        fits = fits and _put_cell(p, f[2], f[3], row, bits[0], ints[0], data[0], sizes[0])
         fits = fits and _put_cell(p, f[4], f[5], row, bits[1], ints[1], data[1], sizes[1])
-        fits = fits and header + f[7] <= sizes[4]
-        if not fits:
-            return 3
-        if f[7]:
+        if fits and f[7]:
             at = f[6]
-            for j in range(f[7]):  # noqa: B007
-                at = _header(p, at, pos, h)
-                fits = _put_cell(p, h[0], h[1], header, bits[2], ints[3], data[2], sizes[2])
-                fits = fits and _put_cell(p, h[2], h[3], header, bits[3], ints[4], data[3], sizes[3])
+            for j in range(f[7]):
+                at = _header(p, at, after, h)
+                fits = _put_cell(p, h[0], h[1], header + j, bits[2], ints[3], data[2], sizes[2])
+                fits = fits and _put_cell(p, h[2], h[3], header + j, bits[3], ints[4], data[3], sizes[3])
                 if not fits:
-                    return 3
-                header += 1
+                    break
+        if not fits:
+            break
+        header += f[7]
         row += 1
         ints[2][row] = header
+        pos = after
+        i += 1
     done[0] = row
     done[1] = header
+    done[2] = i
     done[3] = pos
-    return 0
+    return wrong
 
 
 def fill_columns(
@@ -554,12 +560,15 @@ def fill_columns(
     rows: int,
     headers: int,
     columns: tuple,
-) -> int:
-    """Write `count` records as rows from `first_row` of Arrow-shaped buffers; returns the headers written so far.
+    record: int = 0,
+    position: int = 0,
+) -> tuple:
+    """Write `count` records as rows from `first_row` of Arrow-shaped buffers, as far as there is room for their bytes.
 
     `columns` are bytearrays for `rows` rows and `headers` headers: offsets, timestamps, key validity, key offsets, key
     data, the same three for values, header list offsets, the same three for header names and for header values.
-    Validity must be zero and offsets right up to `first_row`, as earlier calls left them.
+    Validity must be zero and offsets right up to `first_row`, as earlier calls left them. Returns the records done,
+    the position behind them and the headers written so far: with these it goes on after room was made.
     """
     p: cython.p_uchar
     f: cython.longlong[8]
@@ -577,7 +586,13 @@ def fill_columns(
     n_rows: cython.longlong = rows
     n_headers: cython.longlong = headers
     wrong: cython.int = 0
-    if len(columns) != 15 or not 0 <= first_row <= rows - count or not 0 <= first_header <= headers:
+    if (
+        len(columns) != 15
+        or not 0 <= first_row <= rows - count
+        or not 0 <= first_header <= headers
+        or not 0 <= record <= count
+        or not 0 <= position <= len(data)
+    ):
         raise ValueError("the rows do not fit the columns")
     if cython.compiled:
         view = data
@@ -601,19 +616,19 @@ def fill_columns(
     cells[1] = _writable(columns[7], 0)
     cells[2] = _writable(columns[11], 0)
     cells[3] = _writable(columns[14], 0)
-    sizes[0] = len(columns[4])
-    sizes[1] = len(columns[7])
-    sizes[2] = len(columns[11])
-    sizes[3] = len(columns[14])
+    sizes[0] = min(len(columns[4]), 0x7FFFFFFF)
+    sizes[1] = min(len(columns[7]), 0x7FFFFFFF)
+    sizes[2] = min(len(columns[11]), 0x7FFFFFFF)
+    sizes[3] = min(len(columns[14]), 0x7FFFFFFF)
     sizes[4] = n_headers
     base[0] = base_offset
     base[1] = base_timestamp
     base[2] = log_append_time is not None
     base[3] = log_append_time or 0
-    done[0] = first_row
+    done[0] = first_row + record
     done[1] = first_header
-    done[2] = 0
-    done[3] = 0
+    done[2] = record
+    done[3] = position
     if end < 65536:
         wrong = _fill(p, end, n, base, longs, ints, bits, cells, sizes, done, f, h)
     else:
@@ -623,11 +638,9 @@ def fill_columns(
         raise _corrupt(done[2], n)
     if wrong == 2:
         raise _beyond(done[2])
-    if wrong == 3:
-        raise ValueError("a column buffer is smaller than measured")
-    if done[3] != end:
+    if done[2] == n and done[3] != end:
         raise _trailing(n, end - done[3])
-    return done[1]
+    return done[2], done[3], done[1]
 
 
 @cython.cfunc

@@ -9,6 +9,7 @@ writes to.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,7 +34,7 @@ _THREAD_BYTES = 1 << 20
 """From so much on, a thread decodes: below that, going there and back costs more than is won."""
 _LONG_BYTES = 1 << 16
 """Batches should be of this size on average for it: the kernels let other threads run during long ones only."""
-_KEPT = 3
+_KEPT = 4
 """Buffers of tables remembered, to be used again when the tables are gone."""
 
 
@@ -141,15 +142,20 @@ class Tables:
             return work(kernels.blank)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "klamm-tables")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._room)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_spares, work)
 
-    def _room(self, size: int) -> bytearray:
-        """Memory of a table that is gone, or new; only in the thread."""
-        if size < _LONG_BYTES:
-            return kernels.blank(size)
-        room = self._spares.take(size) or kernels.blank(size)
-        self._spares.give(room)
-        return room
+    def _with_spares(self, work: Callable[[Room], pa.RecordBatch]) -> pa.RecordBatch:
+        """Do it in memory of tables that are gone; only in the thread."""
+        used: list[bytearray] = []
+
+        def room(size: int) -> bytearray:
+            used.append(self._spares.take(size) or kernels.blank(size))
+            return used[-1]
+
+        table = work(room)
+        for each in used:
+            self._spares.give(each)  # and not before: until the table is there, they look as if nobody used them
+        return table
 
 
 def _arrow(takes: list[Take], position: int | None, room: Room, *, check_crcs: bool) -> pa.RecordBatch:
