@@ -219,8 +219,8 @@ def test_damage_is_told_for_its_partition_and_costs_the_others_nothing(desk):
             except CorruptRecordError as error:
                 errors.append(str(error))
                 continue
-            for where, rows in seen.items():
-                rows += offsets(found, where)
+            for where in seen:
+                seen[where] += offsets(found, where)
         assert seen == {A: list(range(2 * ROWS)), B: list(range(4 * ROWS))}
         assert len(errors) == 1
         assert f"t-0 from offset {2 * ROWS}" in errors[0]

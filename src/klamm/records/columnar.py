@@ -198,6 +198,8 @@ class _Filling:
             columns.header_values.more_rows(columns.headers)
             made = True
         made = columns.header_names.more_data(header, names, blank, 2 * len(columns.header_names.data)) or made
-        made = columns.header_values.more_data(header, header_values, blank, 2 * len(columns.header_values.data)) or made
+        made = (
+            columns.header_values.more_data(header, header_values, blank, 2 * len(columns.header_values.data)) or made
+        )
         if not made:
             raise ValueError("a column buffer is smaller than measured")

@@ -339,8 +339,8 @@ def walk_records(data: bytes | bytearray | memoryview, count: int) -> tuple:
     return keyless, bool(consecutive), last_offset, smallest, largest, largest_at
 
 
-# From 64 KB of records on, the lock of the interpreter is given up while they are worked on: below that, getting it back
-# may cost more than the work.
+# From 64 KB of records on, the lock of the interpreter is given up while they are worked on: below that, getting it
+# back may cost more than the work.
 
 
 @cython.cfunc
@@ -501,9 +501,9 @@ def _fill(
     """Write records as rows while there is room; 0, or what is wrong: 1 a record, 2 its place in time or in the log.
 
     `base` is the first offset and timestamp, whether all have the time of appending, and that time. Of the columns,
-    `longs` are offsets and timestamps, `ints` the offsets of keys, values, header lists, names and header values, `bits`,
-    `data` and `sizes` the validity, bytes and their number of keys, values, names and header values; `sizes[4]` is
-    the number of headers. `done` counts on: rows, headers, records, bytes.
+    `longs` are offsets and timestamps, `ints` the offsets of keys, values, header lists, names and header values;
+    `bits`, `data` and `sizes` the validity, bytes and their number of keys, values, names and header values; `sizes[4]`
+    is the number of headers. `done` counts on: rows, headers, records, bytes.
     """
     row: cython.Py_ssize_t = done[0]
     header: cython.Py_ssize_t = done[1]

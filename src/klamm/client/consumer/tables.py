@@ -1,9 +1,9 @@
 """Fetched batches to tables; large ones in a thread, so that the next answers are received while they are decoded.
 
-What a poll takes from the shelf is lent to the thread: nobody else gets records of these partitions meanwhile, and their
-positions stay until the table is handed out. Whatever happens in between (a seek, a pause, a cancelled poll, damaged
-bytes), batches are handed out once or go back. Only the decoding itself runs in the thread, over memory that nothing
-writes to.
+What a poll takes from the shelf is lent to the thread: nobody else gets records of these partitions meanwhile, and
+their positions stay until the table is handed out. Whatever happens in between (a seek, a pause, a cancelled poll,
+damaged bytes), batches are handed out once or go back. Only the decoding itself runs in the thread, over memory that
+nothing writes to.
 """
 
 from __future__ import annotations
