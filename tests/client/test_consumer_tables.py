@@ -3,18 +3,21 @@
 import asyncio
 import random
 import threading
+from types import SimpleNamespace as N
 
 import pyarrow as pa
 import pytest
 
 from klamm.client.config import consumer_settings
 from klamm.client.consumer import tables
+from klamm.client.consumer.fetcher import Fetcher
 from klamm.client.consumer.shelf import Shelf
 from klamm.client.consumer.subscription import Subscription
 from klamm.client.consumer.tables import Tables
 from klamm.client.errors import CorruptRecordError
 from klamm.model.ids import TopicPartition
 from klamm.records import BatchView, build_batch
+from klamm.records.control import build_end_txn_marker
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 PATIENCE_S = 60
@@ -117,6 +120,27 @@ def test_positions_move_when_a_table_is_handed_out_and_not_before(desk):
         assert (await polled).num_rows == 8 * ROWS
         assert desk.state(A).position == desk.state(B).position == 4 * ROWS
         assert (await desk.tables.table(desk.tables.take(None)))["offset"].to_pylist()[0] == 4 * ROWS
+
+    asyncio.run(story())
+
+
+def test_a_marker_that_comes_meanwhile_does_not_move_the_position_past_rows_that_nobody_has(desk):
+    ended = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0, "timestamp": 1}
+    marker = bytes(build_end_txn_marker(committed=True, base_offset=4 * ROWS, **ended))
+    answered = N(
+        error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0, preferred_read_replica=-1,
+        records=marker, aborted_transactions=None,
+    )  # fmt: skip
+
+    async def story():
+        fill(desk)
+        polled = await desk.begin()
+        state = desk.state(A)
+        assert not Fetcher._take(N(_committed=False), state, answered, None)
+        assert (state.position, state.fetch_offset) == (0, 4 * ROWS + 1)
+        desk.gate.set()
+        await polled
+        assert state.position == 4 * ROWS + 1
 
     asyncio.run(story())
 
