@@ -270,7 +270,8 @@ def test_a_surprise_in_the_thread_loses_nothing(desk, monkeypatch):
     asyncio.run(story())
 
 
-def test_memory_is_used_again_only_when_a_table_is_gone(desk):
+@pytest.mark.parametrize("batches", [2, 80], ids=["in the thread", "on the loop"])
+def test_memory_is_used_again_only_when_a_table_is_gone(desk, batches):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -278,10 +279,11 @@ def test_memory_is_used_again_only_when_a_table_is_gone(desk):
     async def story():
         kept = []
         for number in range(40):
-            value = bytes([number]) * chance.randrange(500, 1500)
+            value = bytes([number]) * chance.randrange(800, 1500)
+            rows = 2 * ROWS // batches
             for where in (A, B):
-                desk.put(where, number * ROWS * 2, value=value)
-                desk.put(where, number * ROWS * 2 + ROWS, value=value)
+                for each in range(batches):
+                    desk.put(where, number * ROWS * 2 + each * rows, value=value, rows=rows)
             found = await desk.tables.table(desk.tables.take(None))
             assert set(found["value"].to_pylist()) == {value}
             if chance.random() < 0.4:
@@ -291,6 +293,7 @@ def test_memory_is_used_again_only_when_a_table_is_gone(desk):
                 kept.pop(chance.randrange(len(kept)))
             for table, expected in kept:
                 assert set(table["value"].to_pylist()) == {expected}, seed
-        assert len(desk.tables._spares._buffers) <= 4
+        assert 2 <= len(desk.tables._spares._buffers) <= 4
+        assert (desk.threads[-1] is threading.main_thread()) == (batches > 2)
 
     asyncio.run(story())

@@ -9,6 +9,7 @@ nothing writes to.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -77,6 +78,7 @@ class Tables:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._spares = Spares(_KEPT)
+        self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
@@ -138,27 +140,32 @@ class Tables:
     async def _decoded(self, takes: list[Take]) -> pa.RecordBatch:
         sizes = [batch.size for take in takes for batch in take.batches]
         work = partial(_arrow, takes, takes[0].state.position, check_crcs=self._shelf.check_crcs)
-        if sum(sizes) < max(_THREAD_BYTES, _LONG_BYTES * len(sizes)):
-            return work(kernels.blank)
+        if sum(sizes) < _THREAD_BYTES:
+            return work(None)
+        if sum(sizes) < _LONG_BYTES * len(sizes):
+            return self._with_spares(work)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "klamm-tables")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_spares, work)
 
     def _with_spares(self, work: Callable[[Room], pa.RecordBatch]) -> pa.RecordBatch:
-        """Do it in memory of tables that are gone; only in the thread."""
+        """Do it in memory of tables that are gone; in any thread."""
         used: list[bytearray] = []
 
         def room(size: int) -> bytearray:
-            used.append(self._spares.take(size) or kernels.blank(size))
+            with self._lock:
+                spare = self._spares.take(size)
+            used.append(kernels.blank(size) if spare is None else spare)
             return used[-1]
 
         table = work(room)
-        for each in used:
-            self._spares.give(each)  # and not before: until the table is there, they look as if nobody used them
+        with self._lock:
+            for each in used:
+                self._spares.give(each)  # and not before: until the table is there, they look as if nobody used them
         return table
 
 
-def _arrow(takes: list[Take], position: int | None, room: Room, *, check_crcs: bool) -> pa.RecordBatch:
+def _arrow(takes: list[Take], position: int | None, room: Room | None, *, check_crcs: bool) -> pa.RecordBatch:
     """The rows of all takes; of a single one, those from its position on."""
     columns = decode_columns((batch for take in takes for batch in take.batches), check_crc=check_crcs, room=room)
     places = [(take.state.where.topic, take.state.where.partition, take.rows) for take in takes]
