@@ -55,22 +55,31 @@ class ClusterBench:
         """A new topic with three copies, all of them in sync."""
         name = f"{name}-{time.monotonic_ns()}"
         self.admin.create_topics([NewTopic(name, partitions, NODES)])[name].result(60)
-        self.wait_whole()
+        self.wait_whole(name, partitions)
         return name
 
-    def wait_whole(self) -> None:
-        """Return once every replica is in sync."""
+    def wait_whole(self, new: str | None = None, partitions: int = 0) -> None:
+        """Return once every replica is in sync, those of a new topic too: brokers hear of it one after the other."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
-            topics = self.admin.list_topics(timeout=30).topics.values()
-            if all(len(p.isrs) == len(p.replicas) and p.leader > 0 for t in topics for p in t.partitions.values()):
+            found = self.admin.list_topics(timeout=30).topics
+            whole = all(
+                len(p.isrs) == len(p.replicas) and p.leader > 0 for t in found.values() for p in t.partitions.values()
+            )
+            if whole and (new is None or (new in found and len(found[new].partitions) == partitions)):
                 return
             time.sleep(0.1)
         raise loaders.LoadFailed(f"{self.kind}: replicas are not in sync after {SETTLE_S:.0f} s")
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Who leads a partition."""
-        return int(self.admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader)
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            found = self.admin.list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
+            if found is not None and found.leader > 0:
+                return int(found.leader)
+            time.sleep(0.1)
+        raise loaders.LoadFailed(f"{self.kind}: {topic}-{partition} has no leader after {SETTLE_S:.0f} s")
 
     @contextmanager
     def measured(self, sample: Sample) -> Iterator[None]:

@@ -48,7 +48,7 @@ class Faults:
                 self._random.shuffle(queue)
             kind = queue.pop()
             node = self._random.choice(self._cluster.nodes)
-            self._revive(node)
+            self._settle()
             self._say(f"{kind}: node {node.node_id}")
             self._kinds[kind](node)
             self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -57,11 +57,17 @@ class Faults:
     def heal(self) -> None:
         """Undo everything and start what is down."""
         self._links.heal()
-        for node in self._cluster.nodes:
-            self._revive(node)
+        self._settle()
 
     def _rest(self, low: float, high: float) -> None:
         time.sleep(self._random.uniform(low, high))
+
+    def _settle(self) -> None:
+        """Let nodes that are about to stop after a fault of their disk do so, and start whatever has ended."""
+        for node in self._cluster.nodes:
+            if node.process is not None and STOPPING in node.log():
+                node.process.wait(STOPPED_S)
+            self._revive(node)
 
     def _revive(self, node: KlammNode) -> None:
         """Start a node that ended; its own end is fine after a disk fault."""
@@ -121,12 +127,11 @@ class Faults:
         self._rest(1.0, 3.0)
         flag.unlink()
         # A node that could not write its metadata log, or sync, stops by itself; whoever runs it starts it again.
+        # It may say so later than this, if the machine is busy: whoever hurts the next node looks again.
         assert node.process is not None
         with suppress(subprocess.TimeoutExpired):
             node.process.wait(2.0)
-        if STOPPING in node.log():
-            node.process.wait(STOPPED_S)
-        self._revive(node)
+        self._settle()
 
     def _other(self, node: KlammNode) -> KlammNode:
         return self._random.choice([other for other in self._cluster.nodes if other is not node])

@@ -47,10 +47,10 @@ class Told:
         clock = time.time()
         self._last.append(f"{clock_time(clock)}.{int(clock % 1 * 1000):03} " + line % args)
 
-    def config(self, contexts: str) -> dict[str, object]:
-        """What makes a client talk, by default of these contexts."""
+    def config(self, **contexts: str) -> dict[str, object]:
+        """What makes a client talk, by default of `debug`."""
         asked = os.environ.get("KLAMM_CHAOS_DEBUG")
-        return {"debug": asked} if asked else {"logger": self, "debug": contexts}
+        return {"debug": asked} if asked else {"logger": self, **contexts}
 
     def __str__(self) -> str:
         return "\n".join(self._last)
@@ -106,7 +106,7 @@ def producer_config(bootstrap: str, name: str, told: Told) -> dict[str, object]:
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.refresh.interval.ms": 5_000,
         "error_cb": lambda _: None,
-    } | told.config("eos")
+    } | told.config(debug="eos")
 
 
 class PlainProducer(Worker):
@@ -261,7 +261,7 @@ class GroupConsumer(Worker):
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "error_cb": lambda _: None,
             }
-            | self.told.config("")
+            | self.told.config()
         )
         consumer.subscribe(self._topics, on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
         try:

@@ -25,6 +25,7 @@ class Log:
         self.high_watermark = 0
         self.leader_epoch = 1
         self.batch_bytes_max = 1 << 20
+        self.under_min_isr = False
         self.refuse: ErrorCode | None = None
         self._waiting: list = []
         self._gathering: list = []
@@ -486,6 +487,47 @@ async def test_a_shard_on_a_full_disk_is_not_loaded_in_a_loop(monkeypatch):
     await until(lambda: lost and len(pauses) >= 3)
     assert code(lost) is ErrorCode.NOT_COORDINATOR
     assert (pauses[:3], len(lines)) == ([0.0, 0.001, 0.002], 2), "another time, told and counted anew"
+    house.runtime.stop()
+
+
+class Behind(Log):
+    """A log that takes nothing while too few are in sync, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.behind, self.asked = False, 0
+        super().__init__()
+
+    @property
+    def under_min_isr(self) -> bool:
+        self.asked += 1
+        return self.behind
+
+    @under_min_isr.setter
+    def under_min_isr(self, value: bool) -> None:
+        self.behind, self.refuse = value, ErrorCode.NOT_ENOUGH_REPLICAS if value else None
+
+
+async def test_a_shard_without_enough_replicas_is_loaded_when_they_are_back(monkeypatch):
+    monkeypatch.setattr(runtime, "RELOAD_S", 0.001)
+    monkeypatch.setattr(runtime, "IN_SYNC_S", 0.001)
+    house = House()
+    house.logs[0] = log = Behind()
+    made = []
+    house.runtime._make_shard = lambda *_: made.append(Counter()) or made[-1]
+    await house.load()
+    log.under_min_isr = True
+    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await house.loaded()
+    assert (len(made), house.get("a")) == (2, [None]), "at once, to answer questions"
+    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await until(lambda: log.asked > 10)
+    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert len(made) == 2, "and then no more, however long it lasts"
+    log.under_min_isr = False
+    await house.loaded()
+    written = house.put("a", "1")
+    log.commit()
+    assert (written, len(made)) == (["1"], 3)
     house.runtime.stop()
 
 

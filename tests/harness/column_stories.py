@@ -147,6 +147,39 @@ def tables_hold_what_is_committed(bootstrap: str) -> None:
     assert table(name, bootstrap).num_rows == 200
 
 
+def large_batches_make_the_same_tables(bootstrap: str) -> None:
+    """Megabytes at a time, some aborted, some compressed, read on from the middle of a batch."""
+    name = topic(bootstrap, 2)
+    rows = 3000
+    expected: dict[int, list[bytes]] = {0: [], 1: []}
+    for codec in ("none", "lz4"):
+        with Producer(
+            bootstrap_servers=bootstrap, transactional_id=unique("columns"), batch_size=900_000, compression_type=codec
+        ) as producer:
+            producer.init_transactions()
+            for number in range(4):
+                values = [b"%s %d %d " % (codec.encode(), number, each) + b"." * 1000 for each in range(rows)]
+                producer.begin_transaction()
+                for each in producer.send_arrow(name, pa.table({"value": values}), partition=number % 2):
+                    each.result(PATIENCE_S)
+                if number == 1:
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+                    expected[number % 2] += values
+    found: dict[int, list[bytes]] = {0: [], 1: []}
+    with reader(bootstrap, isolation_level="read_committed") as consumer:
+        consumer.assign([(name, 0), (name, 1)])
+        while sum(map(len, found.values())) < sum(map(len, expected.values())):
+            part = consumer.poll_arrow(PATIENCE_S)
+            for where, value in zip(part["partition"].to_pylist(), part["value"].to_pylist(), strict=True):
+                found[where].append(value)
+        assert found == expected
+        consumer.seek((name, 0), 1234)
+        consumer.pause((name, 1))
+        assert consumer.poll_arrow(PATIENCE_S)["value"][0].as_py() == expected[0][1234]
+
+
 def a_table_is_bounded_by_moments(bootstrap: str) -> None:
     name = topic(bootstrap, 2)
     base = 1_700_000_000_000
@@ -230,6 +263,7 @@ COLUMNS: dict[str, Story] = {
         a_partitioner_of_the_users_is_asked,
         what_is_wrong_with_a_table_is_said,
         tables_hold_what_is_committed,
+        large_batches_make_the_same_tables,
         a_table_is_bounded_by_moments,
         records_and_columns_can_be_mixed,
         columns_move_with_positions_and_groups,

@@ -120,17 +120,53 @@ def test_header_names_that_are_not_text_are_replaced():
     assert table.to_pylist()[0]["headers"] == [{"key": "\ufffda", "value": b"1"}, {"key": "b", "value": None}]
 
 
-def test_buffers_smaller_than_measured_are_refused(form):
+def test_rows_without_buffers_are_refused_and_bytes_without_room_wait(form):
     data = bytes(form.encode_records([(0, b"key", b"value", [("h", b"x")])], 0)[0])
     whole = [8, 8, 1, 8, 3, 1, 8, 5, 8, 1, 8, 1, 1, 8, 1]
-    assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, tuple(bytearray(n) for n in whole)) == 1
+    full = tuple(bytearray(n) for n in whole)
+    assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, full) == (1, len(data), 1)
     for index in range(15):
-        small = [n - (i == index) for i, n in enumerate(whole)]
-        with pytest.raises(ValueError, match="smaller"):
-            form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, tuple(bytearray(n) for n in small))
+        columns = tuple(bytearray(n - (i == index)) for i, n in enumerate(whole))
+        if index not in (4, 7, 11, 14):
+            with pytest.raises(ValueError, match="smaller"):
+                form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, columns)
+            continue
+        assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, columns) == (0, 0, 0)
+        columns[index].append(0)
+        assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, columns, 0, 0) == (1, len(data), 1)
+        assert columns == full
+    assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 0, full) == (0, 0, 0), "no room for its header"
     for row, header, columns in ((1, 0, 15), (-1, 0, 15), (0, 2, 15), (0, -1, 15), (0, 0, 14)):
         with pytest.raises(ValueError, match="fit"):
-            form.fill_columns(data, 1, 0, 0, None, row, header, 1, 1, tuple(bytearray(n) for n in whole)[:columns])
+            form.fill_columns(data, 1, 0, 0, None, row, header, 1, 1, full[:columns])
+    for record, position in ((2, 0), (-1, 0), (0, len(data) + 1), (0, -1)):
+        with pytest.raises(ValueError, match="fit"):
+            form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, full, record, position)
+
+
+def test_more_records_than_bytes_are_damage(form, monkeypatch):
+    monkeypatch.setattr(columnar, "kernels", form)
+    batch = build_batch([(1, b"a", b"1", [])])
+    for count in (-1, 2, 1 << 30):
+        batch[57:61] = count.to_bytes(4, "big", signed=True)
+        with pytest.raises(CorruptBatch):
+            decode_columns(bytes(batch), check_crc=False)
+
+
+def test_memory_may_come_from_elsewhere():
+    rows = [(1, b"key", b"value", [("h", b"x")]), (2, None, b"", []), (3, b"longer key", None, [])]
+    given = []
+
+    def room(size):
+        given.append(bytearray(b"\xff" * (size + 100)))
+        return given[-1]
+
+    table = arrow.to_arrow(decode_columns(build_batch(rows), room=room), "t", 0)
+    table.validate(full=True)
+    assert len(given) == 2, "one for values, one for keys"
+    assert table.column("key").to_pylist() == [b"key", None, b"longer key"]
+    assert table.column("value").to_pylist() == [b"value", b"", None]
+    assert table.column("value").buffers()[2].size == 5
 
 
 @given(rows=st.lists(ROW, min_size=1, max_size=30), cut=st.integers(0, 29), codec=st.integers(0, 4))

@@ -1,4 +1,4 @@
-"""Arrow out: fetched batches to a table without a Python object per record; `producer.tables` is the way in.
+"""Arrow out, without a Python object per record: `consumer.tables` decodes, `producer.tables` is the way in.
 
 Column names are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp, timestampType,
 headers. Needs pyarrow (`pip install 'klamm[arrow]'`).
@@ -7,25 +7,15 @@ headers. Needs pyarrow (`pip install 'klamm[arrow]'`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from klamm.client.consumer.subscription import Assigned
-from klamm.client.errors import CorruptRecordError
 from klamm.client.types import TopicPartition
-from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
-from klamm.records.arrow import to_arrow_of
-from klamm.records.batch import BatchView
-from klamm.records.columnar import decode_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from klamm.client.consumer.consumer import AsyncConsumer
-    from klamm.client.consumer.shelf import Shelf
-
-_POLL_BYTES = 16 << 20
-"""When a poll has so much, it leaves the rest to the next one."""
 
 
 def schema() -> pa.Schema:
@@ -52,83 +42,6 @@ def empty_batch() -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.RecordBatch.from_pylist([], schema=schema())
-
-
-class _Take(NamedTuple):
-    """Batches of one partition that a poll took from the shelf."""
-
-    state: Assigned
-    batches: list[BatchView]
-
-    @property
-    def rows(self) -> int:
-        return sum(each.record_count for each in self.batches)
-
-    def give_back(self, kept: int = 0) -> None:
-        """Put all but the first few batches back."""
-        rest = self.batches[kept:]
-        del self.batches[kept:]
-        self.state.batches.extendleft(reversed(rest))
-        self.state.buffered += sum(each.size for each in rest)
-
-
-def collect_arrow(shelf: Shelf, ask: Callable[[], None], max_records: int | None) -> pa.RecordBatch | None:
-    """What lies ready on a shelf as one batch of rows, partition after partition; None when there is nothing.
-
-    `ask` has more fetched while this is decoded.
-    """
-    takes: list[_Take] = []
-    rows = size = 0
-    for state in shelf.turns():
-        state.undecode()
-        if not takes and not state.batches:
-            state.raise_error()
-        begun = bool(state.batches) and state.batches[0].base_offset < (state.position or 0)
-        if begun and takes:
-            break  # only rows from its position on are wanted, so it is decoded alone
-        batches: list[BatchView] = []
-        while state.batches and size < _POLL_BYTES and (max_records is None or rows < max_records):
-            batch = state.batches.popleft()
-            state.buffered -= batch.size
-            batches.append(batch)
-            rows += batch.record_count
-            size += batch.size
-        if batches:
-            takes.append(_Take(state, batches))
-        if begun or size >= _POLL_BYTES or (max_records is not None and rows >= max_records):
-            break
-    if not takes:
-        return None
-    ask()
-    found, decoded = _decoded(takes, check_crcs=shelf.check_crcs)
-    for state, batches in decoded:
-        last = batches[-1]
-        state.position = last.next_offset if state.batches else max(state.fetch_offset, last.next_offset)
-        state.position_epoch = last.leader_epoch
-        shelf.had_turn(state)
-    return found if found.num_rows else None
-
-
-def _decoded(takes: list[_Take], *, check_crcs: bool) -> tuple[pa.RecordBatch, list[_Take]]:
-    """All of it in one go; where something is wrong or too much, the first partition, then its first batch alone.
-
-    What is not decoded goes back. A batch that cannot be read raises, for its partition only.
-    """
-    first = takes[0].state
-    try:
-        columns = decode_columns((batch for take in takes for batch in take.batches), check_crc=check_crcs)
-        places = [(take.state.where.topic, take.state.where.partition, take.rows) for take in takes]
-        return to_arrow_of(columns, places, from_offset=first.position if len(takes) == 1 else None), takes
-    except (CorruptBatch, KlammError) as error:
-        for take in takes[1:]:
-            take.give_back()
-        if len(takes) == 1 and len(takes[0].batches) == 1:
-            where = f"{first.where} from offset {first.position}"
-            first.spoil(CorruptRecordError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {error}"))
-            first.raise_error()
-        if len(takes) == 1:
-            takes[0].give_back(kept=1)
-    return _decoded(takes[:1], check_crcs=check_crcs)
 
 
 def read_topic(

@@ -15,7 +15,7 @@ _TLS_ALERT = b"\x15\x03"
 """How a server that expects TLS begins its answer to what is none."""
 _SMALL_BYTES = 64 * 1024
 _GROWTH = 8
-_KEPT = 4
+_KEPT = 6
 """Large buffers remembered, to be used again."""
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 log = get_logger("coordinator")
 
-SLICE_RECORDS = 5000
-"""Records replayed before other work of the loop gets its chance."""
+SLICE_RECORDS = 200
+"""Records replayed before other work of the loop gets its chance: some milliseconds, more on a busy machine."""
 
 
 async def load_shard(shard: Shard, partition_log: "PartitionLog", name: str) -> int:

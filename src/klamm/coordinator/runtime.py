@@ -7,7 +7,8 @@
 Everything happens in turns of one event loop. A decision is replayed when it is made and appended before the turn ends,
 with all others of the turn; the log tells when it is committed, and only then do its replies leave, in the order of the
 decisions. When a write fails, what the shard believes is no longer what the log says: everybody who waits is told, and
-the shard is loaded again; after longer and longer pauses while no write succeeds, as on a disk that is full.
+the shard is loaded again; after longer and longer pauses while no write succeeds, as on a disk that is full, and from
+the second time on not before enough replicas are in sync: loading is work, and would keep a busy node from catching up.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ RELOAD_S = 0.05
 """The pause before a shard whose writes go on failing is loaded again; it doubles, the first time there is none."""
 RELOAD_MAX_S = 1.0
 """The longest such pause, unless loading itself takes longer: how long a disk may have room again unnoticed."""
+IN_SYNC_S = 0.1
+"""How often to look whether enough replicas are in sync again."""
 TROUBLE_MS = 60_000
 """Failures further apart than this have nothing to do with each other."""
 
@@ -62,6 +65,10 @@ class PartitionLog(Protocol):
     @property
     def batch_bytes_max(self) -> int:
         """The largest batch it takes."""
+
+    @property
+    def under_min_isr(self) -> bool:
+        """Whether too few replicas are in sync for it to take anything."""
 
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Queue a batch for writing and return its first offset; KlammError says that nothing was queued."""
@@ -232,6 +239,8 @@ class CoordinatorRuntime(Generic[S]):
             self._loading.pop(partition, None)
             log.error("shard not loaded: its log is not here", partition=name)
             return
+        while pause_s and partition_log.under_min_isr:  # noqa: ASYNC110 - nobody tells when the set has grown
+            await asyncio.sleep(IN_SYNC_S)
         shard = self._make_shard(partition, epoch)
         started_ms = self._clock.monotonic_ms()
         try:

@@ -98,7 +98,10 @@ def _arrow_timestamps(data: bytearray, rows: int) -> "pa.Array":
 def _arrow_binary(column: BinaryColumn, rows: int, kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415
 
-    buffers = [pa.py_buffer(column.validity), pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    data = pa.py_buffer(column.data)
+    if len(column.data) > column.used(rows):
+        data = data.slice(0, column.used(rows))
+    buffers = [pa.py_buffer(column.validity), pa.py_buffer(column.offsets), data]
     return pa.Array.from_buffers(kind, rows, buffers)
 
 

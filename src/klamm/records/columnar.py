@@ -1,35 +1,67 @@
 """Batches to columns, for readers that want tables: no Python object is made per record.
 
-`decode_columns` measures the records, allocates each buffer once and fills it in one pass. The buffers have Arrow's
-shape (validity bits, 32-bit offsets, data), so `records.arrow` only wraps them.
+`decode_columns` gives values room for all bytes there are, keys and headers when the first one shows, and fills the
+buffers in one pass, batch by batch, while the processor's cache still has what the checksum has read. The buffers have
+Arrow's shape (validity bits, 32-bit offsets, data), so `records.arrow` only wraps them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.records import kernels
 from klamm.records.batch import BatchView, Buffer, iter_batches
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 
 _INT32_MAX = 0x7FFFFFFF
+_RECORD_BYTES_MIN = 7
+"""Size, attributes, timestamp, offset, two lengths, number of headers: a byte each."""
+Section = tuple[BatchView, memoryview | bytes]
+Room = Callable[[int], bytearray]
+"""Where the bytes of keys and values go: at least so many, of any value."""
 
 
 class BinaryColumn:
-    """A nullable column of byte strings: validity bits (lowest first), int32 offsets (one more than rows), data."""
+    """A nullable column of byte strings: validity bits (lowest first), int32 offsets (one more than rows), data.
+
+    There may be more data than the last offset says.
+    """
 
     __slots__ = ("data", "offsets", "validity")
 
-    def __init__(self, rows: int, data_bytes: int) -> None:
-        if data_bytes > _INT32_MAX:
-            raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"{data_bytes} bytes do not fit one column of 2 GB")
+    def __init__(self, rows: int, data: bytearray | None = None) -> None:
         self.validity = bytearray((rows + 7) // 8)
         self.offsets = bytearray(4 * (rows + 1))
-        self.data = kernels.blank(data_bytes)  # measured to the byte, and filled to the last one
+        self.data = bytearray() if data is None else data
 
     def buffers(self) -> tuple[bytearray, bytearray, bytearray]:
         """The three buffers as the kernels take them."""
         return self.validity, self.offsets, self.data
+
+    def used(self, rows: int) -> int:
+        """Bytes of the data that the first `rows` rows have."""
+        with memoryview(self.offsets).cast("i") as offsets:
+            return offsets[rows]
+
+    def more_rows(self, rows: int) -> None:
+        """Have room for so many rows."""
+        self.validity += bytes(max((rows + 7) // 8 - len(self.validity), 0))
+        self.offsets += bytes(max(4 * (rows + 1) - len(self.offsets), 0))
+
+    def more_data(self, rows: int, size: int, room: Room, at_once: int = 0) -> bool:
+        """Have room for `size` bytes more behind the first `rows` rows; False when there was room already.
+
+        New room is for `at_once` bytes in all, if that is more.
+        """
+        used = self.used(rows)
+        if used + size > _INT32_MAX:
+            raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"{used + size} bytes do not fit one column of 2 GB")
+        if used + size <= len(self.data):
+            return False
+        grown = room(max(used + size, min(at_once, _INT32_MAX)))
+        grown[:used] = memoryview(self.data)[:used]
+        self.data = grown
+        return True
 
 
 @dataclass(slots=True)
@@ -51,72 +83,123 @@ class RecordColumns:
     header_names: BinaryColumn
     header_values: BinaryColumn
 
+    def buffers(self) -> tuple[bytearray, ...]:
+        """All but the types of timestamps, as the kernels take them."""
+        return (
+            self.offsets,
+            self.timestamps,
+            *self.keys.buffers(),
+            *self.values.buffers(),
+            self.header_offsets,
+            *self.header_names.buffers(),
+            *self.header_values.buffers(),
+        )
+
 
 def decode_columns(
-    batches: Buffer | Iterable[BatchView], *, limit: int = DECOMPRESSED_BYTES_MAX, check_crc: bool = True
+    batches: Buffer | Iterable[BatchView],
+    *,
+    limit: int = DECOMPRESSED_BYTES_MAX,
+    check_crc: bool = True,
+    room: Room | None = None,
 ) -> RecordColumns:
     """The data records of a buffer of batches, or of chosen batches (without those of aborted transactions, say).
 
-    Control batches are left out. All batches together unpack to at most `limit` bytes.
+    Control batches are left out. All batches together unpack to at most `limit` bytes. `room` may give memory that was
+    used before. Other threads run while long batches are decoded.
     """
     if isinstance(batches, bytes | bytearray | memoryview):
         batches = iter_batches(batches, allow_incomplete_tail=True)
-    sections: list[tuple[BatchView, memoryview | bytes]] = []
-    sizes = [0] * 5
-    rows = 0
-    room = limit
+    sections: list[Section] = []
+    rows = size = 0
+    unpacked = limit
     for batch in batches:
-        if check_crc:
+        if check_crc and (batch.codec or batch.is_control):
             batch.check_crc()
         if batch.is_control:
             continue
-        section = batch.unpacked_records(room)
-        room -= len(section) if batch.codec else 0
-        sizes = [a + b for a, b in zip(sizes, kernels.measure_records(section, batch.record_count), strict=True)]
+        section = batch.unpacked_records(unpacked)
+        unpacked -= len(section) if batch.codec else 0
+        if not 0 <= batch.record_count * _RECORD_BYTES_MIN <= len(section):
+            raise CorruptBatch(f"{batch.record_count} records do not fit {len(section)} bytes")
         rows += batch.record_count
+        size += len(section)
         sections.append((batch, section))
-    key_bytes, value_bytes, headers, name_bytes, header_value_bytes = sizes
     columns = RecordColumns(
         rows=rows,
-        headers=headers,
+        headers=0,
         offsets=bytearray(8 * rows),
         timestamps=bytearray(8 * rows),
         timestamp_types=bytearray(),
-        keys=BinaryColumn(rows, key_bytes),
-        values=BinaryColumn(rows, value_bytes),
+        keys=BinaryColumn(rows),
+        values=BinaryColumn(rows, (room or kernels.blank)(min(size, _INT32_MAX))),
         header_offsets=bytearray(4 * (rows + 1)),
-        header_names=BinaryColumn(headers, name_bytes),
-        header_values=BinaryColumn(headers, header_value_bytes),
+        header_names=BinaryColumn(0),
+        header_values=BinaryColumn(0),
     )
-    _fill(columns, sections)
+    _Filling(columns, size, room or kernels.blank).fill(sections, check_crc=check_crc)
+    if room is None:
+        for column in (columns.keys, columns.values):
+            del column.data[column.used(rows) :]
     return columns
 
 
-def _fill(columns: RecordColumns, sections: list[tuple[BatchView, memoryview | bytes]]) -> None:
-    buffers = (
-        columns.offsets,
-        columns.timestamps,
-        *columns.keys.buffers(),
-        *columns.values.buffers(),
-        columns.header_offsets,
-        *columns.header_names.buffers(),
-        *columns.header_values.buffers(),
-    )
-    row = header = 0
-    for batch, section in sections:
-        count = batch.record_count
-        stamped = batch.is_log_append_time
-        header = kernels.fill_columns(
-            section,
-            count,
-            batch.base_offset,
-            batch.base_timestamp,
-            batch.max_timestamp if stamped else None,
-            row,
-            header,
-            columns.rows,
-            columns.headers,
-            buffers,
+class _Filling:
+    """Columns being filled: where they are, and more room for those that turn out to need it."""
+
+    __slots__ = ("_columns", "_header", "_room", "_row", "_size")
+
+    def __init__(self, columns: RecordColumns, size: int, room: Room) -> None:
+        self._columns = columns
+        self._size = size
+        self._room = room
+        self._row = self._header = 0
+
+    def fill(self, sections: Iterable[Section], *, check_crc: bool) -> None:
+        columns = self._columns
+        buffers = columns.buffers()
+        for batch, section in sections:
+            if check_crc and not batch.codec:
+                batch.check_crc()
+            count = batch.record_count
+            stamped = batch.is_log_append_time
+            record = position = 0
+            while True:
+                record, position, self._header = kernels.fill_columns(
+                    section,
+                    count,
+                    batch.base_offset,
+                    batch.base_timestamp,
+                    batch.max_timestamp if stamped else None,
+                    self._row,
+                    self._header,
+                    columns.rows,
+                    columns.headers,
+                    buffers,
+                    record,
+                    position,
+                )
+                if record == count:
+                    break
+                self._make_room(section[position:], self._row + record, count - record)
+                buffers = columns.buffers()
+            columns.timestamp_types += (1 if stamped else 0).to_bytes(4, "little") * count
+            self._row += count
+
+    def _make_room(self, rest: memoryview | bytes, row: int, count: int) -> None:
+        """For the rest of a batch, whose records begin at `row`."""
+        columns, header, blank = self._columns, self._header, kernels.blank
+        keys, values, headers, names, header_values = kernels.measure_records(rest, count)
+        made = columns.keys.more_data(row, keys, self._room, self._size)
+        made = columns.values.more_data(row, values, self._room, self._size) or made
+        if header + headers > columns.headers:
+            columns.headers = header + headers
+            columns.header_names.more_rows(columns.headers)
+            columns.header_values.more_rows(columns.headers)
+            made = True
+        made = columns.header_names.more_data(header, names, blank, 2 * len(columns.header_names.data)) or made
+        made = (
+            columns.header_values.more_data(header, header_values, blank, 2 * len(columns.header_values.data)) or made
         )
-        columns.timestamp_types += (1 if stamped else 0).to_bytes(4, "little") * count
-        row += count
+        if not made:
+            raise ValueError("a column buffer is smaller than measured")

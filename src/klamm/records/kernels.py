@@ -151,6 +151,7 @@ def _record(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _int64_max() -> cython.longlong:
     """2^63 - 1, in steps of C: the literal would be a Python object, and each comparison with it a slow one."""
@@ -161,6 +162,7 @@ def _int64_max() -> cython.longlong:
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _sums_fit(record: cython.p_longlong, base_offset: cython.longlong, base_timestamp: cython.longlong) -> cython.bint:
     """Whether base and delta add up within 64 bits; in C an overflow would pass unseen."""
@@ -337,26 +339,62 @@ def walk_records(data: bytes | bytearray | memoryview, count: int) -> tuple:
     return keyless, bool(consecutive), last_offset, smallest, largest, largest_at
 
 
+# From 64 KB of records on, the lock of the interpreter is given up while they are worked on: below that, getting it
+# back may cost more than the work.
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _measure(
+    p: cython.p_uchar,
+    end: cython.Py_ssize_t,
+    n: cython.longlong,
+    f: cython.p_longlong,
+    h: cython.p_longlong,
+    sums: cython.p_longlong,
+) -> cython.Py_ssize_t:
+    """Add up what `measure_records` tells; the position after the last record, or -1 with the bad one's index in
+    `sums[5]`.
+    """
+    pos: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    i: cython.longlong = 0
+    j: cython.longlong = 0
+    for i in range(n):
+        pos = _record(p, pos, end, f, h)
+        if pos < 0:
+            sums[5] = i
+            return -1
+        if f[3] > 0:
+            sums[0] += f[3]
+        if f[5] > 0:
+            sums[1] += f[5]
+        if f[7]:
+            sums[2] += f[7]
+            at = f[6]
+            for j in range(f[7]):  # noqa: B007
+                at = _header(p, at, pos, h)
+                sums[3] += h[1]
+                if h[3] > 0:
+                    sums[4] += h[3]
+    return pos
+
+
 def measure_records(data: bytes | bytearray | memoryview, count: int) -> tuple:
-    """How much room the columns of `count` records need, so that `fill_columns` allocates nothing.
+    """How much room the columns of `count` records need, for `fill_columns` to put them there.
 
     Returns (key bytes, value bytes, headers, header name bytes, header value bytes).
     """
     p: cython.p_uchar
     f: cython.longlong[8]
     h: cython.longlong[4]
+    sums: cython.longlong[6]
+    i: cython.int = 0
     view: cython.const[cython.uchar][::1]
     pos: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t = len(data)
     n: cython.longlong = count
-    i: cython.longlong = 0
-    j: cython.longlong = 0
-    key_bytes: cython.longlong = 0
-    value_bytes: cython.longlong = 0
-    headers: cython.longlong = 0
-    name_bytes: cython.longlong = 0
-    header_value_bytes: cython.longlong = 0
     if cython.compiled:
         view = data
         p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
@@ -364,29 +402,24 @@ def measure_records(data: bytes | bytearray | memoryview, count: int) -> tuple:
         p = data if type(data) is bytes else bytes(data)
         f = [0] * 8
         h = [0] * 4
-    for i in range(n):
-        pos = _record(p, pos, end, f, h)
-        if pos < 0:
-            raise _corrupt(i, n)
-        if f[3] > 0:
-            key_bytes += f[3]
-        if f[5] > 0:
-            value_bytes += f[5]
-        if f[7]:
-            headers += f[7]
-            at = f[6]
-            for j in range(f[7]):  # noqa: B007
-                at = _header(p, at, pos, h)
-                name_bytes += h[1]
-                if h[3] > 0:
-                    header_value_bytes += h[3]
+        sums = [0] * 6
+    for i in range(6):
+        sums[i] = 0
+    if end < 65536:
+        pos = _measure(p, end, n, f, h, sums)
+    else:
+        with cython.nogil:
+            pos = _measure(p, end, n, f, h, sums)
+    if pos < 0:
+        raise _corrupt(sums[5], n)
     if pos != end:
         raise _trailing(n, end - pos)
-    return key_bytes, value_bytes, headers, name_bytes, header_value_bytes
+    return sums[0], sums[1], sums[2], sums[3], sums[4]
 
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _put_cell(
     p: cython.p_uchar,
@@ -398,7 +431,7 @@ def _put_cell(
     data: cython.p_uchar,
     capacity: cython.longlong,
 ) -> cython.bint:
-    """Append one value of a binary column at `row`; False when the buffers measured for it are too small."""
+    """Append one value of a binary column at `row`; False, and nothing is changed, when there is no room for it."""
     start: cython.longlong = offsets[row]
     if size > 0:
         if size > capacity - start:
@@ -448,6 +481,74 @@ def _writable_longs(buffer: object, size: cython.longlong) -> cython.p_longlong:
         return _writable(buffer, 8 * size).cast("q")
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _fill(
+    p: cython.p_uchar,
+    end: cython.Py_ssize_t,
+    n: cython.longlong,
+    base: cython.p_longlong,
+    longs: cython.pp_longlong,
+    ints: cython.pp_int,
+    bits: cython.pp_uchar,
+    data: cython.pp_uchar,
+    sizes: cython.p_longlong,
+    done: cython.p_longlong,
+    f: cython.p_longlong,
+    h: cython.p_longlong,
+) -> cython.int:
+    """Write records as rows while there is room; 0, or what is wrong: 1 a record, 2 its place in time or in the log.
+
+    `base` is the first offset and timestamp, whether all have the time of appending, and that time. Of the columns,
+    `longs` are offsets and timestamps, `ints` the offsets of keys, values, header lists, names and header values;
+    `bits`, `data` and `sizes` the validity, bytes and their number of keys, values, names and header values; `sizes[4]`
+    is the number of headers. `done` counts on: rows, headers, records, bytes.
+    """
+    row: cython.Py_ssize_t = done[0]
+    header: cython.Py_ssize_t = done[1]
+    i: cython.longlong = done[2]
+    pos: cython.Py_ssize_t = done[3]
+    after: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    j: cython.longlong = 0
+    fits: cython.bint = True
+    wrong: cython.int = 0
+    while i < n:
+        after = _record(p, pos, end, f, h)
+        if after < 0:
+            wrong = 1
+            break
+        if not _sums_fit(f, base[0], base[1]):
+            wrong = 2
+            break
+        longs[0][row] = base[0] + f[1]
+        longs[1][row] = base[3] if base[2] else base[1] + f[0]
+        fits = header + f[7] <= sizes[4]
+        fits = fits and _put_cell(p, f[2], f[3], row, bits[0], ints[0], data[0], sizes[0])
+        fits = fits and _put_cell(p, f[4], f[5], row, bits[1], ints[1], data[1], sizes[1])
+        if fits and f[7]:
+            at = f[6]
+            for j in range(f[7]):
+                at = _header(p, at, after, h)
+                fits = _put_cell(p, h[0], h[1], header + j, bits[2], ints[3], data[2], sizes[2])
+                fits = fits and _put_cell(p, h[2], h[3], header + j, bits[3], ints[4], data[3], sizes[3])
+                if not fits:
+                    break
+        if not fits:
+            break
+        header += f[7]
+        row += 1
+        ints[2][row] = header
+        pos = after
+        i += 1
+    done[0] = row
+    done[1] = header
+    done[2] = i
+    done[3] = pos
+    return wrong
+
+
 def fill_columns(
     data: bytes | bytearray | memoryview,
     count: int,
@@ -459,91 +560,87 @@ def fill_columns(
     rows: int,
     headers: int,
     columns: tuple,
-) -> int:
-    """Write `count` records as rows from `first_row` of Arrow-shaped buffers; returns the headers written so far.
+    record: int = 0,
+    position: int = 0,
+) -> tuple:
+    """Write `count` records as rows from `first_row` of Arrow-shaped buffers, as far as there is room for their bytes.
 
     `columns` are bytearrays for `rows` rows and `headers` headers: offsets, timestamps, key validity, key offsets, key
     data, the same three for values, header list offsets, the same three for header names and for header values.
-    Validity must be zero and offsets right up to `first_row`, as earlier calls left them.
+    Validity must be zero and offsets right up to `first_row`, as earlier calls left them. Returns the records done,
+    the position behind them and the headers written so far: with these it goes on after room was made.
     """
     p: cython.p_uchar
     f: cython.longlong[8]
     h: cython.longlong[4]
+    base: cython.longlong[4]
+    sizes: cython.longlong[5]
+    done: cython.longlong[4]
+    longs: cython.p_longlong[2]
+    ints: cython.p_int[5]
+    bits: cython.p_uchar[4]
+    cells: cython.p_uchar[4]
     view: cython.const[cython.uchar][::1]
-    pos: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t = len(data)
     n: cython.longlong = count
-    i: cython.longlong = 0
-    j: cython.longlong = 0
-    row: cython.Py_ssize_t = first_row
-    header: cython.Py_ssize_t = first_header
-    first_offset: cython.longlong = base_offset
-    first_timestamp: cython.longlong = base_timestamp
-    stamped: cython.bint = log_append_time is not None
-    append_time: cython.longlong = log_append_time if stamped else 0
     n_rows: cython.longlong = rows
     n_headers: cython.longlong = headers
-    if len(columns) != 15 or not 0 <= first_row <= rows - count or not 0 <= first_header <= headers:
+    wrong: cython.int = 0
+    if (
+        len(columns) != 15
+        or not 0 <= first_row <= rows - count
+        or not 0 <= first_header <= headers
+        or not 0 <= record <= count
+        or not 0 <= position <= len(data)
+    ):
         raise ValueError("the rows do not fit the columns")
-    bits: cython.longlong = (n_rows + 7) // 8
-    header_bits: cython.longlong = (n_headers + 7) // 8
-    offsets: cython.p_longlong = _writable_longs(columns[0], n_rows)
-    timestamps: cython.p_longlong = _writable_longs(columns[1], n_rows)
-    key_validity: cython.p_uchar = _writable(columns[2], bits)
-    key_offsets: cython.p_int = _writable_ints(columns[3], n_rows + 1)
-    key_data: cython.p_uchar = _writable(columns[4], 0)
-    key_capacity: cython.longlong = len(columns[4])
-    value_validity: cython.p_uchar = _writable(columns[5], bits)
-    value_offsets: cython.p_int = _writable_ints(columns[6], n_rows + 1)
-    value_data: cython.p_uchar = _writable(columns[7], 0)
-    value_capacity: cython.longlong = len(columns[7])
-    list_offsets: cython.p_int = _writable_ints(columns[8], n_rows + 1)
-    name_validity: cython.p_uchar = _writable(columns[9], header_bits)
-    name_offsets: cython.p_int = _writable_ints(columns[10], n_headers + 1)
-    name_data: cython.p_uchar = _writable(columns[11], 0)
-    name_capacity: cython.longlong = len(columns[11])
-    header_validity: cython.p_uchar = _writable(columns[12], header_bits)
-    header_offsets: cython.p_int = _writable_ints(columns[13], n_headers + 1)
-    header_data: cython.p_uchar = _writable(columns[14], 0)
-    header_capacity: cython.longlong = len(columns[14])
-    fits: cython.bint = True
     if cython.compiled:
         view = data
         p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
     else:
         p = data if type(data) is bytes else bytes(data)
-        f = [0] * 8
-        h = [0] * 4
-    for i in range(n):
-        pos = _record(p, pos, end, f, h)
-        if pos < 0:
-            raise _corrupt(i, n)
-        if not _sums_fit(f, first_offset, first_timestamp):
-            raise _beyond(i)
-        offsets[row] = first_offset + f[1]
-        timestamps[row] = append_time if stamped else first_timestamp + f[0]
-        fits = _put_cell(p, f[2], f[3], row, key_validity, key_offsets, key_data, key_capacity)
-        fits = fits and _put_cell(p, f[4], f[5], row, value_validity, value_offsets, value_data, value_capacity)
-        fits = fits and header + f[7] <= n_headers
-        if not fits:
-            raise ValueError("a column buffer is smaller than measured")
-        if f[7]:
-            at = f[6]
-            for j in range(f[7]):  # noqa: B007
-                at = _header(p, at, pos, h)
-                fits = _put_cell(p, h[0], h[1], header, name_validity, name_offsets, name_data, name_capacity)
-                fits = fits and _put_cell(
-                    p, h[2], h[3], header, header_validity, header_offsets, header_data, header_capacity
-                )
-                if not fits:
-                    raise ValueError("a column buffer is smaller than measured")
-                header += 1
-        row += 1
-        list_offsets[row] = header
-    if pos != end:
-        raise _trailing(n, end - pos)
-    return header
+        f, h, base, sizes, done = [0] * 8, [0] * 4, [0] * 4, [0] * 5, [0] * 4
+        longs, ints, bits, cells = [b""] * 2, [b""] * 5, [b""] * 4, [b""] * 4
+    longs[0] = _writable_longs(columns[0], n_rows)
+    longs[1] = _writable_longs(columns[1], n_rows)
+    bits[0] = _writable(columns[2], (n_rows + 7) // 8)
+    bits[1] = _writable(columns[5], (n_rows + 7) // 8)
+    bits[2] = _writable(columns[9], (n_headers + 7) // 8)
+    bits[3] = _writable(columns[12], (n_headers + 7) // 8)
+    ints[0] = _writable_ints(columns[3], n_rows + 1)
+    ints[1] = _writable_ints(columns[6], n_rows + 1)
+    ints[2] = _writable_ints(columns[8], n_rows + 1)
+    ints[3] = _writable_ints(columns[10], n_headers + 1)
+    ints[4] = _writable_ints(columns[13], n_headers + 1)
+    cells[0] = _writable(columns[4], 0)
+    cells[1] = _writable(columns[7], 0)
+    cells[2] = _writable(columns[11], 0)
+    cells[3] = _writable(columns[14], 0)
+    sizes[0] = min(len(columns[4]), 0x7FFFFFFF)
+    sizes[1] = min(len(columns[7]), 0x7FFFFFFF)
+    sizes[2] = min(len(columns[11]), 0x7FFFFFFF)
+    sizes[3] = min(len(columns[14]), 0x7FFFFFFF)
+    sizes[4] = n_headers
+    base[0] = base_offset
+    base[1] = base_timestamp
+    base[2] = log_append_time is not None
+    base[3] = log_append_time or 0
+    done[0] = first_row + record
+    done[1] = first_header
+    done[2] = record
+    done[3] = position
+    if end < 65536:
+        wrong = _fill(p, end, n, base, longs, ints, bits, cells, sizes, done, f, h)
+    else:
+        with cython.nogil:
+            wrong = _fill(p, end, n, base, longs, ints, bits, cells, sizes, done, f, h)
+    if wrong == 1:
+        raise _corrupt(done[2], n)
+    if wrong == 2:
+        raise _beyond(done[2])
+    if done[2] == n and done[3] != end:
+        raise _trailing(n, end - done[3])
+    return done[2], done[3], done[1]
 
 
 @cython.cfunc

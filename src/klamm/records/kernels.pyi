@@ -33,7 +33,9 @@ def fill_columns(
     rows: int,
     headers: int,
     columns: tuple[bytearray, ...],
-) -> int: ...
+    record: int = 0,
+    position: int = 0,
+) -> tuple[int, int, int]: ...
 def encode_columns(
     rows: int,
     base_timestamp: int,

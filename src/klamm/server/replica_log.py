@@ -31,6 +31,11 @@ class ReplicaLog:
         """The topic's max.message.bytes."""
         return self._replica.log.config.max_message_bytes
 
+    @property
+    def under_min_isr(self) -> bool:
+        """Whether too few are in sync for the topic's min.insync.replicas."""
+        return self._replica.state.under_min_isr
+
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Stage a batch; it is written when the turn ends."""
         self._check()
@@ -46,7 +51,7 @@ class ReplicaLog:
         replica = self._replica
         if not replica.leads:
             raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if replica.state.under_min_isr:
+        if self.under_min_isr:
             raise KlammError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:

@@ -26,6 +26,8 @@ from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, To
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+    from klamm.client.consumer.tables import Tables
+
 T = TypeVar("T")
 Place = TopicPartition | tuple[str, int]
 
@@ -46,6 +48,7 @@ class AsyncConsumer:
         settings = self.settings
         self._subscription = Subscription()
         self._shelf = Shelf(self._subscription, settings)
+        self._tables: Tables | None = None
         self._group_id = settings["group.id"]
         self._committed_only = settings["isolation.level"] == "read_committed"
         self._api_s = settings.seconds("default.api.timeout.ms")
@@ -100,6 +103,8 @@ class AsyncConsumer:
         if self._closed:
             return
         self._closed = True
+        if self._tables is not None:
+            self._tables.close()
         cluster = self._cluster
         if cluster is None:
             return
@@ -217,14 +222,26 @@ class AsyncConsumer:
 
         Whole batches are returned, so there may be somewhat more than `max_records`; without it, all that lies ready.
         """
-        from klamm.client.columns import collect_arrow, empty_batch  # noqa: PLC0415 - pyarrow is an extra
+        from klamm.client.columns import empty_batch  # noqa: PLC0415 - pyarrow is an extra
+        from klamm.client.consumer.tables import Tables  # noqa: PLC0415
 
-        found = await self._until(lambda: collect_arrow(self._shelf, self._ask, max_records), timeout_s)
-        return empty_batch() if found is None else found
-
-    def _ask(self) -> None:
-        assert self._fetcher is not None
-        self._fetcher.ask()
+        if self._tables is None:
+            self._tables = Tables(self._shelf)
+        tables = self._tables
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            takes = await self._until(lambda: tables.take(max_records), max(deadline - loop.time(), 0.0))
+            if takes is None:
+                return empty_batch()
+            assert self._fetcher is not None
+            self._fetcher.ask()  # more comes while this is decoded
+            try:
+                found = await tables.table(takes)
+            finally:
+                self._news.set()  # another poll may have these partitions now
+            if found is not None:
+                return found
 
     def __aiter__(self) -> AsyncIterator[Record]:
         return self._iterate()

@@ -255,7 +255,7 @@ class Fetcher:
         if batches:
             state.batches.extend(batches)
             state.buffered += sum(each.size for each in batches)
-        elif not state.batches and not state.pending:
+        elif not state.batches and not state.pending and not state.lent:
             state.position = next_offset
         return bool(batches)
 

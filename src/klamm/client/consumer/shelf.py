@@ -38,7 +38,8 @@ class Shelf:
         """The partitions that may be read, those that had their turn last at the end."""
         assigned = self.subscription.assigned
         self._order = list(dict.fromkeys([*(each for each in self._order if each in assigned), *assigned]))
-        return [assigned[each] for each in self._order if not assigned[each].paused]
+        found = (assigned[each] for each in self._order)
+        return [each for each in found if not each.paused and not each.lent]
 
     def had_turn(self, state: Assigned) -> None:
         """Something of it was handed out: the others are next."""

@@ -32,6 +32,7 @@ class Assigned:
         "fetch_offset",
         "high_watermark",
         "last_stable_offset",
+        "lent",
         "log_start_offset",
         "origin",
         "paused",
@@ -61,6 +62,8 @@ class Assigned:
         """Records decoded and not handed out yet."""
         self.origin: BatchView | None = None
         """The batch that `pending` was decoded from last."""
+        self.lent = False
+        """Whether batches from the position on are being decoded elsewhere; nobody gets records of it meanwhile."""
         self.buffered = 0
         self.paused = False
         self.reset: int | None = None
@@ -93,6 +96,7 @@ class Assigned:
         self.batches.clear()
         self.pending.clear()
         self.origin = None
+        self.lent = False
         self.buffered = 0
         self.error = None
         self.ticket += 1
