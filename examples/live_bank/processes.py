@@ -172,8 +172,6 @@ class Pipeline(Child):
         settings = {
             "spark.driver.extraJavaOptions": java,
             "spark.driver.memory": "1g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder / "tmp"),
             "spark.sql.shuffle.partitions": "2",
             # A few hundred rows a second: compiling the queries would take longer than running them does.

@@ -22,8 +22,6 @@ def spark(tmp_path_factory):
         config={
             "spark.ui.enabled": False,
             "spark.sql.shuffle.partitions": 2,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "OFF",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "local[*]"
 _PYTHON: Final = "PYSPARK_PYTHON"
+_AT_HOME: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""On this machine alone nobody else has to reach the driver, and a host name that leads nowhere does no harm."""
 
 
 def ready() -> None:
@@ -61,6 +63,8 @@ def session(
         **(config or {}),
     }
     where = master or settings.get("spark.master") or (None if _submitted() else EMBEDDED)
+    if where is not None and is_local(where):
+        settings = {**_AT_HOME, **settings}
     builder = SparkSession.builder.appName(name)
     for key, value in (settings if where is None else {**settings, "spark.master": where}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)

@@ -154,12 +154,7 @@ def _session() -> SparkSession:
     found = SparkSession.getActiveSession()
     if found is not None:
         return found
-    quiet = {
-        "spark.ui.enabled": False,
-        "spark.log.level": "OFF",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }
+    quiet = {"spark.ui.enabled": False, "spark.log.level": "OFF"}
     return session("klamm-pipeline-testing", master="local[2]", config=quiet, progress=False)
 
 
