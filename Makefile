@@ -9,37 +9,43 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
 	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
 
-.PHONY: help setup demo test check compat bench sim sim-bugs chaos docs clean
+.PHONY: help java setup demo test check compat bench sim sim-bugs campaign chaos docs clean
 
 help:
-	@echo "make demo    start a node and watch a small stream flow through it"
-	@echo "make test    run the tests (Python 3.11+ and the package index are all they need)"
+	@echo "make demo    a bank that runs while you watch: a node, two services, a pipeline on Spark (Java 17+)"
+	@echo "make test    run the tests (Python 3.11+, the package index and, for Spark, Java 17+ are all they need)"
 	@echo "make check   format, lint, types, imports"
 	@echo "make compat  Apache Kafka's tools and the Java, Go and JS clients against Klamm (mvn, go, node)"
 	@echo "make bench   side by side with Apache Kafka: ratios, a JSON file, a plot"
 	@echo "make sim     the seeded simulations, longer than in make test (SEEDS=2000; SEED=7 tells the story of one)"
 	@echo "make sim-bugs  plant bugs into the cluster and see the simulation catch them"
+	@echo "make campaign  kill tasks, drivers and brokers at every named point of the exactly-once sink; random pipelines"
 	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
 	@echo "make docs    write the generated reference pages"
 	@echo "make clean   remove what the other targets made"
+
+java:
+	@found=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p'); \
+		test "$${found:-0}" -ge 17 || { echo "Spark needs Java 17 or newer and there is $${found:-none}: install one" \
+		"(apt install openjdk-17-jre-headless, brew install openjdk@17, ...) or set JAVA_HOME"; exit 1; }
 
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: $(INSTALL_INPUTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Klamm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "== setting up $(VENV) (dependencies, compiled kernels)"
+	@echo "== setting up $(VENV): dependencies, compiled kernels (the first time PySpark, 460 MB: a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet --editable '.[all,test,check,bench]'
+	@$(BIN)/python tools/install.py --editable '.[all,test,check,bench]'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -q src/klamm
 	@$(BIN)/python -c 'import klamm.records as r; print("== kernels:", "compiled" if r.kernels_compiled() else "interpreted")'
 	@touch $@
 
-demo: setup
-	@$(BIN)/python examples/demo.py
+demo: java setup
+	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: setup
+test: java setup
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
@@ -53,7 +59,7 @@ check: setup
 	@echo "== imports"
 	@$(BIN)/lint-imports --no-logo
 
-compat: setup
+compat: java setup
 	@echo "== compatibility: Kafka's own tools, Java, Go and JS clients"
 	@$(BIN)/python -m compat
 
@@ -80,6 +86,15 @@ sim: setup
 sim-bugs: setup
 	@echo "== planted bugs"
 	@$(BIN)/python -m klamm.testing.sim --bugs --seeds $(or $(SEEDS),2000)
+
+campaign: java setup
+	@echo "== exactly once from Spark: every kill point"
+	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py
+	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/lake_kills.py
+	@echo "== exactly once from a cluster of Spark: executors killed"
+	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q tests/pipeline/standalone
+	@echo "== each feature of the SQL by plain Python"
+	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),200) $(BIN)/python -m pytest -q tests/pipeline/sql/test_semantics.py
 
 chaos: setup
 	@echo "== chaos"

@@ -16,6 +16,7 @@ def main() -> int:
         toolchain.java_classes()
         toolchain.js_program()
         toolchain.go_program()
+        toolchain.spark_jars()
     except toolchain.ToolMissing as problem:
         print(f"compat: {problem}", file=sys.stderr)
         return 1

@@ -48,6 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         "test_quorum_tools",
         "test_mixed_cluster",
         "test_admin",
+        "test_spark_connector",
     ]
     items.sort(key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order))
 

@@ -51,6 +51,17 @@ def kafka_jars() -> Path:
     return cached("kafka", [pom], build) / "libs"
 
 
+def spark_jars() -> list[Path]:
+    """Spark's Kafka connector, by Maven coordinates."""
+    pom = HERE / "spark" / "pom.xml"
+
+    def build(folder: Path) -> None:
+        shutil.copy(pom, folder / "pom.xml")
+        _run(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"], folder)
+
+    return sorted((cached("spark", [pom], build) / "libs").glob("*.jar"))
+
+
 def java_classes() -> Path:
     """The suite's own Java client, compiled against the same jars."""
     sources = sorted((HERE / "java").glob("*.java"))

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from harness import KlammProcess, Wire
 from harness.process import launched
@@ -17,6 +18,35 @@ settings.load_profile("klamm")
 
 # A shell lets what it runs in the background ignore interrupts, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class SparkOnce(LoadScopeScheduling):
+    """Tests go one by one to whichever worker is free; those that need Spark all go to one, which starts it once.
+
+    They go first, as the largest group; then single tests that are long, so that nobody waits for one at the end. The
+    plugin's own groups do nothing under this pytest: it writes them into an attribute that nobody reads any more.
+    """
+
+    def _split_scope(self, nodeid):
+        return "spark" if nodeid.startswith(SPARK) else nodeid
+
+    def _assign_work_unit(self, node):
+        if not any(self.assigned_work.values()):  # the first of all
+            for scope in [each for each in self.workqueue if each.startswith(LONG)] + ["spark"]:
+                if scope in self.workqueue:
+                    self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/", "tests/examples/test_demo.py")
+"""Where tests that need a Spark session live, or start one that should not run beside it."""
+LONG = ("tests/pipeline/standalone/",)
+"""Where tests of a minute live."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return SparkOnce(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_runtest_setup():

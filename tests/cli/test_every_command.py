@@ -6,7 +6,7 @@ import pytest
 from klamm.cli.main import COMMANDS, cli
 from klamm.cli.output import FORMATS
 
-NEITHER = {"up", "server", "completion", "shims", "storage random-uuid"}
+NEITHER = {"up", "server", "completion", "shims", "storage random-uuid", "pipeline run", "pipeline stop"}
 """Run something, or print one thing that has one form."""
 OWN_CONSENT = {"storage repair", "storage format"}
 """Want --yes or --dry-run and nothing else; or have Kafka's flags and never take anything away."""
@@ -14,12 +14,15 @@ OWN_CONSENT = {"storage repair", "storage format"}
 
 def every_command():
     for noun in sorted(COMMANDS):
-        command = cli.get_command(click.Context(cli), noun)
-        if isinstance(command, click.Group):
-            for verb in command.list_commands(click.Context(command)):
-                yield f"{noun} {verb}", command.get_command(click.Context(command), verb)
-        else:
-            yield noun, command
+        yield from with_verbs(noun, cli.get_command(click.Context(cli), noun))
+
+
+def with_verbs(name, command):
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for verb in command.list_commands(click.Context(command)):
+        yield from with_verbs(f"{name} {verb}", command.get_command(click.Context(command), verb))
 
 
 ALL = dict(every_command())

@@ -32,9 +32,9 @@ def test_the_first_producer_and_consumer_of_the_readme(node: KlammProcess):
     assert run.stdout.strip() == "b'two espressi'"
 
 
-def test_the_demo_ends_by_itself_without_a_terminal(tmp_path: Path):
+def test_the_restaurant_keeps_its_orders(tmp_path: Path):
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        [sys.executable, str(ROOT / "examples" / "restaurant.py")],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "ctx": ("klamm.cli.ctx:ctx", "Keep clusters by name."),
     "doctor": ("klamm.cli.doctor:doctor", "Find out in words what is wrong."),
     "group": ("klamm.cli.group:group", "Look at consumer groups, move their offsets, delete them."),
+    "pipeline": ("klamm.cli.pipeline:pipeline", "Streams and tables in SQL, on Spark."),
     "produce": ("klamm.cli.produce:produce", "Write records."),
     "server": ("klamm.cli.server:server", "Run a node from a server.properties written for Kafka 4."),
     "shims": ("klamm.cli.shims:shims", "Write Kafka's scripts (kafka-*.sh) into a folder."),

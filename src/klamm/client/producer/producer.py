@@ -23,6 +23,7 @@ from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
 from klamm.client.producer.identity import Identity
 from klamm.client.producer.partitioners import partitioner
+from klamm.client.producer.prepared import PreparedTransaction
 from klamm.client.producer.room import Room
 from klamm.client.producer.rows import as_bytes, header_pairs
 from klamm.client.producer.sender import Sender
@@ -372,6 +373,13 @@ class AsyncProducer:
     async def commit_transaction(self, timeout_s: float | None = None) -> None:
         """Deliver everything and commit; when any of it failed, TransactionAbortableError: then abort."""
         await self._transactional().commit(timeout_s)
+
+    async def prepare_transaction(self, timeout_s: float | None = None) -> PreparedTransaction:
+        """Deliver everything and leave the end to whoever is given what this returns; then only closing is left.
+
+        TransactionAbortableError when anything failed: then abort.
+        """
+        return await self._transactional().leave(timeout_s)
 
     async def abort_transaction(self, timeout_s: float | None = None) -> None:
         """End the transaction as if it had not been; its records are never seen by those who read committed."""

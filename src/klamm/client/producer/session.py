@@ -20,6 +20,7 @@ from klamm.client.errors import (
 from klamm.client.producer.accumulator import Accumulator
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
 from klamm.client.producer.identity import Identity
+from klamm.client.producer.prepared import PreparedTransaction
 from klamm.client.producer.transactions import Transactions, TransactionStatus
 from klamm.client.types import OffsetAndMetadata, TopicPartition, as_offsets
 from klamm.model.errors import ErrorCode
@@ -158,6 +159,16 @@ class Session:
                 ErrorCode.TRANSACTION_ABORTABLE, f"the transaction can only be aborted: {transactions.failed}"
             ) from transactions.failed
         await self._end(limit_s, commit=True)
+
+    async def leave(self, timeout_s: float | None) -> PreparedTransaction:
+        """Deliver everything and leave the transaction open, for another process to end."""
+        transactions, identity = self.transactions, self._identity
+        transactions.require(S.IN_TRANSACTION)
+        await self._flush(self._block_s if timeout_s is None else timeout_s)
+        transactions.require(S.IN_TRANSACTION)  # what failed on the way has changed it
+        transactions.move(S.PREPARED)
+        version = 2 if transactions.implicit else 1
+        return PreparedTransaction(transactions.transactional_id, identity.producer_id, identity.epoch, version)
 
     async def abort(self, timeout_s: float | None) -> None:
         """End the transaction as if it had not been."""

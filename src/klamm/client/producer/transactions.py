@@ -2,6 +2,7 @@
 
 UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
                                                          -> ABORTING   -> READY
+                                                         -> PREPARED (its end is another process's)
 IN_TRANSACTION, COMMITTING -> ABORTABLE_ERROR (a record or an offset failed) -> ABORTING
 any -> FATAL_ERROR (fenced, not allowed): only closing is left
 """
@@ -30,6 +31,7 @@ class TransactionStatus(Enum):
     IN_TRANSACTION = "in a transaction"
     COMMITTING = "committing"
     ABORTING = "aborting"
+    PREPARED = "prepared, and its end is up to another"
     ABORTABLE_ERROR = "in a transaction that can only be aborted"
     FATAL_ERROR = "failed for good"
 
@@ -40,9 +42,10 @@ _NEXT: dict[TransactionStatus, frozenset[TransactionStatus]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING}),
     S.INITIALIZING: frozenset({S.READY, S.UNINITIALIZED}),
     S.READY: frozenset({S.IN_TRANSACTION}),
-    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR}),
+    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR, S.PREPARED}),
     S.COMMITTING: frozenset({S.READY, S.ABORTABLE_ERROR}),
     S.ABORTING: frozenset({S.READY}),
+    S.PREPARED: frozenset(),
     S.ABORTABLE_ERROR: frozenset({S.ABORTING, S.ABORTABLE_ERROR}),
     S.FATAL_ERROR: frozenset(),
 }

@@ -1,0 +1,315 @@
+"""The order of events: a node, customers, services and a pipeline; then the books are checked."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from klamm.client import Admin
+from klamm.model.errors import ConfigError
+from klamm.pipeline.java import find_java
+from live_bank import view
+from live_bank.check import Found, compare, raw_books, read_results
+from live_bank.generator import Generator
+from live_bank.lake import Lake
+from live_bank.processes import Failed, Interrupts, Node, Pipeline
+from live_bank.rules import PARTITIONS, TRANSACTIONS, Books
+from live_bank.services import AccountService, LoggingService
+from live_bank.steps import Steps, silent_keys
+from live_bank.watch import Flow, Seen, Watcher
+
+_FRAME_S: Final = 0.5
+_LINE_S: Final = 5.0
+_START_S: Final = 300.0
+"""How long Spark may take to start, on however busy a machine."""
+_STUCK_S: Final = 300.0
+"""How long nothing may move at the end, before the books are checked all the same."""
+_FINISH_S: Final = 150.0
+
+EQUAL, DIFFERS, INTERRUPTED = 0, 1, 130
+
+
+class Bank:
+    """Everything that runs, and what is seen of it."""
+
+    def __init__(self, folder: Path, interrupts: Interrupts, steps: Steps, *, rate: float, seed: int) -> None:
+        self.folder = folder
+        self._interrupts = interrupts
+        self._steps = steps
+        self._rate, self._seed = rate, seed
+        self._began = time.monotonic()
+        self._children: list[Node | Pipeline] = []
+        self._threads: list[Generator | AccountService | LoggingService | Watcher] = []
+        self.seen = Seen(flows={name: Flow(24 if name in view.BATCHED else 6) for name in view.FLOWS})
+        self.notes: list[str] = []
+
+    def open(self) -> None:
+        """Start all of it; Spark goes on starting after this."""
+        steps = self._steps
+        self.node = Node(self.folder, self._interrupts)
+        self._children.append(self.node)
+        with steps.doing("Starting a node: klamm up"):
+            self.node.start()
+            address = self.seen.address = self.node.ready()
+        steps.say(f"  Klamm is ready on {address}")
+        words = f"Creating the topic {TRANSACTIONS}: {PARTITIONS} partitions, keyed by account"
+        with steps.doing(words), Admin(bootstrap_servers=address) as admin:
+            admin.create_topic(TRANSACTIONS, num_partitions=PARTITIONS)
+        steps.say("Starting the pipeline: klamm pipeline run bank.sql (Spark takes ten seconds and more)")
+        self.pipeline = Pipeline(address, self.folder, self._interrupts)
+        self._children.insert(0, self.pipeline)
+        self.pipeline.start()
+        steps.say("Opening the bank: customers, the account service and the logging service, a group each")
+        self.accounts = AccountService(address)
+        self.logging = LoggingService(address, str(self.folder / "transactions.log"))
+        self.lake = Lake(self.folder / "lake" / TRANSACTIONS)
+        self.watcher = Watcher(address, self.lake, (self.accounts.group, self.logging.group))
+        self.customers = Generator(address, self._rate, self._seed)
+        for each in (self.accounts, self.logging, self.watcher, self.customers):
+            self._threads.append(each)
+            each.start()
+        self._began = time.monotonic()
+
+    def look(self) -> Seen:
+        """What there is to see now. Raises what went wrong anywhere, and starts a pipeline again that died."""
+        for each in self._threads:
+            if each.error is not None:
+                raise Failed(f"{type(each).__name__}: {each.error}") from each.error
+        if not self.node.running:
+            raise Failed(f"the node ended:\n{self.node.last_words()}")
+        words = self.pipeline.keep_running()
+        if words is not None:
+            self.notes.append(words)
+        return self._picture()
+
+    def _picture(self) -> Seen:
+        now, seen, results, sent = time.monotonic(), self.seen, self.watcher.results, self.customers
+        behind = self.watcher.behind
+        seen.elapsed_s = now - self._began
+        seen.bank_time = sent.now()
+        seen.bad, seen.files = sent.bad, self.lake.files
+        seen.flows[view.SENT].mark(now, sent.acknowledged)
+        seen.flows[view.ACCOUNTS].mark(now, self.accounts.seen, behind.get(self.accounts.group))
+        seen.flows[view.LOGGING].mark(now, self.logging.seen, behind.get(self.logging.group))
+        seen.flows[view.BOOKED].mark(now, results.booked, max(sent.good - results.booked, 0))
+        seen.flows[view.LAKE].mark(now, self.lake.rows, max(sent.good - self.lake.rows, 0))
+        seen.balances = results.newest_balances()
+        seen.spend = results.spend()
+        seen.letters, seen.last_letters = results.letters, results.last_letters.copy()
+        seen.suspicious, seen.last_suspicious = results.suspicious, results.last_suspicious.copy()
+        seen.doing = self._doing()
+        return seen
+
+    def tell_notes(self) -> None:
+        """Say what happened on the way; a picture has no place for it."""
+        for each in self.notes:
+            self._steps.say(each, "yellow")
+        self.notes.clear()
+
+    def _doing(self) -> str:
+        status = self.pipeline.status()
+        if not status:
+            return f"Spark is starting: {self.pipeline.stage()}"
+        failed = [name for name, each in status["queries"].items() if each.get("failures")]
+        if failed:
+            return f"{failed[0]} is started again"
+        return f"{len(status['queries'])} queries, {self.seen.files:,} files in the lake"
+
+    @property
+    def pipeline_runs(self) -> bool:
+        return bool(self.pipeline.status())
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def close(self) -> None:
+        """No more transactions; let everybody finish what there is."""
+        with self._steps.doing("Closing the bank: the last transactions are acknowledged"):
+            self.customers.stop(_FINISH_S)
+        with self._steps.doing("Letting the services and the pipeline finish") as tell:
+            self._settle(tell)
+        self.tell_notes()
+        with self._steps.doing("Stopping the pipeline after its last batch") as tell:
+            self.pipeline.finish()
+            deadline = time.monotonic() + _FINISH_S
+            while self.pipeline.running and time.monotonic() < deadline:
+                tell("")
+                time.sleep(0.1)
+            self.pipeline.end()
+        for each in self._threads:
+            each.stop()
+
+    def _settle(self, tell: Callable[[str], None]) -> None:
+        """Wait until everything has arrived everywhere, or until nothing moves any more."""
+        moved = time.monotonic()
+        last: tuple[dict[str, int], int] | None = None
+        while True:
+            self.look()
+            sent, results = self.customers, self.watcher.results
+            left = {
+                view.ACCOUNTS: sent.acknowledged - self.accounts.seen,
+                view.LOGGING: sent.acknowledged - self.logging.seen,
+                view.BOOKED: sent.good - results.booked,
+                "spend per minute": sent.spent_cents - int(results.spent * 100),
+                "suspicious": sent.suspicious - results.suspicious,
+                "dead letters": sent.bad - results.letters,
+                view.LAKE: sent.good - self.lake.rows,
+            }
+            waiting = [name for name, each in left.items() if each]
+            if not waiting and self.pipeline_runs:
+                return
+            now = left, self.pipeline.tries()
+            if now != last:
+                moved, last = time.monotonic(), now
+            if time.monotonic() - moved > _STUCK_S and self.pipeline_runs:
+                self._steps.say(f"nothing moved for {_STUCK_S:.0f} s: the books are checked as they are", "yellow")
+                return
+            if time.monotonic() - moved > _START_S:
+                raise Failed(f"the pipeline does not start:\n{self.pipeline.last_words()}")
+            tell(f"waiting for {', '.join(waiting) or 'Spark'} ({self.seen.doing})")
+            time.sleep(0.1)
+
+    def found(self) -> Found:
+        """What everybody made of the transactions."""
+        found = Found(
+            sent=self.customers.acknowledged,
+            bad_sent=self.customers.bad,
+            account_service_saw=self.accounts.seen,
+            logging_service_saw=self.logging.lines(),
+            account_service=self.accounts.accounts,
+            lake=self.lake.ids(),
+        )
+        read_results(self.seen.address, found)
+        return found
+
+    def end(self) -> None:
+        """End every thread and process, whatever state it is in."""
+        for child in self._children[:-1]:
+            child.end()
+        for thread in self._threads:
+            thread.stop()
+        for child in self._children[-1:]:
+            child.end()
+
+
+def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float | None) -> None:
+    """Show what happens until it is time to close; the seconds count from when the pipeline runs."""
+    runs_since: float | None = None
+
+    def over() -> bool:
+        nonlocal runs_since
+        if runs_since is None and bank.pipeline_runs:
+            runs_since = time.monotonic()
+        if runs_since is None and bank.elapsed_s > _START_S:
+            raise Failed(f"the pipeline does not start:\n{bank.pipeline.last_words()}")
+        asked = interrupts.closing.wait(_FRAME_S)
+        return asked or (seconds is not None and runs_since is not None and time.monotonic() - runs_since >= seconds)
+
+    interrupts.gently = True
+    try:
+        if steps.pictures:
+            with silent_keys(), Live(console=steps.console, screen=True, auto_refresh=False) as live:
+                while not over():
+                    live.update(view.picture(bank.look()), refresh=True)
+        else:
+            told_s = 0.0
+            while not over():
+                seen = bank.look()
+                bank.tell_notes()
+                if seen.elapsed_s >= told_s:
+                    told_s = seen.elapsed_s + _LINE_S
+                    steps.say(view.line(seen))
+    finally:
+        interrupts.gently = False
+        bank.tell_notes()
+
+
+def run(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float | None) -> int:
+    """The demo's life; returns its exit code."""
+    bank.open()
+    stay_open(bank, steps, interrupts, seconds)
+    bank.close()
+    with steps.doing("Computing everything again from the raw topic, in plain Python"):
+        books, found = raw_books(bank.seen.address), bank.found()
+    interrupts.ignore()
+    return judge(books, found, steps)
+
+
+def judge(books: Books, found: Found, steps: Steps) -> int:
+    """Compare and say what came out; returns the exit code."""
+    lines = compare(books, found)
+    steps.verdict(lines)
+    if all(line.equal for line in lines):
+        steps.say("Equal: every transaction counts once, everywhere.", "bold green")
+        return EQUAL
+    steps.say("The books differ. Once more with --keep leaves the data and the logs to look at.", "bold red")
+    return DIFFERS
+
+
+def arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="demo.py",
+        description="A bank on one node: customers, two services, a pipeline on Spark; then the books are checked.",
+        epilog="Exit code: 0 everything is equal; 1 something differs or failed; 130 interrupted before the check.",
+    )
+    parser.add_argument("--seconds", type=float, metavar="N", help="close N seconds after the pipeline has started")
+    parser.add_argument("--rate", type=float, default=100.0, metavar="N", help="transactions per second (100)")
+    parser.add_argument("--seed", type=int, default=7, metavar="N", help="of what the customers do (7)")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of the data, the lake and the logs")
+    return parser.parse_args(words)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the demo; returns the exit code."""
+    options = arguments(words)
+    try:
+        find_java()
+        if find_spec("pyspark") is None:
+            raise ConfigError("PySpark is not installed: pip install 'klamm[spark]'")
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return DIFFERS
+    console = Console(highlight=False)
+    steps = Steps(console)
+    seconds = options.seconds
+    if seconds is None and not steps.pictures:
+        seconds = 60.0
+    interrupts = Interrupts()
+    interrupts.install()
+    folder = Path(tempfile.mkdtemp(prefix="klamm-demo-"))
+    bank = Bank(folder, interrupts, steps, rate=options.rate, seed=options.seed)
+    try:
+        return run(bank, steps, interrupts, seconds)
+    except KeyboardInterrupt:
+        steps.say("Interrupted: the books were not checked.", "yellow")
+        return INTERRUPTED
+    except Failed as error:
+        steps.say(str(error), "red")
+        return DIFFERS
+    finally:
+        interrupts.ignore()
+        bank.end()
+        if options.keep:
+            steps.say(f"Kept in {folder}: the lake in lake/{TRANSACTIONS}, the node's data, checkpoints and logs.")
+        else:
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Processes that are ending may still put a file into it."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)

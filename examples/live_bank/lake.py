@@ -1,0 +1,40 @@
+"""The lake: a folder of Parquet files that the pipeline's sink has put there. Read as anybody would read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+
+class Lake:
+    """What is in the lake; a file is looked at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rows: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Take note of new files."""
+        if not self.folder.is_dir():
+            return
+        for each in ds.dataset(self.folder, format="parquet").files:
+            if each not in self._rows:
+                self._rows[each] = pq.read_metadata(each).num_rows
+
+    @property
+    def files(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> int:
+        return sum(list(self._rows.values()))
+
+    def ids(self) -> Counter[int]:
+        """The ids of all rows, each as often as it is there."""
+        found = ds.dataset(self.folder, format="parquet") if self.folder.is_dir() else None
+        if found is None or not found.files:
+            return Counter()
+        return Counter(found.to_table(columns=["id"])["id"].to_pylist())

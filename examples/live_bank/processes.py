@@ -1,0 +1,226 @@
+"""The node and the pipeline as child processes, in sessions of their own: Ctrl-C is for the demo, which ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+SQL: Final = Path(__file__).with_name("bank.sql")
+_KLAMM: Final = Path(sys.executable).with_name("klamm")
+_NODE_S: Final = 60.0
+_END_S: Final = 20.0
+_TAIL: Final = 15
+_TAIL_BYTES: Final = 65536
+_RESTARTS: Final = 5
+_USAGE: Final = 2
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Failed(Exception):
+    """The demo cannot go on; the words say why."""
+
+
+class Interrupts:
+    """Ctrl-C and TERM, held back while a child is being started, so that none is forgotten."""
+
+    def __init__(self) -> None:
+        self.closing = threading.Event()
+        """Set by Ctrl-C while it means no more than that the bank closes."""
+        self.gently = False
+        self._held = False
+        self._waiting = False
+        self._deaf = False
+
+    def install(self) -> None:
+        """Take the signals over; only the main thread can."""
+        for each in _SIGNALS:
+            signal.signal(each, self._caught)
+
+    def ignore(self) -> None:
+        """From now on nothing interrupts: the end is near, and whoever asks for it again is not faster."""
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+
+    def _caught(self, number: int, _: Any) -> None:
+        if self._deaf:
+            return
+        if self.gently and number == signal.SIGINT:
+            self.closing.set()
+        elif self._held:
+            self._waiting = True
+        else:
+            self._deaf = True  # once: what tidies up must not be interrupted in its turn
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(128 + number)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nothing in between."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            if self._waiting:
+                self._deaf = True
+                raise KeyboardInterrupt
+
+
+class Child:
+    """A process whose output is in a file; whatever it started ends with it."""
+
+    def __init__(self, name: str, words: list[str], folder: Path, interrupts: Interrupts) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._words = words
+        self._folder = folder
+        self._interrupts = interrupts
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        temporary = self._folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        with self.log.open("ab") as log, self._interrupts.held():
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                self._words,
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def code(self) -> int | None:
+        return self._process.poll() if self._process else None
+
+    def said(self) -> list[str]:
+        """The last lines of its output."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(log.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+                return log.read().decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+
+    def last_words(self) -> str:
+        """What to show of its output when it failed."""
+        return "\n".join(self.said()[-_TAIL:])
+
+    def end(self, patience_s: float = _END_S) -> None:
+        """Ask it to end, then make it; with everything it left behind."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience_s)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class Node(Child):
+    """`klamm up` on a free port."""
+
+    def __init__(self, folder: Path, interrupts: Interrupts) -> None:
+        words = [str(_KLAMM), "up", "--data", str(folder / "data"), "--port", "0", "--quiet"]
+        super().__init__("node", words, folder, interrupts)
+        self.address = ""
+
+    def ready(self) -> str:
+        """Where it serves, once it does."""
+        deadline = time.monotonic() + _NODE_S
+        while time.monotonic() < deadline:
+            for line in self.said():
+                if line.startswith("Klamm is ready on "):
+                    self.address = line.rpartition(" ")[2]
+                    return self.address
+            if not self.running:
+                break
+            time.sleep(0.05)
+        raise Failed(f"the node did not start:\n{self.last_words()}")
+
+
+class Pipeline(Child):
+    """`klamm pipeline run bank.sql`; started again when it dies, it goes on where it was."""
+
+    def __init__(self, bootstrap: str, folder: Path, interrupts: Interrupts) -> None:
+        # Java's flags: a small heap, and no time spent on making code fast that runs for a minute.
+        java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder / 'tmp'}"
+        settings = {
+            "spark.driver.extraJavaOptions": java,
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(folder / "tmp"),
+            "spark.sql.shuffle.partitions": "2",
+            # A few hundred rows a second: compiling the queries would take longer than running them does.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.log.level": "OFF",
+            # Spark gives a Python process ten seconds to start: on a busy machine it takes some tries.
+            "restarts": "100",
+        }
+        words = [str(_KLAMM), "pipeline", "run", str(SQL), "--bootstrap-server", bootstrap, "--master", "local[2]"]
+        words += ["--home", str(folder / "pipelines"), "--no-progress"]
+        for name, value in settings.items():
+            words += ["--set", f"{name}={value}"]
+        super().__init__("pipeline", words, folder, interrupts)
+        self._status = folder / "pipelines" / "bank" / "status.json"
+        self._restarts = _RESTARTS
+
+    def status(self) -> dict[str, Any]:
+        """What it tells of itself, as `klamm pipeline show` prints it; nothing before it has started."""
+        try:
+            found: dict[str, Any] = json.loads(self._status.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if found.get("pid") == self.pid else {}
+
+    def stage(self) -> str:
+        """What it is doing until its queries run."""
+        said = self.said()
+        if any(line.startswith("created topic") for line in said):
+            return "its queries begin"
+        return "Java" if any(line == "starting Spark" for line in said) else "Python"
+
+    def tries(self) -> int:
+        """How often its queries were started again."""
+        return sum(each.get("failures", 0) for each in self.status().get("queries", {}).values())
+
+    def keep_running(self) -> str | None:
+        """Start it again when it died; returns what to say of that."""
+        if self.running:
+            return None
+        said = self.said()
+        if self._restarts <= 0 or self.code == _USAGE:
+            raise Failed(f"the pipeline does not run:\n{self.last_words()}")
+        self._restarts -= 1
+        self.start()
+        return f"the pipeline ended ({said[-1] if said else 'without a word'}) and is started again"
+
+    def finish(self) -> None:
+        """Ask it to finish its batches and end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()

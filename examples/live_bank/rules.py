@@ -1,0 +1,120 @@
+"""What a transaction is and what follows from a list of them, in plain Python: the books are checked against this.
+
+Nothing here knows Spark or a client, so it can contradict both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+TRANSACTIONS: Final = "transactions"
+BALANCES: Final = "balances"
+SPEND: Final = "spend_per_minute"
+SUSPICIOUS: Final = "suspicious"
+DEAD_LETTERS: Final = "transactions.dead_letters"
+PARTITIONS: Final = 2
+
+LIMIT: Final = Decimal(900)
+"""Who pays as much or more at once is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Money that moves: into an account, or out of it."""
+
+    id: int
+    account: str
+    kind: str
+    amount: Decimal
+    at: str
+
+    @property
+    def minute(self) -> str:
+        """The minute it belongs to, as the pipeline writes times."""
+        return f"{self.at[:16]}:00.000000Z"
+
+
+class BadRecord(ValueError):
+    """A record that is no transaction."""
+
+
+def parse_json(value: bytes) -> Any:
+    """JSON with exact numbers."""
+    return json.loads(value, parse_float=Decimal, parse_int=Decimal)
+
+
+def read_transaction(value: bytes | None) -> Transaction:
+    """The transaction of a record; BadRecord says why it is none."""
+    if value is None:
+        raise BadRecord("the value is null")
+    try:
+        row = parse_json(value)
+    except ValueError:
+        raise BadRecord("the value is no JSON") from None
+    if not isinstance(row, dict):
+        raise BadRecord("the value is no object")
+    amount = row.get("amount")
+    if not isinstance(amount, Decimal):
+        raise BadRecord("the amount is missing" if amount is None else "the amount is no number")
+    return Transaction(int(row["id"]), row["account"], row["kind"], amount, row["at"])
+
+
+def suspicious(transaction: Transaction) -> bool:
+    """Whether somebody should look at it."""
+    return transaction.amount <= -LIMIT
+
+
+@dataclass(slots=True)
+class Account:
+    """What an account holds, and of how many transactions that is the sum."""
+
+    balance: Decimal = Decimal(0)
+    transactions: int = 0
+
+    def book(self, amount: Decimal) -> None:
+        self.balance += amount
+        self.transactions += 1
+
+
+@dataclass(slots=True)
+class Books:
+    """What follows from the transactions: each of these is also computed by somebody else."""
+
+    records: int = 0
+    accounts: dict[str, Account] = field(default_factory=dict)
+    spend: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+    """What an account paid in a minute."""
+    suspicious: Counter[int] = field(default_factory=Counter)
+    """Ids of transactions, each as often as it is there."""
+    good: Counter[int] = field(default_factory=Counter)
+    bad: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Partition and offset of records that are no transactions."""
+
+    def add(self, partition: int, offset: int, value: bytes | None) -> None:
+        """The next record of the topic."""
+        self.records += 1
+        try:
+            found = read_transaction(value)
+        except BadRecord:
+            self.bad[partition, offset] += 1
+            return
+        self.good[found.id] += 1
+        self.accounts.setdefault(found.account, Account()).book(found.amount)
+        if found.amount < 0:
+            where = found.account, found.minute
+            self.spend[where] = self.spend.get(where, Decimal(0)) - found.amount
+        if suspicious(found):
+            self.suspicious[found.id] += 1
+
+
+def recompute(records: Iterable[tuple[int, int, bytes | None]]) -> Books:
+    """The books of a topic's records: partition, offset and value."""
+    books = Books()
+    for partition, offset, value in records:
+        books.add(partition, offset, value)
+    return books

@@ -1,0 +1,83 @@
+"""What is said on the way: a spinner on a terminal, a line now and then without one."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from live_bank.check import Line
+
+_EVERY_S: Final = 10.0
+
+
+@contextlib.contextmanager
+def silent_keys() -> Iterator[None]:
+    """Let the terminal not write down what is typed, Ctrl-C among it, into the middle of a picture."""
+    try:
+        before = termios.tcgetattr(sys.stdin)
+    except (termios.error, ValueError, OSError):
+        yield
+        return
+    silent = termios.tcgetattr(sys.stdin)
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+class Steps:
+    """Says each step, and for long ones how far it is."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.pictures = bool(
+            console.is_terminal and not console.is_dumb_terminal and console.encoding.lower().startswith("utf")
+        )
+
+    def say(self, words: str, style: str = "") -> None:
+        self.console.print(Text(words, style=style), soft_wrap=True)
+
+    @contextlib.contextmanager
+    def doing(self, words: str) -> Iterator[Callable[[str], None]]:
+        """A step that takes a while; call what is given with how far it is."""
+        began = last = time.monotonic()
+        if not self.pictures:
+            self.say(words)
+
+            def tell(more: str) -> None:
+                nonlocal last
+                if time.monotonic() - last >= _EVERY_S:
+                    last = time.monotonic()
+                    self.say(f"  {last - began:.0f} s  {more}")
+
+            yield tell
+            return
+        with self.console.status(Text(words)) as status:
+            yield lambda more: status.update(Text(f"{words}  {more}"))
+        self.console.print(Text.assemble(("✔ ", "green"), words, (f"  {time.monotonic() - began:.1f} s", "dim")))
+
+    def verdict(self, lines: list[Line]) -> None:
+        """The comparisons as a table, and under it what differs."""
+        table = Table(title="The books, computed again from the raw topic", title_justify="left", title_style="bold")
+        table.add_column("")
+        table.add_column("raw topic", justify="right")
+        table.add_column("found", justify="right")
+        table.add_column("", no_wrap=True)
+        for line in lines:
+            told = Text("equal", style="green") if line.equal else Text("DIFFERS", style="bold red")
+            table.add_row(line.what, line.expected, line.found, told)
+        self.console.print()
+        self.console.print(table)
+        for line in lines:
+            for each in line.differences:
+                self.say(f"{line.what}: {each}", "red")

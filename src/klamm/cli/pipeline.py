@@ -1,0 +1,288 @@
+"""`klamm pipeline`: streams and tables in SQL, on Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from klamm.cli import exits
+from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
+from klamm.cli.pipeline_backfill import backfill
+from klamm.cli.pipeline_compact import compact
+from klamm.cli.pipeline_dlq import dlq
+from klamm.cli.refusal import Refusal, refuses
+from klamm.cli.target import Target, cluster_options
+from klamm.cli.units import counted
+
+if TYPE_CHECKING:
+    from klamm.pipeline.sql import Pipeline, Problem
+    from klamm.pipeline.sql.problems import Source
+
+HOME: Final = os.path.join(".klamm", "pipelines")
+
+set_option = click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Override a SET of the file.")
+home_option = click.option("--home", default=HOME, show_default=True, metavar="DIR", help="Where pipelines keep state.")
+
+
+@click.group()
+def pipeline() -> None:
+    """Streams and tables in SQL, on Spark."""
+
+
+def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | None = None) -> Pipeline:
+    """The pipeline of a file; a cluster that was named on the command line wins over the file's."""
+    from click.core import ParameterSource
+
+    from klamm.pipeline.sql import compile_text
+
+    overrides = {}
+    context = click.get_current_context()
+    written = [context.get_parameter_source(name) for name in ("bootstrap", "context")]
+    if target is not None and ParameterSource.COMMANDLINE in written:
+        overrides["bootstrap"] = target.bootstrap
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--set {pair}: write NAME=VALUE")
+        overrides[name.strip()] = value.strip()
+    try:
+        with open(file, encoding="utf-8") as handle:
+            text = handle.read()
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{file} is no text in UTF-8: {error}") from None
+    found = compile_text(text, file, overrides)
+    if "checkpoint" not in found.settings and home != HOME:
+        from klamm.pipeline.sql.runner import name_of
+
+        found = compile_text(text, file, {**overrides, "checkpoint": os.path.join(home, name_of(found))})
+    return found
+
+
+@pipeline.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@set_option
+@click.option("--topics", is_flag=True, help="Ask the cluster for the topics that are read.")
+@cluster_options
+@files_output_option
+@refuses
+def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, output: str) -> None:
+    """Say what is wrong with a file, and where. Starts no Spark."""
+    from klamm.pipeline.sql import Problem, SqlError
+    from klamm.pipeline.sql.schemas import resolve
+    from klamm.pipeline.sql.topics import ClusterTopics
+
+    try:
+        found = resolve(load(file, pairs, target=target), declared=topics)
+    except SqlError as error:
+        if output == "table":
+            raise
+        show(_rows(error.source, error.problems), output)
+        raise click.exceptions.Exit(exits.REFUSED) from None
+    if topics:
+        absent = ClusterTopics(found, target.client("admin")).absent()
+        if absent:
+            raise SqlError(found.source, [Problem(offset, words) for offset, words in absent])
+    if output != "table":
+        show(_rows(found.source, found.warnings), output)
+        return
+    for each in found.warnings:
+        click.echo(found.source.show(each), err=True)
+    click.echo(f"{file}: fine, {counted(len(found.nodes), 'statement')}")
+
+
+def _rows(source: Source, problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    rows = []
+    for each in problems:
+        line, column = source.position(each.offset)
+        level = "warning" if each.warning else "error"
+        rows.append({"file": source.name, "line": line, "column": column, "level": level, "words": each.words})
+    return rows
+
+
+@pipeline.command("plan")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@set_option
+@home_option
+@files_output_option
+@refuses
+def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
+    """Draw what feeds what, and say what a change means for the state there is. Starts no Spark."""
+    from klamm.pipeline.sql.drawing import draw
+    from klamm.pipeline.sql.identity import compare
+    from klamm.pipeline.sql.runner import home_of
+
+    found = load(file, pairs, home)
+    stored = home_of(found).identity()
+    changes = compare(stored, found) if stored else []
+    if output == "table":
+        for line in draw(found, changes):
+            click.echo(line)
+        return
+    verdicts = {each.name: each for each in changes}
+    rows = [
+        {
+            "name": each.name,
+            "kind": each.kind,
+            "reads": list(each.inputs),
+            "topic": each.topic if each.has_topic else None,
+            "key": list(each.key),
+            "change": verdicts[each.name].verdict if each.name in verdicts else None,
+            "reason": verdicts[each.name].reason if each.name in verdicts else None,
+        }
+        for each in found.nodes
+    ]
+    show(rows, output)
+
+
+@pipeline.command("run")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--once", is_flag=True, help="Read what is there now, and end.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs: spark://, yarn, k8s://, ...  [default: local[*], in this process]",
+)
+@click.option(
+    "--rebuild", multiple=True, metavar="QUERY", help="Forget this query's state and read from the beginning."
+)
+@click.option("--progress/--no-progress", default=None, help="A line per batch.  [default: on a terminal]")
+@click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Answer Prometheus at /metrics; 0 is any free port.")
+@set_option
+@home_option
+@cluster_options
+@refuses
+def run(
+    *,
+    file: str,
+    once: bool,
+    master: str | None,
+    rebuild: tuple[str, ...],
+    progress: bool | None,
+    log_batches: bool,
+    metrics: str | None,
+    pairs: tuple[str, ...],
+    home: str,
+    target: Target,
+) -> None:
+    """Run a file's queries until they are stopped. Ctrl-C finishes the batches first."""
+    from klamm.pipeline.sql.runner import run_pipeline
+
+    found = load(file, pairs, home, target)
+    run_pipeline(
+        found,
+        client=target.client("admin"),
+        master=master,
+        once=once,
+        rebuild=rebuild,
+        progress=progress,
+        log_batches=log_batches,
+        metrics=metrics,
+        say=lambda words: click.echo(words, err=True),
+    )
+
+
+@pipeline.command("ls")
+@home_option
+@files_output_option
+@refuses
+def ls(*, home: str, output: str) -> None:
+    """List pipelines that ran here."""
+    from klamm.pipeline.sql.status import homes
+
+    rows = []
+    for name, each in homes(home).items():
+        status = each.status()
+        told = status["queries"].values()
+        rows.append(
+            {
+                "pipeline": name,
+                "state": status["state"],
+                "queries": len(status["queries"]),
+                "rows_per_s": round(sum(query.get("rows_per_s") or 0 for query in told), 1),
+                "lag_records": sum(query.get("lag_records") or 0 for query in told),
+                "error": _first_line(status.get("error")),
+            }
+        )
+    show(rows, output, f"no pipeline ran in {home}")
+
+
+@pipeline.command("show")
+@click.argument("name", metavar="PIPELINE")
+@home_option
+@output_option
+@refuses
+def show_(*, name: str, home: str, output: str) -> None:
+    """Show one pipeline: rate, lag, watermark, state and batch times of its queries, and the last error."""
+    from klamm.pipeline.sql.status import home as find
+
+    status = find(name, home).status()
+    heads = (
+        "batch",
+        "rows",
+        "rows_per_s",
+        "lag_records",
+        "lag_ms",
+        "watermark",
+        "state_rows",
+        "state_bytes",
+        "batch_ms",
+    )
+    rows = [
+        {
+            "query": query,
+            **{head: told.get(head) for head in heads},
+            "bad_records": sum((told.get("bad_records") or {}).values()),
+            "restarts": told.get("restarts", 0),
+            "failures": told.get("failures", 0),
+        }
+        for query, told in status["queries"].items()
+    ]
+
+    def table() -> None:
+        click.echo(f"{name}: {status['state']}" + (f", process {status['pid']}" if "pid" in status else ""))
+        for line in table_lines(rows):
+            click.echo(line)
+        for query, told in status["queries"].items():
+            if told.get("error"):
+                click.echo(f"\n{query}: {told['error']}")
+
+    if output == "csv":
+        show(rows, output)
+    else:
+        show_one({"pipeline": name, **status}, output, table)
+
+
+@pipeline.command("stop")
+@click.argument("name", metavar="PIPELINE")
+@click.option("--wait", "wait_s", default=120.0, show_default=True, metavar="SECONDS", help="How long to wait for it.")
+@home_option
+@refuses
+def stop(*, name: str, wait_s: float, home: str) -> None:
+    """Let a pipeline finish its batches and end."""
+    import time
+
+    from klamm.pipeline.sql.status import home as find
+
+    found = find(name, home)
+    if not found.running():
+        raise Refusal(f"{name} does not run")
+    found.ask_to_stop()
+    deadline = time.monotonic() + wait_s
+    while found.running():
+        if time.monotonic() > deadline:
+            raise Refusal(f"{name} was asked to stop and still runs after {wait_s:.0f} s")
+        time.sleep(0.1)
+    click.echo(f"Stopped {name}.")
+
+
+def _first_line(text: Any) -> str | None:
+    return str(text).splitlines()[0] if text else None
+
+
+pipeline.add_command(backfill)
+pipeline.add_command(compact)
+pipeline.add_command(dlq)

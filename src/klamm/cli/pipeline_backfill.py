@@ -1,0 +1,96 @@
+"""`klamm pipeline backfill`: a query's rows of a range of its input, written once."""
+
+from __future__ import annotations
+
+import click
+
+from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.refusal import refuses
+from klamm.cli.target import Target, cluster_options
+from klamm.cli.units import counted
+
+
+@click.command("backfill")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("name", metavar="SINK")
+@click.option(
+    "--from", "start", required=True, metavar="PLACE", help="earliest, a time (2h, 2026-05-01T12:00Z) or an offset."
+)
+@click.option(
+    "--to",
+    "end",
+    default="latest",
+    show_default=True,
+    metavar="PLACE",
+    help="latest, a time or an offset; it is not read itself.",
+)
+@click.option("--replace", is_flag=True, help="Replace the partitions the rows fall into, instead of adding rows.")
+@click.option("--again", is_flag=True, help="Write although this range, or a part of it, was filled before.")
+@click.option("--master", default=None, metavar="URL", help="Where Spark runs.  [default: local[*]]")
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Override a SET of the file.")
+@click.option("--home", default=None, metavar="DIR", help="Where pipelines keep state.")
+@consent_options
+@cluster_options
+@refuses
+def backfill(
+    *,
+    file: str,
+    name: str,
+    start: str,
+    end: str,
+    replace: bool,
+    again: bool,
+    master: str | None,
+    pairs: tuple[str, ...],
+    home: str | None,
+    consent: Consent,
+    target: Target,
+) -> None:
+    """Compute a sink's rows of a range of its topics, and write them once.
+
+    SINK may be a stream, too, and a table from its beginning. Offsets are one number for all partitions, or JSON:
+    {"payments": {"0": 120, "1": 95}}. The pipeline may run meanwhile.
+    """
+    from klamm.cli.pipeline import HOME, load
+    from klamm.pipeline.sessions import ready
+    from klamm.pipeline.sql.backfill import prepare, run_backfill
+
+    ready()
+    found = load(file, pairs, home or HOME, target)
+    client = target.client("admin")
+    job = prepare(
+        found, name, _moment(start, "--from"), _moment(end, "--to"), client=client, replace=replace, again=again
+    )
+    plan = Plan()
+    for each in job.ranges:
+        if each.size:
+            plan.adds(f"read {each.topic}-{each.partition} from offset {each.start} to {each.end}")
+    if plan:
+        if replace:
+            plan.removes(f"partitions of {job.target} that rows of {job.node.name} fall into")
+        plan.adds(f"write rows of {job.node.name} to {job.target}")
+    if not consent.to(plan, target):
+        return
+    if run_backfill(found, job, client=client, master=master, say=lambda words: click.echo(words, err=True)):
+        click.echo(f"Filled {job.node.name} from {counted(job.records, 'offset')}.")
+    else:
+        click.echo(f"{job.node.name} was filled with this range before: nothing was written.")
+
+
+def _moment(text: str, option: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - the pipeline's own type, imported here alone
+    import time
+
+    from klamm.cli.units import parse_time_ms
+    from klamm.pipeline.options import EARLIEST, LATEST, Moment, place_offsets
+
+    words = text.strip()
+    if words in ("earliest", "latest"):
+        return Moment(everywhere=EARLIEST if words == "earliest" else LATEST)
+    if words.startswith("{"):
+        return Moment(places=place_offsets(option, words, EARLIEST))
+    if words.isdecimal() and len(words) < 12:
+        return Moment(everywhere=int(words))
+    try:
+        return Moment(everywhere=parse_time_ms(words, int(time.time() * 1000)), timed=True)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None

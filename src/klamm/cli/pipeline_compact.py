@@ -1,0 +1,71 @@
+"""`klamm pipeline compact`: few large files out of many small ones."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.refusal import Refusal, refuses
+from klamm.cli.target import Target, cluster_options
+from klamm.cli.units import counted, format_size, parse_size_bytes
+
+if TYPE_CHECKING:
+    from klamm.pipeline.lake.tables import LakeTable
+
+LEAST_BYTES = 1 << 20
+MERGED = ("parquet", "delta", "iceberg")
+
+
+@click.command("compact")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("name", metavar="[SINK]", required=False)
+@click.option("--target-size", default="128MiB", show_default=True, metavar="SIZE", help="How large files become.")
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Override a SET of the file.")
+@consent_options
+@cluster_options
+@refuses
+def compact(
+    *, file: str, name: str | None, target_size: str, pairs: tuple[str, ...], consent: Consent, target: Target
+) -> None:
+    """Merge small files of a Parquet, Delta or Iceberg sink, or of all of them. Starts no Spark; readers may go on."""
+    from klamm.cli.pipeline import load
+    from klamm.cli.progress import progress
+    from klamm.pipeline.lake.sinks import open_sink
+    from klamm.pipeline.sql.problems import nearest
+    from klamm.pipeline.sql.topics import lake_table
+
+    try:
+        size = parse_size_bytes(target_size)
+    except ValueError as error:
+        raise click.UsageError(f"--target-size: {error}") from None
+    if size < LEAST_BYTES:
+        raise click.UsageError(f"--target-size {target_size}: write {format_size(LEAST_BYTES)} or more")
+    tables = {each.name: table for each in load(file, pairs, target=target).nodes if (table := lake_table(each))}
+    if name is not None and name not in tables:
+        raise Refusal(f"there is no sink {name} with files{nearest(name, tables)}")
+    chosen = {
+        each: open_sink(table)
+        for each, table in tables.items()
+        if (each == name or (name is None and table.format in MERGED)) and _there(table)
+    }
+    plan = Plan()
+    files: dict[str, int] = {}
+    for each, sink in chosen.items():
+        for merge in sink.merges(size):
+            where = f"{each} {merge.partition}".rstrip()
+            plan.changes(where, counted(merge.files, "file"), f"{merge.into}, {format_size(merge.size)} in all")
+            files[each] = files.get(each, 0) + merge.files
+    if not consent.to(plan, target):
+        return
+    for each, count in files.items():
+        with progress(f"compacting {each}", count, "files") as advance:
+            done = chosen[each].compact(size, advance)
+        click.echo(f"{each}: {counted(done, 'file')} merged")
+
+
+def _there(table: LakeTable) -> bool:
+    """Whether something was written yet; looking makes no folder."""
+    return table.local is None or os.path.isdir(table.local)

@@ -1,0 +1,36 @@
+"""A transaction that is written but not ended, handed from one process to another.
+
+Whoever wrote it calls `AsyncProducer.prepare_transaction` and goes; whoever decides ends it with `end_prepared`, as
+often as it takes to hear the answer. Until then it is an open transaction like any other: readers of committed data
+wait, the coordinator aborts it after its transaction.timeout.ms, and a new producer of the same id ends it too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from klamm.client.cluster import Cluster
+from klamm.client.producer.coordinator import Coordinator
+from klamm.client.producer.identity import Identity
+from klamm.client.producer.transactions import Transactions
+
+
+class PreparedTransaction(NamedTuple):
+    """What is needed to end it; `version` is the transaction.version it was written under."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+
+
+async def end_prepared(cluster: Cluster, prepared: PreparedTransaction, timeout_s: float, *, commit: bool) -> None:
+    """Commit or abort; asking again after it was done is fine as long as nobody else has used the id since.
+
+    ProducerFencedError, InvalidTransactionStateError or INVALID_PRODUCER_ID_MAPPING: it was ended otherwise before.
+    """
+    identity = Identity()
+    identity.producer_id, identity.epoch = prepared.producer_id, prepared.producer_epoch
+    transactions = Transactions(prepared.transactional_id)
+    transactions.implicit = prepared.version >= 2
+    await Coordinator(cluster, identity, transactions).end(timeout_s, commit=commit)

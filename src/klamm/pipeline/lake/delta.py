@@ -1,0 +1,190 @@
+"""Delta tables: a batch is one commit, which holds the batch's number as an application transaction.
+
+The number of a writer is part of the table's state, so a batch that is in the table is found there, whatever became of
+the driver that wrote it. Of two drivers with the same batch the table refuses the second one's commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Container, Iterable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.lake.schemas import nullable
+from klamm.pipeline.lake.tables import DataFile, LakeTable, Merge, bins, partition_names
+from klamm.pipeline.lake.tasks import TaskFiles, prefix_of, text_of, write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Partition = tuple[tuple[str, str | None], ...]
+_TRIES: Final = 20
+"""How often a commit is tried again when others commit at the same time."""
+
+
+class DeltaSink:
+    """One Delta table."""
+
+    def __init__(self, table: LakeTable) -> None:
+        if find_spec("deltalake") is None:
+            raise ConfigError(
+                f"{table.name} is a Delta table and deltalake is not installed: pip install 'klamm[lake]'"
+            )
+        self._table = table
+        folder = table.local
+        self._uri = os.path.abspath(folder) if folder is not None else table.path or ""
+        self._storage = dict(table.options) or None
+
+    def write(self, frame: DataFrame, app: str, batch: int) -> bool:
+        """Make a batch part of the table; False when it was already."""
+        return self._written(frame, app, batch, replace=False)
+
+    def replace(self, frame: DataFrame, app: str, batch: int) -> bool:
+        """Make a batch take the place of the partitions it falls into, in one commit; False when it was done."""
+        return self._written(frame, app, batch, replace=True)
+
+    def _written(self, frame: DataFrame, app: str, batch: int, *, replace: bool) -> bool:
+        types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+        names = partition_names(self._table.partition_by, types, self._table.name)
+        table = self._ready(frame, names)
+        if _version(table, app) >= batch:
+            return False
+        files = write_files(frame, TaskFiles(self._uri, prefix_of(app, batch), names, keep=False))
+        return not files or self._commit(files, names, app, batch, replace=replace)
+
+    def _ready(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
+        """The table, made when it is not there, with a column for each of the frame's."""
+        from deltalake import DeltaTable, Schema  # noqa: PLC0415 - an extra
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+        wanted = Schema.from_arrow(nullable(to_arrow_schema(frame.schema, timezone="UTC")))
+        if self._table.local is not None:
+            os.makedirs(self._uri, exist_ok=True)
+        if not DeltaTable.is_deltatable(self._uri, self._storage):
+            DeltaTable.create(self._uri, wanted, mode="ignore", partition_by=list(names), storage_options=self._storage)
+        table = self._open()
+        there = {each.name: each for each in table.schema().fields}
+        if tuple(table.metadata().partition_columns) != names:
+            raise ConfigError(
+                f"{self._table.where} is partitioned by {table.metadata().partition_columns}, not by {list(names)}"
+            )
+        for each in wanted.fields:
+            if each.name in there and each.type != there[each.name].type:
+                raise ConfigError(
+                    f"column {each.name} of {self._table.where} is {there[each.name].type}, not {each.type}"
+                )
+        new = [each for each in wanted.fields if each.name not in there]
+        if new:
+            table.alter.add_columns(new)
+        return table
+
+    def _open(self) -> Any:
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        return DeltaTable(self._uri, storage_options=self._storage)
+
+    def _commit(
+        self, files: Sequence[DataFile], names: tuple[str, ...], app: str, batch: int, *, replace: bool
+    ) -> bool:
+        from deltalake import CommitProperties, Transaction  # noqa: PLC0415
+        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
+        from deltalake.transaction import AddAction  # noqa: PLC0415
+
+        now_ms = time.time_ns() // 1_000_000
+        actions = [
+            AddAction(
+                path=each.path.removeprefix(self._uri).lstrip("/"),
+                size=each.size,
+                partition_values=dict(_values(each.partition)),
+                modification_time=now_ms,
+                data_change=True,
+                stats=json.dumps({"numRecords": each.rows}),
+            )
+            for each in files
+        ]
+        for left in range(_TRIES - 1, -1, -1):
+            table = self._open()
+            if _version(table, app) >= batch:
+                return False
+            gone = _removed(table, {_values(each.partition) for each in files}, now_ms) if replace else []
+            try:
+                table.create_write_transaction(
+                    [*actions, *gone],
+                    mode="append",
+                    schema=table.schema(),
+                    partition_by=list(names),
+                    commit_properties=CommitProperties(
+                        custom_metadata={"klamm.app": app, "klamm.batch": str(batch)},
+                        app_transactions=[Transaction(app, batch, now_ms)],
+                    ),
+                )
+                break
+            except CommitFailedError:
+                if not left:
+                    raise
+        return True
+
+    def merges(self, target: int) -> list[Merge]:
+        """What a compaction would do, by partition."""
+        if not self.there():
+            return []
+        found: dict[str, list[int]] = {}
+        for _, size, partition in _files(self._open()):
+            found.setdefault("/".join(f"{name}={value}" for name, value in partition), []).append(size)
+        merges = []
+        for key, sizes in sorted(found.items()):
+            groups = bins(sizes, target)
+            if groups:
+                files = sum(map(len, groups))
+                size = sum(sizes[place] for group in groups for place in group)
+                merges.append(Merge(key, files, len(groups), size))
+        return merges
+
+    def there(self) -> bool:
+        """Whether the table is there."""
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        return bool(DeltaTable.is_deltatable(self._uri, self._storage))
+
+    def compact(self, target: int, advance: Callable[[int], None]) -> int:
+        """Rewrite small files as larger ones, in one commit; returns how many files were replaced."""
+        found = self._open().optimize.compact(target_size=target)
+        advance(int(found["numFilesRemoved"]))
+        return int(found["numFilesRemoved"])
+
+
+def _version(table: Any, app: str) -> int:
+    found = table.transaction_version(app)
+    return -1 if found is None else int(found)
+
+
+def _values(partition: Iterable[tuple[str, str | None]]) -> Partition:
+    """A partition as the table keeps it: an empty text is null."""
+    return tuple((name, value or None) for name, value in partition)
+
+
+def _files(table: Any) -> list[tuple[str, int, Partition]]:
+    """The files that are the table: path, size and partition."""
+    import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415
+
+    names = table.metadata().partition_columns
+    return [
+        (each["path"], int(each["size_bytes"]), _values((name, text_of(each[f"partition.{name}"])) for name in names))
+        for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    ]
+
+
+def _removed(table: Any, partitions: Container[Partition], now_ms: int) -> list[Any]:
+    from deltalake.transaction import RemoveAction  # noqa: PLC0415
+
+    # Paths are encoded when an action is written; those that are listed are already.
+    return [
+        RemoveAction(unquote(path), True, now_ms, size, dict(partition))
+        for path, size, partition in _files(table)
+        if partition in partitions
+    ]

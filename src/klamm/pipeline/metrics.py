@@ -1,0 +1,170 @@
+"""A running pipeline's numbers for Prometheus: its status as text, and the small server that hands it out.
+
+`exposition` is pure and takes what `klamm pipeline show` reads, so both tell the same. The server is for scrapes, one
+at a time; it listens on this machine alone unless it is told another address.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
+from typing import Any, Final
+
+from klamm.model.errors import ConfigError
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+HERE: Final = "127.0.0.1"
+_LONGEST_LABEL: Final = 200
+_PATIENCE_S: Final = 5.0
+"""How long a client may take to say what it wants: the next one waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """A number of a query: what it is called, and where its status has it."""
+
+    name: str
+    kind: str
+    words: str
+    key: str
+    scale: float = 1.0
+
+
+_QUERY: Final = (
+    _Metric("rows_total", "counter", "Rows read.", "rows_total"),
+    _Metric("rows_per_second", "gauge", "Rows read per second of work, in the last batch.", "rows_per_s"),
+    _Metric("batches_total", "counter", "Batches done.", "batches_total"),
+    _Metric("lag_records", "gauge", "Records that are there and not read yet.", "lag_records"),
+    _Metric("lag_seconds", "gauge", "Age of what is not read yet; 0 when everything is read.", "lag_ms", 0.001),
+    _Metric("watermark_timestamp_seconds", "gauge", "Rows before this time are late.", "watermark_ms", 0.001),
+    _Metric("state_rows", "gauge", "Rows in the query's state.", "state_rows"),
+    _Metric("state_bytes", "gauge", "Memory its state takes.", "state_bytes"),
+    _Metric("last_batch_duration_seconds", "gauge", "How long the last batch took.", "batch_ms", 0.001),
+    _Metric("last_batch_timestamp_seconds", "gauge", "When the last batch was done.", "batch_done_ms", 0.001),
+    _Metric("restarts_total", "counter", "How often the query failed and was started again.", "restarts"),
+    _Metric("failures_in_a_row", "gauge", "Failures since the last batch that went well.", "failures"),
+    _Metric("last_error_timestamp_seconds", "gauge", "When the query last failed.", "error_ms", 0.001),
+)
+
+
+def exposition(name: str, status: Mapping[str, Any]) -> str:
+    """A pipeline's status in Prometheus' text format; numbers that nobody knows are left out."""
+    own = {"pipeline": name}
+    lines = [
+        *_head("running", "gauge", "Whether the pipeline runs."),
+        _sample("running", own, 1 if status.get("state") == "running" else 0),
+    ]
+    if status.get("started_ms") is not None:
+        lines += _head("start_timestamp_seconds", "gauge", "When it was started.")
+        lines.append(_sample("start_timestamp_seconds", own, status["started_ms"] / 1000))
+    queries: Mapping[str, Mapping[str, Any]] = status.get("queries") or {}
+    for metric in _QUERY:
+        samples = [
+            _sample(metric.name, {**own, "query": query}, told[metric.key] * metric.scale)
+            for query, told in queries.items()
+            if told.get(metric.key) is not None
+        ]
+        lines += [*_head(metric.name, metric.kind, metric.words), *samples] if samples else []
+    lines += _durations(own, queries)
+    bad = [
+        _sample("bad_records_total", {**own, "query": query, "policy": policy}, count)
+        for query, told in queries.items()
+        for policy, count in (told.get("bad_records") or {}).items()
+    ]
+    lines += [*_head("bad_records_total", "counter", "Records that could not be read, by policy."), *bad] if bad else []
+    errors = [
+        _sample("last_error_info", {**own, "query": query, "error": str(told["error_gist"])}, 1)
+        for query, told in queries.items()
+        if told.get("error_gist")
+    ]
+    lines += [*_head("last_error_info", "gauge", "What the query last failed with."), *errors] if errors else []
+    return "\n".join(lines) + "\n"
+
+
+def _durations(own: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = _head("batch_duration_seconds", "summary", "How long batches took.") if queries else []
+    for query, told in queries.items():
+        labels = {**own, "query": query}
+        lines.append(_sample("batch_duration_seconds_sum", labels, (told.get("batch_ms_total") or 0) / 1000))
+        lines.append(_sample("batch_duration_seconds_count", labels, told.get("batches_total") or 0))
+    return lines
+
+
+def _head(name: str, kind: str, words: str) -> list[str]:
+    return [f"# HELP klamm_pipeline_{name} {words}", f"# TYPE klamm_pipeline_{name} {kind}"]
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    number = repr(round(value, 6)) if isinstance(value, float) else str(value)
+    return f"klamm_pipeline_{name}{{{shown}}} {number}"
+
+
+def _escaped(text: str) -> str:
+    return text[:_LONGEST_LABEL].replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+@contextmanager
+def serving(
+    name: str, status: Callable[[], Mapping[str, Any]], address: str | int | None
+) -> Iterator[tuple[str, int] | None]:
+    """Answer /metrics for as long as the block runs; without an address nothing listens. Port 0 is any free one."""
+    if address is None:
+        yield None
+        return
+    host, port = place(address)
+
+    class Handler(BaseHTTPRequestHandler):
+        """One scrape."""
+
+        timeout = _PATIENCE_S
+
+        def do_GET(self) -> None:
+            """The numbers, whatever the query string."""
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404, "there is /metrics")
+                return
+            body = exposition(name, status()).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Scrapes are not worth a line."""
+
+    class Server(TCPServer):
+        """One after the other, so that scrapes take no more than a thread."""
+
+        allow_reuse_address = True
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that went away is its own business."""
+
+    try:
+        server = Server((host, port), Handler)
+    except OSError as error:
+        raise ConfigError(f"metrics cannot be served on {host}:{port}: {error.strerror or error}") from None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield str(server.server_address[0]), server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(_PATIENCE_S)
+
+
+def place(address: str | int) -> tuple[str, int]:
+    """Where to listen: a port of this machine, or host:port."""
+    host, _, port = str(address).rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"metrics: {address} is neither a port nor host:port")
+    return (host.removeprefix("[").removesuffix("]") or HERE), int(port)

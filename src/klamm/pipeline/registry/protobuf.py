@@ -1,0 +1,307 @@
+"""Protobuf: files of a registry compiled once, messages as structs.
+
+A registry that can hands out compiled files; what others keep as text, protoc compiles, out of grpcio-tools.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.registry.client import Schema
+from klamm.pipeline.registry.framing import BadRecord, Frame, read_path, write_path
+
+_F = FieldDescriptor
+_PLAIN = {
+    _F.TYPE_DOUBLE: pa.float64(),
+    _F.TYPE_FLOAT: pa.float32(),
+    _F.TYPE_INT64: pa.int64(),
+    _F.TYPE_SINT64: pa.int64(),
+    _F.TYPE_SFIXED64: pa.int64(),
+    _F.TYPE_UINT64: pa.decimal128(20, 0),
+    _F.TYPE_FIXED64: pa.decimal128(20, 0),
+    _F.TYPE_INT32: pa.int32(),
+    _F.TYPE_SINT32: pa.int32(),
+    _F.TYPE_SFIXED32: pa.int32(),
+    _F.TYPE_UINT32: pa.int64(),
+    _F.TYPE_FIXED32: pa.int64(),
+    _F.TYPE_BOOL: pa.bool_(),
+    _F.TYPE_STRING: pa.string(),
+    _F.TYPE_BYTES: pa.binary(),
+    _F.TYPE_ENUM: pa.string(),
+}
+_WIDE = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
+_TIMESTAMP = "google.protobuf.Timestamp"
+_MAIN = "klamm_main.proto"
+
+
+class ProtobufCodec:
+    """One file of a registry; a record says which of its messages it is, and by default that is the first."""
+
+    def __init__(self, schema: Schema, references: Mapping[str, Schema], message: str | None = None) -> None:
+        self.schema = schema
+        try:
+            pool = descriptor_pool.DescriptorPool()
+            for each in _files(schema, references):
+                pool.AddSerializedFile(each.SerializeToString())
+            self._file = pool.FindFileByName(_MAIN)
+        except (TypeError, KeyError, ValueError, DecodeError) as error:
+            raise BadRecord(f"schema {schema.id} is no Protobuf file: {error}") from None
+        self._classes: dict[tuple[int, ...], type[Message]] = {}
+        self._path = (0,) if message is None else self._find(message)
+
+    def _find(self, message: str) -> tuple[int, ...]:
+        """The path of a message of this name, with or without its package."""
+        package = f"{self._file.package}." if self._file.package else ""
+        proto = descriptor_pb2.FileDescriptorProto()
+        self._file.CopyToProto(proto)
+        level: Sequence[descriptor_pb2.DescriptorProto] = proto.message_type
+        path: list[int] = []
+        for part in message.removeprefix(package).split("."):
+            names = [each.name for each in level]
+            if part not in names:
+                raise ConfigError(f"Protobuf schema {self.schema.id} has no message {message}, only {', '.join(names)}")
+            path.append(names.index(part))
+            level = _messages(level[path[-1]].nested_type)
+        return tuple(path)
+
+    def _class(self, path: tuple[int, ...]) -> type[Message]:
+        found = self._classes.get(path)
+        if found is None:
+            proto = descriptor_pb2.FileDescriptorProto()
+            self._file.CopyToProto(proto)
+            level: Sequence[descriptor_pb2.DescriptorProto] = proto.message_type
+            names = []
+            for each in path:
+                if not 0 <= each < len(level):
+                    raise BadRecord(f"Protobuf schema {self.schema.id} has no message {path}")
+                names.append(level[each].name)
+                level = _messages(level[each].nested_type)
+            here: Descriptor = self._file.message_types_by_name[names[0]]
+            for name in names[1:]:
+                here = here.nested_types_by_name[name]
+            found = self._classes[path] = message_factory.GetMessageClass(here)
+        return found
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the message's fields by their names."""
+        return {each.name: each.number for each in self._class(self._path).DESCRIPTOR.fields}
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type of its values."""
+        return _struct(self._class(self._path).DESCRIPTOR, ())
+
+    def decoder(self, reader: ProtobufCodec) -> Callable[[Frame], Any]:
+        """Columns that `reader` does not have are left out, those that only it has are null."""
+        del reader  # Arrow takes the members it knows
+
+        def decode(frame: Frame) -> Any:
+            path, payload = read_path(frame)
+            message = self._class(path)()
+            try:
+                message.ParseFromString(payload)
+            except (DecodeError, UnicodeDecodeError) as error:
+                raise BadRecord(f"not what Protobuf schema {self.schema.id} says: {error}") from None
+            return _value(message)
+
+        return decode
+
+    def encode(self, value: Any) -> bytes:
+        """A value as bytes, without the path."""
+        message = self._class(self._path)()
+        try:
+            _fill(message, value)
+            return bytes(message.SerializeToString(deterministic=True))
+        except (TypeError, ValueError, KeyError, AttributeError, EncodeError) as error:
+            raise BadRecord(f"does not fit Protobuf schema {self.schema.id}: {error}") from None
+
+    @property
+    def path(self) -> bytes:
+        """Which message it is, as it stands before the payload."""
+        return write_path(self._path)
+
+
+def _files(schema: Schema, references: Mapping[str, Schema]) -> Iterable[descriptor_pb2.FileDescriptorProto]:
+    """Compiled files, each after those it imports."""
+    texts = {**{name: each.text for name, each in references.items()}, _MAIN: schema.text}
+    done = (
+        {name: _compiled(name, text) for name, text in texts.items()} if _is_compiled(schema.text) else _protoc(texts)
+    )
+    ordered: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+
+    def add(name: str) -> None:
+        if name in ordered:
+            return
+        file = done.get(name) or _well_known(name)
+        for each in file.dependency:
+            add(each)
+        ordered[name] = file
+
+    add(_MAIN)
+    return ordered.values()
+
+
+def _messages(found: Iterable[descriptor_pb2.DescriptorProto]) -> list[descriptor_pb2.DescriptorProto]:
+    """Those that somebody wrote: the entries of maps are messages too, and no path counts them."""
+    return [each for each in found if not each.options.map_entry]
+
+
+def _is_compiled(text: str) -> bool:
+    try:
+        descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, DecodeError, ValueError):
+        return False
+    return True
+
+
+def _compiled(name: str, text: str) -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    file.name = name
+    return file
+
+
+def _protoc(texts: Mapping[str, str]) -> dict[str, descriptor_pb2.FileDescriptorProto]:
+    import grpc_tools  # noqa: PLC0415 - only for registries that do not compile
+    from grpc_tools import protoc  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="klamm-proto-") as folder:
+        root = Path(folder).resolve()
+        for name, text in texts.items():
+            path = (root / name).resolve()
+            if root not in path.parents:
+                raise ValueError(f"a file of the name {name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        out = root / "out.pb"
+        common = str(Path(grpc_tools.__file__).parent / "_proto")
+        if protoc.main(
+            ["protoc", f"-I{root}", f"-I{common}", f"--descriptor_set_out={out}", "--include_imports", *texts]
+        ):
+            raise ValueError("protoc does not compile it")
+        found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    return {each.name: each for each in found.file}
+
+
+def _well_known(name: str) -> descriptor_pb2.FileDescriptorProto:
+    import importlib  # noqa: PLC0415
+
+    if name.startswith("google/protobuf/"):
+        importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    file = descriptor_pb2.FileDescriptorProto()
+    descriptor_pool.Default().FindFileByName(name).CopyToProto(file)
+    return file
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _repeated(field: FieldDescriptor) -> bool:
+    return bool(field.is_repeated)
+
+
+def _type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
+    if _is_map(field):
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        return pa.map_(_single(key, inside), _single(value, inside))
+    single = _single(field, inside)
+    return pa.list_(single) if _repeated(field) else single
+
+
+def _single(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
+    if field.message_type is None:
+        return _PLAIN[field.type]
+    if field.message_type.full_name == _TIMESTAMP:
+        return pa.timestamp("us", "UTC")
+    return _struct(field.message_type, inside)
+
+
+def _struct(message: Descriptor, inside: tuple[str, ...]) -> pa.DataType:
+    if message.full_name in inside:
+        raise ConfigError(f"Protobuf message {message.full_name} contains itself, and columns cannot")
+    return pa.struct([(each.name, _type(each, (*inside, message.full_name))) for each in message.fields])
+
+
+def _value(message: Message) -> Any:
+    if message.DESCRIPTOR.full_name == _TIMESTAMP:
+        return message.seconds * 1_000_000 + message.nanos // 1000
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if _is_map(field):
+            key, inner = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+            found[field.name] = [(_scalar(name, key), _scalar(value[name], inner)) for name in value]
+        elif _repeated(field):
+            found[field.name] = [_scalar(each, field) for each in value]
+        elif field.has_presence and not message.HasField(field.name):
+            found[field.name] = None
+        else:
+            found[field.name] = _scalar(value, field)
+    return found
+
+
+def _scalar(value: Any, field: FieldDescriptor) -> Any:
+    if field.message_type is not None:
+        return _value(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return str(value) if known is None else known.name
+    return Decimal(value) if field.type in _WIDE else value
+
+
+def _fill(message: Message, value: Any) -> None:
+    if message.DESCRIPTOR.full_name == _TIMESTAMP:
+        moment = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        message.FromDatetime(moment)
+        return
+    fields = message.DESCRIPTOR.fields_by_name
+    for name, each in value.items():
+        if name not in fields:
+            raise KeyError(f"there is no field {name}")
+        if each is None:
+            continue
+        field, target = fields[name], getattr(message, name)
+        if _is_map(field):
+            inner = field.message_type.fields_by_name["value"]
+            for key, item in each.items():
+                if inner.message_type is not None:
+                    _fill(target[key], item)
+                else:
+                    target[key] = _wire(item, inner)
+        elif _repeated(field):
+            for item in each:
+                if field.message_type is not None:
+                    _fill(target.add(), item)
+                else:
+                    target.append(_wire(item, field))
+        elif field.message_type is not None:
+            target.SetInParent()
+            _fill(target, each)
+        else:
+            setattr(message, name, _wire(each, field))
+
+
+def _wire(value: Any, field: FieldDescriptor) -> Any:
+    if field.enum_type is not None and isinstance(value, str):
+        if value not in field.enum_type.values_by_name:
+            raise ValueError(f"{value} is none of enum {field.enum_type.name}")
+        return field.enum_type.values_by_name[value].number
+    if field.type == _F.TYPE_STRING and isinstance(value, (Decimal, dt.date)):
+        return str(value) if isinstance(value, Decimal) else value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value) if field.type in (_F.TYPE_DOUBLE, _F.TYPE_FLOAT) else int(value)
+    return value

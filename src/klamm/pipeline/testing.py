@@ -1,0 +1,302 @@
+"""Try a pipeline without a cluster: rows in, rows out, time as you say.
+
+    from klamm.pipeline.testing import run
+
+    def test_balances():
+        out = run("bank.sql", {"payments": [{"account": "a", "amount": 5}, {"account": "a", "amount": 2}]})
+        out.expect("balances", [{"account": "a", "balance": 7}])
+
+Inputs are rows by the name of their stream, table or source; a list of such inputs is several steps, and after each of
+them every query runs until it has read what is there. All tests of a process share one session of Spark.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.engine import Engine, Query
+from klamm.pipeline.sql.folders import FolderTopics, Raw
+from klamm.pipeline.sql.graph import SINGLE, Node, Pipeline, compile_text
+from klamm.pipeline.sql.identity import Identity
+from klamm.pipeline.sql.problems import nearest
+from klamm.pipeline.sql.rows import json_key
+from klamm.pipeline.sql.schemas import resolve, without_registry
+from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DeadLetter", "Deleted", "Outputs", "Raw", "run"]
+
+Row = dict[str, Any]
+Inputs = Mapping[str, Sequence[Any]]
+Time = int | str | dt.datetime
+_SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For queries of a few rows: compiling them takes longer than running them. SET spark.* wins."""
+_BEGINNING = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+class Deleted:
+    """A key that is deleted from a table: Deleted(id="a")."""
+
+    def __init__(self, **key: Any) -> None:
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A bad record, and why it is one."""
+
+    key: bytes | None
+    value: bytes | None
+    error: str
+    offset: int
+
+
+class Outputs(dict[str, list[Any]]):
+    """Rows by the name of what made them, as a consumer reads them; of a table, the newest of each key.
+
+    `changes` has every record with its key, None for a deletion; `dead_letters` the bad records by stream.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: dict[str, list[tuple[Any, Any]]] = {}
+        self.dead_letters: dict[str, list[DeadLetter]] = {}
+
+    def expect(self, name: str, rows: Iterable[Any], *, ordered: bool = False) -> None:
+        """AssertionError with the difference, row by row, unless `name` has these rows."""
+        if name not in self:
+            raise AssertionError(f"there is no output {name}{nearest(name, self)}")
+        found, wanted = [_shown(each) for each in self[name]], [_shown(_plain(each)) for each in rows]
+        if not ordered:
+            found, wanted = sorted(found), sorted(wanted)
+        if found != wanted:
+            raise AssertionError(f"{name} has other rows (- expected, + found):\n" + "\n".join(_diff(wanted, found)))
+
+
+def run(
+    sql: str | os.PathLike[str],
+    inputs: Inputs | Sequence[Inputs],
+    clock: Time | Sequence[Time] | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+) -> Outputs:
+    """The rows a pipeline (its text, or a file's name) makes of inputs.
+
+    A row is a dict of columns, bytes or text for a value as it is, `Raw` for a whole record, `Deleted` for a key.
+    `clock` is the time of the records, one or one for each step. SETs are overridden by `settings`.
+    """
+    text, name = _text(sql)
+    pipeline = without_registry(resolve(compile_text(text, name, settings)))
+    steps = [inputs] if isinstance(inputs, Mapping) else list(inputs)
+    times = _times(clock, len(steps))
+    _check_inputs(pipeline, steps)
+    home = tempfile.mkdtemp(prefix="klamm-pipeline-")
+    try:
+        topics = FolderTopics(os.path.join(home, "topics"))
+        identity = Identity("testing", name, {}, {}).renewed(pipeline)
+        given = {each.lower() for step in steps for each in step}
+        # Nothing is read from elsewhere: a source that is given no rows has none.
+        given |= {each.name for each in pipeline.nodes if each.name.lower() in given or each.kind == SOURCE}
+        session = (spark or _session()).newSession()
+        said = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
+        for setting, value in {**_SMALL, **said}.items():
+            if session.conf.isModifiable(setting):
+                session.conf.set(setting, value)
+        queries = Engine(session, pipeline, topics, os.path.join(home, "checkpoints"), identity).build(given)
+        seen: dict[str, list[int]] = {}
+        for step, now_ms in zip(steps, times, strict=True):
+            topics.now_ms = now_ms
+            for each, records in step.items():
+                node = pipeline.node(each)
+                topics.add(node.topic, [_record(node, record, now_ms) for record in records])
+            for query in queries:
+                ends = [topics.end(each) for each in _feeding(pipeline, query)]
+                if seen.get(query.name) != ends:
+                    query.start(once=True).awaitTermination()
+                    seen[query.name] = ends
+        return _outputs(pipeline, topics, given)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _feeding(pipeline: Pipeline, query: Query) -> list[str]:
+    """The topics whose records make a query run; where none is new it would do nothing, which takes its time too."""
+    node = query.node
+    if query.name != node.name:
+        return [node.topic]  # its dead letters
+    return [pipeline.node(each).topic for each in (node.tables if node.recomputed else node.streams)]
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark is an extra
+
+    from klamm.pipeline.sessions import session  # noqa: PLC0415
+
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return found
+    quiet = {"spark.ui.enabled": False, "spark.log.level": "OFF"}
+    return session("klamm-pipeline-testing", master="local[2]", config=quiet, progress=False)
+
+
+# What goes in
+
+
+def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
+    if isinstance(sql, os.PathLike) or (sql.endswith(".sql") and "\n" not in sql):
+        with open(sql, encoding="utf-8") as file:
+            return file.read(), os.path.basename(os.fspath(sql))
+    return sql, "pipeline.sql"
+
+
+def _times(clock: Time | Sequence[Time] | None, count: int) -> list[int]:
+    if clock is None or isinstance(clock, int | str | dt.datetime):
+        return [_millis(clock if clock is not None else _BEGINNING)] * count
+    found = [_millis(each) for each in clock]
+    if len(found) != count:
+        raise ConfigError(f"the clock has {len(found)} times for {count} steps")
+    return found
+
+
+def _millis(time: Time) -> int:
+    if isinstance(time, int):
+        return time
+    moment = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+def _check_inputs(pipeline: Pipeline, steps: Sequence[Inputs]) -> None:
+    fit = [each.name for each in pipeline.nodes if each.has_topic and (each.create.select is None)]
+    low = {each.lower() for each in fit}
+    for name in {each for step in steps for each in step}:
+        if name.lower() not in low:
+            raise ConfigError(f"rows cannot be given to {name}{nearest(name, fit)}")
+
+
+def _record(node: Node, given: Any, now_ms: int) -> Raw:
+    if isinstance(given, Raw):
+        return given
+    if isinstance(given, Deleted):
+        return Raw(_key(node, given.key), None, now_ms)
+    if isinstance(given, bytes | str):
+        return Raw(None, given.encode() if isinstance(given, str) else given, now_ms)
+    row = dict(given)
+    at_ms, headers = now_ms, []
+    key = _key(node, row)
+    for column in node.create.columns:
+        if column.metadata is None or column.name not in row:
+            continue
+        value = row.pop(column.name)
+        if column.metadata == "timestamp":
+            at_ms = _millis(value)
+        elif column.metadata == "key":
+            key = _bytes(value)
+        elif column.metadata == "headers":
+            headers = list(value.items())
+    return Raw(key, _value(node, row), at_ms, headers)
+
+
+def _key(node: Node, row: Row) -> bytes | None:
+    found = {each: row.get(each) for each in node.key}
+    if not found or all(each is None for each in found.values()):
+        return None
+    if json_key(node):
+        return json.dumps(_plain(found)).encode()
+    return _bytes(next(iter(found.values())))
+
+
+def _value(node: Node, row: Row) -> bytes | None:
+    if node.format in SINGLE:
+        keys = {each.lower() for each in node.key}
+        return _bytes(next((value for name, value in row.items() if name.lower() not in keys), None))
+    if node.format == "csv":
+        columns = [each.name for each in node.create.columns if each.metadata is None]
+        return ",".join("" if row.get(each) is None else str(_plain(row[each])) for each in columns).encode()
+    return json.dumps(_plain(row)).encode()
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value if value is None or isinstance(value, bytes) else str(_plain(value)).encode()
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dt.datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value
+
+
+# What comes out
+
+
+def _outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outputs:
+    found = Outputs()
+    for node in pipeline.nodes:
+        if node.kind == VIEW:
+            continue
+        if node.name in pipeline.dead_letters:
+            letters = [_letter(each) for each in topics.records(pipeline.dead_letters[node.name])]
+            found.dead_letters[node.name] = [letter for name, letter in letters if name == node.name]
+        if node.runs and node.name not in given:
+            records = topics.records(node.name if node.kind == SINK else node.topic)
+            changes = [(each["key"], _decoded(node, each["value"])) for each in records]
+            found.changes[node.name] = changes
+            if node.kind == TABLE:
+                newest = dict(changes)
+                found[node.name] = [each for each in newest.values() if each is not None]
+            else:
+                found[node.name] = [value for _, value in changes]
+    return found
+
+
+def _letter(record: Mapping[str, Any]) -> tuple[str, DeadLetter]:
+    headers = {each["key"]: (each["value"] or b"").decode() for each in record["headers"]}
+    error, offset = headers["dead_letter.error"], int(headers["dead_letter.offset"])
+    return headers["dead_letter.stream"], DeadLetter(record["key"], record["value"], error, offset)
+
+
+def _decoded(node: Node, value: bytes | None) -> Any:
+    if value is None or node.format == "raw":
+        return value
+    return json.loads(value) if node.format == "json" or node.kind == SINK else value.decode()
+
+
+def _shown(row: Any) -> str:
+    return json.dumps(row, sort_keys=True, ensure_ascii=False, default=repr)
+
+
+def _diff(wanted: list[str], found: list[str]) -> list[str]:
+    import difflib  # noqa: PLC0415
+
+    return [each for each in difflib.ndiff(wanted, found) if not each.startswith("?")]

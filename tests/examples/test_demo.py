@@ -1,0 +1,115 @@
+"""`make demo` as people run it: a process, a node, Spark, and an exit code."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+
+
+@pytest.fixture
+def run_demo(tmp_path):
+    """Start the demo with a temporary folder of its own, in which nothing may be left."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    started = []
+
+    def start(*words):
+        with open(tmp_path / "out.txt", "wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, str(DEMO), *words],
+                cwd=tmp_path,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TMPDIR": str(temporary)},
+            )
+        started.append(process)
+        return process, tmp_path / "out.txt"
+
+    yield start
+    for each in started:
+        if each.poll() is None:
+            each.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.wait(60)
+            each.kill()
+
+
+def left_behind(folder):
+    """Processes that have to do with a folder."""
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = [each.cwd(), *each.cmdline()]
+            if each.pid != os.getpid() and any(str(folder) in word for word in words):
+                found.append(" ".join(words))
+    return found
+
+
+def nothing_is_left(tmp_path):
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out.txt", "temporary"]
+    deadline = time.monotonic() + 60
+    while (found := left_behind(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert found == []
+
+
+@pytest.mark.timeout(600)
+def test_the_books_are_equal_at_the_end(run_demo, tmp_path):
+    process, out = run_demo("--seconds", "3", "--rate", "150")
+    code = process.wait(540)
+    said = out.read_text()
+    assert code == 0, said
+    assert "Klamm is ready on 127.0.0.1:" in said
+    assert "Equal: every transaction counts once, everywhere." in said
+    rows = [line for line in said.splitlines() if line.startswith("│")]
+    assert len(rows) == 10, said
+    assert all("equal" in row for row in rows), said
+    for words in ("balances table", "spend per minute", "suspicious", "dead letters", "rows in the lake"):
+        assert any(words in row for row in rows), words
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_two_interrupts_end_everything_at_once(run_demo, tmp_path):
+    process, out = run_demo()
+    deadline = time.monotonic() + 120
+    while "Opening the bank" not in out.read_text():
+        assert process.poll() is None, out.read_text()
+        assert time.monotonic() < deadline, out.read_text()
+        time.sleep(0.05)
+    while process.poll() is None:
+        assert time.monotonic() < deadline + 120, out.read_text()
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+    assert process.returncode == 130, out.read_text()
+    assert "Interrupted: the books were not checked." in out.read_text()
+    nothing_is_left(tmp_path)
+
+
+def test_without_java_one_sentence_says_what_to_install(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    run = subprocess.run(
+        [sys.executable, str(DEMO)],
+        cwd=tmp_path,
+        env={**environment, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert run.stdout == ""
+    assert run.stderr.startswith("Spark needs Java 17 or newer and there is no java on the path: install one")
+    assert len(run.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

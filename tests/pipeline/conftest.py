@@ -1,0 +1,61 @@
+"""One Spark session for all tests that need one; starting it is the slow part, so one worker has it."""
+
+import pytest
+
+from klamm.pipeline import session
+
+HOMES = ("spark", "sql")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.path.parent.name not in HOMES:
+            raise pytest.UsageError(f"{item.nodeid} needs Spark: it belongs into one of {', '.join(HOMES)}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    running = session(
+        "tests",
+        master="local[2,3]",
+        progress=False,
+        config={
+            "spark.ui.enabled": False,
+            "spark.sql.shuffle.partitions": 2,
+            "spark.driver.memory": "1g",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.log.level": "OFF",
+            # Queries of a few rows: time goes into compiling, not into running what was compiled.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": False,
+        },
+    )
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def patiently():
+    """Call something that runs a streaming query, again if need be.
+
+    Spark gives the Python process of a streaming source ten seconds to start, however busy the machine is, and then the
+    query fails before it has begun; a query can be restarted.
+    """
+
+    def call(work, *args, **options):
+        for left in range(4, -1, -1):
+            try:
+                return work(*args, **options)
+            except Exception as error:
+                if not left or "connect back" not in str(error):
+                    raise
+        raise AssertionError
+
+    return call
+
+
+@pytest.fixture
+def servers(klamm_broker):
+    return {"kafka.bootstrap.servers": klamm_broker.bootstrap}

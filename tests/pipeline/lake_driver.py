@@ -1,0 +1,79 @@
+"""A Spark driver of its own, to be killed: files into a table of a lake, one file a batch.
+
+python lake_driver.py FORMAT INPUT TABLE CHECKPOINT [POINT FILE]
+
+At the POINT of its second batch it makes FILE, and waits for its end.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from klamm.pipeline import session
+from klamm.pipeline.lake import ledger
+from klamm.pipeline.lake.delta import DeltaSink
+from klamm.pipeline.lake.files import FileSink
+from klamm.pipeline.lake.iceberg import IcebergSink
+from klamm.pipeline.lake.ledger import Ledger
+from klamm.pipeline.lake.sinks import open_sink
+from klamm.pipeline.lake.tables import LakeTable
+
+POINTS = {
+    "parquet": {
+        "begun": (FileSink, "_stage", False),
+        "written": (FileSink, "_stage", True),
+        "before-the-decision": (Ledger, "_decide", False),
+        "decided": (Ledger, "_finish", False),
+        "first-file-moved": (ledger, "_moved", True),
+        "moved": (Ledger, "_finish", True),
+    },
+    "delta": {
+        "begun": (DeltaSink, "_ready", True),
+        "written": (DeltaSink, "_commit", False),
+        "committed": (DeltaSink, "_commit", True),
+    },
+    "iceberg": {
+        "begun": (IcebergSink, "_ready", True),
+        "written": (IcebergSink, "_commit", False),
+        "committed": (IcebergSink, "_commit", True),
+    },
+}
+"""Where a driver dies: what is called then, and whether it has been done."""
+
+
+def wait_at(kind, point, file):
+    """Stay at a point from now on."""
+    owner, name, after = POINTS[kind][point]
+    original = getattr(owner, name)
+
+    def call(*args, **keywords):
+        if after:
+            original(*args, **keywords)
+        Path(file).touch()
+        time.sleep(3600)
+
+    setattr(owner, name, call)
+
+
+def main() -> None:
+    kind, source, table, checkpoint, *death = sys.argv[1:]
+    spark = session(
+        "driver",
+        master="local[2]",
+        progress=False,
+        config={"spark.ui.enabled": False, "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"},
+    )
+    sink = open_sink(LakeTable("audit", kind, table, partition_by=("part",)))
+
+    def save(rows, batch):
+        if batch == 1 and death:
+            wait_at(kind, *death)
+        sink.write(rows, "app", batch)
+
+    stream = spark.readStream.schema("n bigint, part string").option("maxFilesPerTrigger", "1").parquet(source)
+    writing = stream.writeStream.foreachBatch(save).option("checkpointLocation", checkpoint)
+    writing.trigger(availableNow=True).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

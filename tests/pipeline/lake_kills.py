@@ -1,0 +1,72 @@
+"""Real drivers that load a lake, killed with -9 together with their JVM and their tasks at every named point.
+
+Each start of a driver is a start of Spark, so these are for when they are asked for:
+
+    python -m pytest tests/pipeline/lake_kills.py
+"""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from pipeline.driver_kills import kill
+from pipeline.lake_driver import POINTS
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+def start(kind, folder, *death):
+    names = [str(folder / each) for each in ("in", "lake", "checkpoint")]
+    command = [sys.executable, str(Path(__file__).with_name("lake_driver.py")), kind, *names, *death]
+    with (folder / "driver.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def numbers(kind, path):
+    if kind == "delta":
+        found = deltalake.DeltaTable(path).to_pyarrow_dataset().to_table()
+    elif kind == "iceberg":
+        found = load_catalog("klamm", type="sql", uri=f"sqlite:///{path}/catalog.db").load_table("klamm.audit")
+        found = found.scan().to_arrow()
+    else:
+        found = ds.dataset(path, format="parquet", partitioning="hive").to_table()
+    return sorted(found["n"].to_pylist())
+
+
+@pytest.mark.parametrize(("kind", "point"), [(kind, point) for kind, points in POINTS.items() for point in points])
+def test_a_driver_killed_with_all_its_processes(tmp_path, kind, point):
+    (tmp_path / "in").mkdir()
+    for batch in range(3):
+        rows = range(batch * 10, batch * 10 + 10)
+        table = pa.table({"n": list(rows), "part": [f"p{each % 3}" for each in rows]})
+        pq.write_table(table, tmp_path / "in" / f"{batch}.parquet")
+    reached, log = tmp_path / "reached", tmp_path / "driver.log"
+    driver = start(kind, tmp_path, point, str(reached))
+    try:
+        deadline = time.monotonic() + 600
+        while not reached.exists():
+            assert time.monotonic() < deadline, log.read_text()
+            assert driver.poll() is None, log.read_text()
+            time.sleep(0.1)
+        kill(driver)
+        found = numbers(kind, str(tmp_path / "lake"))
+        assert len(found) == len(set(found))
+        driver = start(kind, tmp_path)
+        assert driver.wait(600) == 0, log.read_text()
+        assert numbers(kind, str(tmp_path / "lake")) == list(range(30))
+        # The commit log is lost: every batch is done again, and there already.
+        shutil.rmtree(tmp_path / "checkpoint" / "commits")
+        driver = start(kind, tmp_path)
+        assert driver.wait(600) == 0, log.read_text()
+    finally:
+        kill(driver)
+    assert numbers(kind, str(tmp_path / "lake")) == list(range(30))

@@ -1,0 +1,126 @@
+"""A schema registry as small as it gets: the REST interface of Confluent's, in memory; it counts questions."""
+
+import base64
+import json
+import re
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+class SmallRegistry:
+    """Subjects, their versions, and what was asked; `compiles` says whether it hands out Protobuf compiled."""
+
+    def __init__(self, compiles=True):
+        self.compiles = compiles
+        self.schemas = {}
+        self.subjects = {}
+        self.asked = Counter()
+        self.fails = 0
+        self.url = None
+
+    def register(self, subject, text, kind="AVRO", references=(), number=None):
+        known = next((n for n, each in self.schemas.items() if each["schema"] == text), None)
+        number = known or number or len(self.schemas) + 1
+        found = {"schema": text, "guid": str(uuid.UUID(int=number)), "references": list(references)}
+        if kind != "AVRO":
+            found["schemaType"] = kind
+        self.schemas[number] = found
+        versions = self.subjects.setdefault(subject, [])
+        if number not in versions:
+            versions.append(number)
+        return number
+
+    def answer(self, path, body, serialized):
+        if match := re.fullmatch(r"/schemas/ids/(\d+)", path):
+            return self.shown(int(match[1]), serialized)
+        if match := re.fullmatch(r"/schemas/guids/([-0-9a-f]+)", path):
+            return self.shown(uuid.UUID(match[1]).int, serialized)
+        if match := re.fullmatch(r"/subjects/([^/]+)/versions", path):
+            number = self.register(unquote(match[1]), body["schema"], body.get("schemaType", "AVRO"))
+            return {"id": number}
+        if match := re.fullmatch(r"/subjects/([^/]+)/versions/(\w+)", path):
+            versions = self.subjects.get(unquote(match[1]), [])
+            at = len(versions) if match[2] == "latest" else int(match[2])
+            if not 0 < at <= len(versions):
+                return None
+            return {"subject": unquote(match[1]), "version": at, **self.shown(versions[at - 1], serialized)}
+        return None
+
+    def shown(self, number, serialized):
+        found = self.schemas.get(number)
+        if found is None:
+            return None
+        found = {"id": number, **found}
+        if found.get("schemaType") == "PROTOBUF" and serialized and self.compiles:
+            found["schema"] = base64.b64encode(self.compiled(found)).decode()
+        return found
+
+    def compiled(self, found):
+        import tempfile
+        from pathlib import Path
+
+        import grpc_tools
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from grpc_tools import protoc
+
+        with tempfile.TemporaryDirectory() as folder:
+            for each in found["references"]:
+                number = self.subjects[each["subject"]][each["version"] - 1]
+                (Path(folder) / each["name"]).write_text(self.schemas[number]["schema"])
+            (Path(folder) / "main.proto").write_text(found["schema"])
+            common = Path(grpc_tools.__file__).parent / "_proto"
+            assert not protoc.main(
+                ["", f"-I{folder}", f"-I{common}", f"--descriptor_set_out={folder}/out", "main.proto"]
+            )
+            (file,) = FileDescriptorSet.FromString((Path(folder) / "out").read_bytes()).file
+            return file.SerializeToString()
+
+
+@contextmanager
+def small_registry(**options):
+    registry = SmallRegistry(**options)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            self.reply(None)
+
+        def do_POST(self):
+            self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def reply(self, body):
+            where = urlsplit(self.path)
+            registry.asked[where.path] += 1
+            if registry.fails:
+                registry.fails -= 1
+                code, found = 503, {"error_code": 50301, "message": "not now"}
+            else:
+                found = registry.answer(where.path, body, parse_qs(where.query).get("format") == ["serialized"])
+                code = 200 if found is not None else 404
+                found = found if found is not None else {"error_code": 40403, "message": "Schema not found"}
+            data = json.dumps(found).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

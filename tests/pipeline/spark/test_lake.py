@@ -1,0 +1,199 @@
+"""Tables of a lake, read by somebody else: rows are there once, whichever step of a batch the driver dies at."""
+
+import datetime as dt
+import os
+from decimal import Decimal
+
+import deltalake
+import pyarrow.dataset as ds
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Transaction
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline import lake_sink
+from klamm.pipeline.lake.files import FileSink
+from klamm.pipeline.lake.sinks import open_sink
+from klamm.pipeline.lake.tables import LakeTable
+from klamm.pipeline.sql import SqlError
+from klamm.pipeline.testing import run
+from pipeline.lake_driver import POINTS
+
+pytestmark = pytest.mark.timeout(600)
+FORMATS = ["parquet", "delta", "iceberg"]
+SCHEMA = "n bigint, day date, kind string, price decimal(8,2), at timestamp"
+APP = "klamm-pipeline-x.audit.0"
+KINDS = ["a b " * 10, "ü/%", None]
+DAYS = [dt.date(2026, 1, 1), dt.date(2026, 1, 2), None]
+
+
+class Killed(BaseException):
+    """Nothing in the code waits for it."""
+
+
+def table(tmp_path, kind, **more):
+    return LakeTable("audit", kind, str(tmp_path / "a lake"), partition_by=("day", "kind"), **more)
+
+
+def row(number):
+    at = dt.datetime(2026, 1, 1, 12, 0, 0, number, tzinfo=dt.UTC)
+    return (number, DAYS[number % 3], KINDS[number % 3], None if number % 5 else Decimal(number) / 4, at)
+
+
+def frame(spark, numbers):
+    return spark.createDataFrame([row(each) for each in numbers], SCHEMA)
+
+
+def read(table):
+    """By pyarrow, deltalake and pyiceberg, none of which knows of us."""
+    if table.format == "delta":
+        found = deltalake.DeltaTable(table.path).to_pyarrow_dataset().to_table()
+    elif table.format == "iceberg":
+        catalog = load_catalog("klamm", type="sql", uri=f"sqlite:///{table.path}/catalog.db")
+        found = catalog.load_table(table.identifier).scan().to_arrow()
+    elif not any(names for _, _, names in os.walk(table.path)):
+        return []
+    else:
+        found = ds.dataset(table.path, format=table.format, partitioning="hive").to_table()
+    return found.to_pylist()
+
+
+def numbers(table):
+    return sorted(each["n"] for each in read(table))
+
+
+def dies(patch, owner, name, after):
+    original = getattr(owner, name)
+
+    def call(*args, **keywords):
+        if after:
+            original(*args, **keywords)
+        raise Killed
+
+    patch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_are_there_once_wherever_the_driver_dies(spark, tmp_path, kind):
+    """Spark runs the batch again under its number; perhaps it computes it in another order."""
+    where = table(tmp_path, kind)
+    expected = []
+    for batch, (point, (owner, name, after)) in enumerate(POINTS[kind].items()):
+        rows = range(batch * 10, batch * 10 + 7)
+        with pytest.MonkeyPatch.context() as patch:
+            dies(patch, owner, name, after)
+            with pytest.raises(Killed):
+                open_sink(where).write(frame(spark, rows), APP, batch)
+        if batch:
+            found = numbers(where)
+            assert len(found) == len(set(found)), point
+        open_sink(where).write(frame(spark, reversed(rows)), APP, batch)
+        expected += rows
+        assert numbers(where) == expected, point
+    # The commit log is lost: Spark runs batches again that are long done.
+    for lost in range(len(POINTS[kind])):
+        assert open_sink(where).write(frame(spark, [999]), APP, lost) is False
+    assert numbers(where) == expected
+    # The name of a folder is no date until somebody says so.
+    assert {each["n"]: (str(each["day"]), each["kind"], each["price"], each["at"]) for each in read(where)} == {
+        each: (str(day), kind, price, at) for each, day, kind, price, at in map(row, expected)
+    }
+    assert open_sink(where).write(frame(spark, [70]), "another", 0) is True
+    assert numbers(where) == [*expected, 70]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_compaction_and_replacing_partitions(spark, tmp_path, kind):
+    where = table(tmp_path, kind)
+    sink = open_sink(where)
+    for batch in range(4):
+        sink.write(frame(spark, range(batch * 3, batch * 3 + 3)), APP, batch)
+    merges = sink.merges(1 << 20)
+    assert [(each.files, each.into) for each in merges] == [(4, 1)] * 3
+    assert sink.compact(1 << 20, lambda _: None) == 12
+    assert sink.merges(1 << 20) == []
+    assert numbers(where) == list(range(12))
+    assert sink.write(frame(spark, [99]), APP, 3) is False
+    # 0, 3, 6 and 9 are of one partition, 2, 5, 8 and 11 of the one of nulls.
+    assert sink.replace(frame(spark, [30, 32]), "backfill", 0) is True
+    assert numbers(where) == [1, 4, 7, 10, 30, 32]
+    assert sink.replace(frame(spark, [33]), "backfill", 0) is False
+    assert numbers(where) == [1, 4, 7, 10, 30, 32]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_columns_may_come_and_may_not_change(spark, tmp_path, kind):
+    where = LakeTable("audit", kind, str(tmp_path / "a lake"))
+    sink = open_sink(where)
+    sink.write(spark.createDataFrame([(1,)], "n bigint"), APP, 0)
+    sink.write(spark.createDataFrame([(2, "x")], "n bigint, word string"), APP, 1)
+    assert sorted((each["n"], each["word"]) for each in read(where)) == [(1, None), (2, "x")]
+    with pytest.raises(ConfigError, match="partitioned by"):
+        open_sink(table(tmp_path, kind)).write(frame(spark, [1]), APP, 2)
+    with pytest.raises(ConfigError, match="word"):
+        sink.write(spark.createDataFrame([(3, 4)], "n bigint, word int"), APP, 2)
+    assert numbers(where) == [1, 2]
+
+
+def test_other_files_are_written_once_too(spark, tmp_path):
+    for kind in ("json", "csv", "orc"):
+        where = LakeTable("audit", kind, str(tmp_path / kind))
+        for batch in (0, 1, 1, 0):
+            open_sink(where).write(spark.createDataFrame([(batch,)], "n bigint"), APP, batch)
+        rows = spark.read.schema("n bigint").format(kind).load(where.path)
+        assert sorted(each.n for each in rows.collect()) == [0, 1]
+    with pytest.raises(ConfigError, match="compaction is for"):
+        open_sink(where).merges(1 << 20)
+    os.makedirs(tmp_path / "old" / "_spark_metadata")
+    with pytest.raises(ConfigError, match="Spark's file sink"):
+        open_sink(LakeTable("audit", "parquet", str(tmp_path / "old")))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_query_of_ones_own(spark, tmp_path, kind):
+    """Python's face of it, in a session that is not in UTC."""
+    where = LakeTable("own", kind, str(tmp_path / "a lake"), "own")
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "America/New_York")
+    rows = other.range(3).selectExpr("id AS n", "timestamp_millis(id) AS at")
+    for batch in (0, 0, 1):
+        lake_sink(kind, where.path, app="own", table="own")(rows, batch)
+    zero = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert sorted((each["n"], each["at"] - zero) for each in read(where)) == sorted(
+        (number, dt.timedelta(milliseconds=number)) for number in [0, 1, 2] * 2
+    )
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_of_two_drivers_with_the_same_batch_one_counts(spark, tmp_path, kind):
+    """The second one has looked, found nothing, and written its files, when the first one comes to its end."""
+    where = table(tmp_path, kind)
+    open_sink(where).write(frame(spark, range(3)), APP, 0)
+    slow, rows = open_sink(where), frame(spark, range(3, 6))
+    owner, name = {
+        "parquet": (FileSink, "_moves"),
+        "delta": (deltalake.DeltaTable, "create_write_transaction"),
+        "iceberg": (Transaction, "commit_transaction"),
+    }[kind]
+    original = getattr(owner, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def late(*args, **keywords):
+            patch.undo()
+            assert open_sink(where).write(rows, APP, 1) is True
+            return original(*args, **keywords)
+
+        patch.setattr(owner, name, late)
+        assert slow.write(rows, APP, 1) is False
+    assert numbers(where) == list(range(6))
+
+
+def test_a_wrong_partition_is_told_where_it_was_written(spark):
+    text = "CREATE STREAM s (n DOUBLE);\nCREATE SINK x WITH (format = 'delta', path = 'x', partition_by = '{}') AS {};"
+    for name, select, words in (
+        ("m", "SELECT n FROM s", "pipeline.sql:2:66: x has no column m for partition_by: it has n"),
+        ("n", "SELECT n, 1 AS m FROM s", "x cannot be partitioned by n, which is double"),
+    ):
+        with pytest.raises(SqlError, match=words):
+            run(text.format(name, select), {"s": [{"n": 1.5}]}, spark=spark)

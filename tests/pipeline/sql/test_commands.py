@@ -1,0 +1,114 @@
+"""`klamm pipeline`: what needs no Spark, as it is typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from klamm.cli.main import cli
+from klamm.client.types import Record
+from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.dead_letters import letter_of
+from klamm.pipeline.sql.runner import renew
+from klamm.pipeline.sql.status import Home
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
+TEXT = (
+    "CREATE STREAM s (id STRING, n INT);\n"
+    "CREATE TABLE t AS SELECT id, sum(n) AS n FROM s GROUP BY id;\n"
+    "CREATE STREAM big AS SELECT * FROM s WHERE n > 5;\n"
+)
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.sql").write_text(TEXT)
+
+    def call(*words):
+        # As a whole command: click keeps a verb's help flags as its first caller had them.
+        return CliRunner().invoke(cli, ["pipeline", *words])
+
+    return call
+
+
+@pytest.mark.parametrize("name", sorted(each.stem for each in EXAMPLES.glob("*.sql")))
+def test_examples_are_fine(typed, name):
+    done = typed("check", str(EXAMPLES / f"{name}.sql"))
+    assert done.exit_code == 0, done.output
+    assert "fine" in done.output
+
+
+def test_check_says_where(typed, tmp_path):
+    (tmp_path / "p.sql").write_text(TEXT.replace("FROM s WHERE", "FROM ss WHERE"))
+    done = typed("check", "p.sql")
+    assert done.exit_code == 1
+    assert "p.sql:3:36: there is no stream or table ss; did you mean s?" in done.output
+    done = typed("check", "p.sql", "-o", "json")
+    assert done.exit_code == 1
+    (found,) = json.loads(done.output)
+    assert (found["line"], found["column"], found["level"]) == (3, 36, "error")
+
+
+def test_check_takes_settings(typed):
+    assert typed("check", "p.sql", "--set", "trigger=1 minute").exit_code == 0
+    assert (
+        "--set: there is no setting triger; did you mean trigger?"
+        in typed("check", "p.sql", "--set", "triger=1").output
+    )
+    assert typed("check", "p.sql", "--set", "trigger").exit_code == 2
+
+
+def test_plan_draws_and_compares(typed, tmp_path):
+    done = typed("plan", "p.sql")
+    assert done.output.splitlines() == [
+        "s  stream (topic s, json)",
+        "├─ t  table (topic t, json, key id, keeps state)",
+        "└─ big  stream (topic big, json)",
+    ]
+    home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
+    home.keep(renew(compile_text(TEXT, "p.sql"), home))
+    (tmp_path / "p.sql").write_text(TEXT.replace("sum(n)", "max(n)").replace("> 5", "> 6"))
+    done = typed("plan", "p.sql")
+    assert "[rebuild: its SELECT changed, and its state was made by the old words]" in done.output
+    assert "[continues: its SELECT changed]" in done.output
+    rows = [json.loads(line) for line in typed("plan", "p.sql", "-o", "jsonl").output.splitlines()]
+    assert [each["change"] for each in rows] == [None, "rebuild", "continues"]
+
+
+def test_ls_show_and_stop(typed, tmp_path):
+    assert typed("ls").output == "no pipeline ran in .klamm/pipelines\n"
+    home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
+    home.keep(renew(compile_text(TEXT, "p.sql"), home))
+    told = {"batch": 3, "rows": 7, "rows_per_s": 3.5, "lag_records": 4, "failures": 1, "error": "away"}
+    home.tell({"state": "stopped", "pid": 7, "queries": {"t": told}, "error": None})
+    (row,) = json.loads(typed("ls", "-o", "json").output)
+    assert (row["pipeline"], row["state"], row["queries"], row["lag_records"]) == ("p", "stopped", 1, 4)
+    found = json.loads(typed("show", "p", "-o", "json").output)
+    assert found["queries"]["t"] == told
+    table = typed("show", "p", "-o", "table").output
+    assert "p: stopped, process 7" in table
+    assert "t: away" in table
+    assert "p does not run" in typed("stop", "p").output
+    assert "did you mean p?" in typed("show", "pp").output
+
+
+def test_a_letter_is_read_from_its_headers():
+    headers = [("own", b"1")] + [
+        (f"dead_letter.{name}", value.encode())
+        for name, value in {
+            "pipeline": "p",
+            "stream": "s",
+            "topic": "in",
+            "partition": "1",
+            "offset": "17",
+            "timestamp": "5",
+            "error": "no JSON",
+        }.items()
+    ]
+    record = Record("in.dead_letters", 0, 3, 9, b"k", b"{", headers)
+    found = letter_of(record)
+    assert (found.stream, found.topic, found.partition, found.offset, found.error) == ("s", "in", 1, 17, "no JSON")
+    assert (found.key, found.value, found.headers) == (b"k", b"{", (("own", b"1"),))
+    assert letter_of(record._replace(headers=[("own", b"1")])) is None

@@ -1,0 +1,56 @@
+"""Queries of a pipeline start one after the other: Spark gives the Python process of each ten seconds."""
+
+import threading
+from types import SimpleNamespace
+
+from klamm.pipeline.sql.runner import Runner
+from klamm.pipeline.sql.status import Home
+
+
+class Handle:
+    """A run whose sources begin after a few looks."""
+
+    lastProgress = None  # noqa: N815 - Spark's names
+    recentProgress = ()  # noqa: N815
+    isActive = True  # noqa: N815
+
+    def __init__(self, looks):
+        self.left = looks
+
+    @property
+    def status(self):
+        self.left = max(self.left - 1, 0)
+        message = "Initializing sources" if self.left else "Getting offsets from somewhere"
+        return {"message": message, "isTriggerActive": False}
+
+    def exception(self):
+        return None
+
+    def stop(self):
+        self.isActive = False
+
+
+def query(name, handle, before, started):
+    def start(*, once, trigger=None):
+        assert all(each.left == 0 for each in before), f"{name} starts while another begins"
+        started.append(name)
+        return handle
+
+    node = SimpleNamespace(option=lambda _: None, streams=(), tables=())
+    return SimpleNamespace(name=name, node=node, checkpoint="nowhere", in_passes=False, start=start)
+
+
+def test_a_query_waits_until_the_sources_of_the_one_before_are_there(tmp_path):
+    started = []
+    handles = [Handle(3), Handle(2), Handle(1)]
+    queries = [query(f"q{place}", each, handles[:place], started) for place, each in enumerate(handles)]
+    home = Home(str(tmp_path / "bank"))
+    runner = Runner(queries, home)
+    thread = threading.Thread(target=runner.run, kwargs={"once": False})
+    thread.start()
+    while thread.is_alive() and len(started) < 3:
+        thread.join(0.01)
+    runner.stop()
+    thread.join(60)
+    assert started == ["q0", "q1", "q2"]
+    assert home.status()["state"] == "stopped"

@@ -1,0 +1,128 @@
+"""A standalone master of Spark with two workers, each a process, on this machine; executors with a bare Python.
+
+PySpark's own folder has all it takes. Executors run on a Python that has Spark's modules and pyarrow, and neither klamm
+nor what klamm needs: it reads no site-packages, only a folder with a link to pyarrow.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyspark
+
+SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss1m"
+PATIENCE_S = 300
+
+
+def bare_python(folder):
+    """The interpreter that executors are told to run: this one, without what is installed for it."""
+    packages = folder / "packages"
+    packages.mkdir()
+    (packages / "pyarrow").symlink_to(Path(pa.__file__).parent)
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}" exec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+class Standalone:
+    """The master's address, and the processes."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self.workers = []
+        self.master = ""
+        self._all = []
+
+    def _java(self, log, name, *arguments):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+        environment |= {
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SMALL,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+        }
+        with log.open("wb") as out:
+            found = subprocess.Popen(
+                [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-class"), name, *arguments],
+                stdout=out,
+                stderr=out,
+                cwd=self._folder,
+                env=environment,
+                start_new_session=True,
+            )
+        self._all.append(found)
+        return found
+
+    @staticmethod
+    def _said(log, pattern, process):
+        """What a process says of itself once it is there."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = re.search(pattern, log.read_text(errors="replace"))
+            if found:
+                return found[1]
+            assert process.poll() is None, log.read_text(errors="replace")
+            time.sleep(0.1)
+        raise AssertionError(log.read_text(errors="replace"))
+
+    def start(self):
+        log = self._folder / "master.log"
+        listening = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        master = self._java(log, "org.apache.spark.deploy.master.Master", *listening)
+        self.master = self._said(log, r"Starting Spark master at (spark://\S+)", master)
+        for each in range(2):
+            room = ("--cores", "1", "--memory", "600M", "--work-dir", str(self._folder / f"work-{each}"))
+            name = "org.apache.spark.deploy.worker.Worker"
+            self.workers.append(self._java(self._folder / f"worker-{each}.log", name, *listening, *room, self.master))
+        for each, worker in enumerate(self.workers):
+            self._said(self._folder / f"worker-{each}.log", r"(Successfully registered with master)", worker)
+
+    def executors(self):
+        """The executors' processes that run now."""
+        found = []
+        for worker in self.workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for each in psutil.Process(worker.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
+                            found.append(each)
+        return found
+
+    def started(self):
+        """How many executors were ever started: each leaves a folder."""
+        return len(list(self._folder.glob("work-*/app-*/*/stderr")))
+
+    def words(self):
+        """What executors wrote, for when something goes wrong."""
+        return "\n".join(
+            each.read_text(errors="replace")[-4000:] for each in self._folder.glob("work-*/app-*/*/stderr")
+        )
+
+    def stop(self):
+        for process in reversed(self._all):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                whole = psutil.Process(process.pid).children(recursive=True)
+                process.kill()
+                for each in whole:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        each.kill()
+            process.wait(60)
+
+
+@contextlib.contextmanager
+def standalone(folder):
+    """A master and two workers of one core each."""
+    found = Standalone(folder)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()

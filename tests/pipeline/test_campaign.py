@@ -1,0 +1,275 @@
+"""Exactly once, by name: between every two steps of the sink's protocol somebody is killed; nothing is lost or twice.
+
+Three batches are copied from a topic with gaps to another: aborted transactions have left them, or compaction. In the
+second one a task, the driver or the broker dies at a named point; the batch is run again, as Spark does. What a
+third-party client then reads, committed only, is what a computation over the whole input says.
+
+    KLAMM_CAMPAIGN=all python -m pytest tests/pipeline/test_campaign.py     (or: make campaign)
+"""
+
+import asyncio
+import itertools
+import os
+import re
+import time
+from pathlib import Path
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+
+from klamm.client import Admin
+from klamm.pipeline.offsets import Range
+from klamm.pipeline.reading import read_range
+from klamm.pipeline.writing import Place, TaskWrite, abort_batch
+from klamm.testing import broker, unique
+from pipeline.cuts import commit, decide, dies_by, options
+
+TASK = {
+    "a task, before it looks whether the batch is done": ("OffsetFetch", 1, False),
+    "a task, after it has looked": ("OffsetFetch", 1, True),
+    "a task, before it opens its transaction": ("InitProducerId", 1, False),
+    "a task, after it has opened its transaction": ("InitProducerId", 1, True),
+    "a task, before its marker": ("TxnOffsetCommit", 1, False),
+    "a task, after its marker": ("TxnOffsetCommit", 1, True),
+    "a task, before its records": ("Produce", 1, False),
+    "a task, after its records": ("Produce", 1, True),
+}
+DRIVER = {
+    "the driver, before it locks others out": ("InitProducerId", 1, False),
+    "the driver, after it has locked others out": ("InitProducerId", 1, True),
+    "the driver, before it looks what is decided": ("OffsetFetch", 1, False),
+    "the driver, after it has looked": ("OffsetFetch", 1, True),
+    "the driver, before it looks for zombies": ("ListTransactions", 1, False),
+    "the driver, after it has looked for zombies": ("ListTransactions", 1, True),
+    "the driver, before it writes the decision": ("Produce", 1, False),
+    "the driver, after it has written the decision": ("Produce", 1, True),
+    "the driver, before it points to the decision": ("TxnOffsetCommit", 1, False),
+    "the driver, after it has pointed to the decision": ("TxnOffsetCommit", 1, True),
+    "the driver, before it decides": ("EndTxn", 1, False),
+    "the driver, after it has decided": ("EndTxn", 1, True),
+    "the driver, before it ends the first transaction": ("EndTxn", 2, False),
+    "the driver, after it has ended the first transaction": ("EndTxn", 2, True),
+    "the driver, before it ends the last transaction": ("EndTxn", 3, False),
+    "the driver, after it has ended the last transaction": ("EndTxn", 3, True),
+    "the driver, before it writes that the batch is done": ("TxnOffsetCommit", 2, False),
+    "the driver, after it has written that the batch is done": ("TxnOffsetCommit", 2, True),
+    "the driver, before that counts": ("EndTxn", 4, False),
+    "the driver, after that counts, before Spark's log of commits": ("EndTxn", 4, True),
+}
+BROKER = (
+    "the broker, while a task writes",
+    "the broker, after the tasks have prepared",
+    "the broker, after the decision",
+    "the broker, after the first transaction is ended",
+    "the broker, after the batch is done",
+)
+OTHER = (
+    "a task's message, after the task has prepared",
+    "the log of commits, two batches of it",
+    "the transactions, by their timeout, after the decision",
+    "the slower of two attempts at the same task",
+    "the driver, in an abort after a commit that failed halfway",
+)
+POINTS = [*TASK, *DRIVER, *BROKER, *OTHER]
+USUAL = {
+    "a task, after its records": "compacted",
+    "the driver, after it has ended the first transaction": "aborted",
+    "the broker, after the decision": "aborted",
+}
+ALL = os.environ.get("KLAMM_CAMPAIGN") == "all"
+KEPT = {"aborted": 48, "compacted": 30}
+"""Records that are left of an input."""
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "internal.segment.bytes": "2000"}
+BATCHES, PARTITIONS, STEP, END = 3, 2, 14, 42
+"""Offsets of a partition: six transactions of six records and a marker."""
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_there_are_enough_points():
+    assert len(set(POINTS)) == len(POINTS) >= 25
+    assert set(USUAL) <= set(POINTS)
+
+
+def test_the_decision_lists_them():
+    text = (Path(__file__).parents[2] / "docs" / "decisions" / "0020-exactly-once-from-spark.md").read_text()
+    named = text.partition("The points by name")[2]
+    assert re.findall(r"^\d+\. (.*)$", named, re.MULTILINE) == POINTS
+
+
+@pytest.fixture
+def node():
+    """A broker of its own, because it may be killed."""
+    with broker(child=True, config={"log.cleaner.backoff.ms": "100"}) as running:
+        yield running
+
+
+def committed(bootstrap, topic, partitions):
+    """What others see, by librdkafka."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": unique("judge"),
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
+        values, ended = [], set()
+        while len(ended) < partitions:
+            message = consumer.poll(60)
+            assert message is not None, f"{topic} has no end: is a transaction open?"
+            if message.error() is None:
+                values.append(message.value())
+            else:
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
+        return sorted(values)
+    finally:
+        consumer.close()
+
+
+def fill(node, gaps):
+    """Committed and aborted transactions by turns; half of the keys come again in every turn, for compaction."""
+    topic = node.topic("in", partitions=PARTITIONS, config=COMPACTED if gaps == "compacted" else None)
+    with node.producer(transactional_id=topic) as producer:
+        producer.init_transactions()
+        for turn in range(6):
+            producer.begin_transaction()
+            for each in range(PARTITIONS * 6):
+                key = f"{each}" if each % 4 < 2 else f"{turn}-{each}"
+                value = f"{turn}-{each} " + "x" * 300
+                producer.send(topic, value.encode(), key=key.encode(), partition=each % PARTITIONS)
+            producer.flush()
+            producer.abort_transaction() if turn in (1, 4) else producer.commit_transaction()
+    deadline = time.monotonic() + 200
+    while len(committed(node.bootstrap, topic, PARTITIONS)) != KEPT[gaps]:  # then there is nothing left to compact
+        assert time.monotonic() < deadline, "compaction did not come to its end"
+    return topic
+
+
+async def copy(bootstrap, source, sink_topic, place):
+    """A task: its part of a batch, from topic to topic; returns what it tells the driver."""
+    first = place.batch * STEP
+    last = (place.batch + 1) * STEP if place.batch < BATCHES - 1 else END
+    wanted = Range(source, place.task, first, last)
+    rows = await asyncio.to_thread(_rows, bootstrap, wanted)
+    work = TaskWrite(options(bootstrap, sink_topic), place)
+    if not await work.begin():
+        return None
+    for each in rows:
+        await work.send(sink_topic, each, None)
+    return await work.finish()
+
+
+def _rows(bootstrap, wanted):
+    client = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
+    found = read_range(wanted, client, headers=False, fail_on_data_loss=True)
+    return [
+        pa.record_batch({"value": pa.array([b"copy of " + each for each in rows.column("value").to_pylist()])})
+        for rows in found
+    ]
+
+
+class Job:
+    """A query without Spark around it."""
+
+    def __init__(self, node, source, out):
+        self.node, self.source, self.out, self.sink = node, source, out, unique("sink")
+
+    def task(self, batch, task, attempt=0):
+        return asyncio.run(copy(self.node.bootstrap, self.source, self.out, Place(self.sink, batch, task, attempt)))
+
+    def tasks(self, batch, attempt=0):
+        return [self.task(batch, each, attempt) for each in range(PARTITIONS)]
+
+    def commit(self, batch, handles):
+        asyncio.run(commit(self.node.bootstrap, self.out, self.sink, batch, handles))
+
+    def decide(self, batch, handles, ended):
+        asyncio.run(decide(self.node.bootstrap, self.out, self.sink, batch, handles, ended))
+
+    def abort(self, batch):
+        asyncio.run(abort_batch(options(self.node.bootstrap, self.out), Place(self.sink, batch)))
+
+    def run(self, batch, attempt=0):
+        self.commit(batch, self.tasks(batch, attempt))
+
+    def killed_task(self, batch, plan):
+        place = Place(self.sink, batch, 0, 0)
+        assert dies_by(plan, copy, self.node.bootstrap, self.source, self.out, place)
+        self.commit(batch, [self.task(batch, 0, 1), self.task(batch, 1)])
+
+    def killed_driver(self, batch, plan):
+        handles = self.tasks(batch)
+        assert dies_by(plan, commit, self.node.bootstrap, self.out, self.sink, batch, handles)
+        self.run(batch)
+
+    def restart_broker(self):
+        self.node.kill()
+        self.node.start()
+
+
+def broker_killed(job, batch, point):
+    if point.endswith("while a task writes"):
+        plan = ("Produce", 1, True)  # the task goes with it: its transaction is open when the broker comes back
+        assert dies_by(plan, copy, job.node.bootstrap, job.source, job.out, Place(job.sink, batch, 0, 0))
+        job.restart_broker()
+        job.commit(batch, [job.task(batch, 0, 1), job.task(batch, 1)])
+        return
+    handles = job.tasks(batch)
+    if point.endswith("after the tasks have prepared"):
+        job.restart_broker()
+        job.commit(batch, handles)
+        return
+    if point.endswith("after the batch is done"):
+        job.commit(batch, handles)
+    else:
+        job.decide(batch, handles, int("first transaction" in point))
+    job.restart_broker()
+    job.run(batch)
+
+
+def otherwise(job, batch, point):
+    if point.startswith("a task's message"):
+        job.task(batch, 0, 0)
+        job.commit(batch, [job.task(batch, 0, 1), job.task(batch, 1)])
+    elif point.startswith("the log of commits"):
+        for each in (0, 1, 0, 1):
+            job.run(each)
+    elif point.startswith("the transactions"):
+        handles = job.tasks(batch)
+        job.decide(batch, handles, 1)
+        with Admin(bootstrap_servers=job.node.bootstrap) as admin:
+            admin.fence_producers([handles[1].transaction.transactional_id])
+        job.run(batch)
+    elif point.startswith("the slower"):
+        slow, quick = job.tasks(batch, 0), job.tasks(batch, 1)
+        job.commit(batch, [slow[0], quick[1]])
+    else:
+        job.decide(batch, job.tasks(batch), 1)
+        job.abort(batch)
+        job.run(batch)
+
+
+@pytest.mark.parametrize(("point", "gaps"), list(itertools.product(POINTS, KEPT) if ALL else USUAL.items()))
+def test_killed(node, point, gaps):
+    source, out = fill(node, gaps), node.topic("out", partitions=PARTITIONS)
+    job = Job(node, source, out)
+    job.run(0)
+    if point in TASK:
+        job.killed_task(1, TASK[point])
+    elif point in DRIVER:
+        job.killed_driver(1, DRIVER[point])
+    elif point in BROKER:
+        broker_killed(job, 1, point)
+    else:
+        otherwise(job, 1, point)
+    job.run(2)
+    expected = [b"copy of " + each for each in committed(node.bootstrap, source, PARTITIONS)]
+    assert len(expected) == KEPT[gaps]
+    assert committed(node.bootstrap, out, PARTITIONS) == expected
+    with Admin(bootstrap_servers=node.bootstrap) as admin:
+        assert not [each for each in admin.list_transactions(states=["Ongoing"]) if "sink" in each.transactional_id]

@@ -1,0 +1,133 @@
+"""A pipeline's numbers as Prometheus' own parser reads them, and the server that hands them out."""
+
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.metrics import exposition, place, serving
+
+QUERY = {
+    "rows_total": 1234567,
+    "rows_per_s": 12.5,
+    "batches_total": 7,
+    "batch_ms_total": 3500,
+    "batch_ms": 480,
+    "batch_done_ms": 1767225600123,
+    "lag_records": 4,
+    "lag_ms": 2500,
+    "watermark": "2026-01-01T00:00:05.000Z",
+    "watermark_ms": 1767225605000,
+    "state_rows": 3,
+    "state_bytes": 4096,
+    "failures": 1,
+    "restarts": 2,
+    "bad_records": {"dead_letter": 3, "drop": 5},
+    "error": "more\nwords",
+    "error_gist": 'away "for\\now"',
+    "error_ms": 1767225600000,
+}
+STATUS = {
+    "state": "running",
+    "started_ms": 1767225500000,
+    "queries": {"balances": QUERY, "new": {"lag_ms": None, "error": None, "failures": 0, "bad_records": {}}},
+}
+
+
+def read(text):
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    samples = {
+        (sample.name, *sorted(value for label, value in sample.labels.items() if label != "pipeline")): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    return families, samples
+
+
+def test_everything_is_told():
+    families, samples = read(exposition("bank", STATUS))
+    kinds = {name.removeprefix("klamm_pipeline_"): family.type for name, family in families.items()}
+    assert {name for name, kind in kinds.items() if kind == "counter"} == {"rows", "batches", "restarts", "bad_records"}
+    assert kinds["batch_duration_seconds"] == "summary"
+    assert "unknown" not in kinds.values()
+    assert all(family.documentation.endswith(".") for family in families.values())
+    numbers = {
+        "rows_total": 1234567,
+        "rows_per_second": 12.5,
+        "batches_total": 7,
+        "batch_duration_seconds_sum": 3.5,
+        "batch_duration_seconds_count": 7,
+        "last_batch_duration_seconds": 0.48,
+        "last_batch_timestamp_seconds": 1767225600.123,
+        "lag_records": 4,
+        "lag_seconds": 2.5,
+        "watermark_timestamp_seconds": 1767225605,
+        "state_rows": 3,
+        "state_bytes": 4096,
+        "failures_in_a_row": 1,
+        "restarts_total": 2,
+        "last_error_timestamp_seconds": 1767225600,
+    }
+    assert {name: samples[f"klamm_pipeline_{name}", "balances"] for name in numbers} == numbers
+    assert samples["klamm_pipeline_bad_records_total", "balances", "dead_letter"] == 3
+    assert samples["klamm_pipeline_bad_records_total", "balances", "drop"] == 5
+    assert samples["klamm_pipeline_last_error_info", 'away "for\\now"', "balances"] == 1
+    assert samples["klamm_pipeline_running",] == 1
+    assert samples["klamm_pipeline_start_timestamp_seconds",] == 1767225500
+    assert all(sample.labels["pipeline"] == "bank" for family in families.values() for sample in family.samples)
+
+
+def test_what_nobody_knows_is_left_out():
+    _, samples = read(exposition("bank", STATUS))
+    assert {key for key in samples if "new" in key} == {
+        ("klamm_pipeline_failures_in_a_row", "new"),
+        ("klamm_pipeline_batch_duration_seconds_sum", "new"),
+        ("klamm_pipeline_batch_duration_seconds_count", "new"),
+    }
+    _, samples = read(exposition("bank", {}))
+    assert samples == {("klamm_pipeline_running",): 0}
+
+
+def test_scrapes_are_answered_while_it_runs():
+    state = {"state": "running"}
+    with serving("bank", lambda: state, "0") as (host, port):
+        assert host == "127.0.0.1"
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics?x=1", timeout=60) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            assert read(answer.read().decode())[1]["klamm_pipeline_running",] == 1
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://{host}:{port}/", timeout=60).close()
+        with socket.create_connection((host, port)) as rude:
+            rude.sendall(b"nonsense\r\n\r\n")
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:
+            assert answer.status == 200
+        taken = pytest.raises(ConfigError, match=rf"metrics cannot be served on 127.0.0.1:{port}: ")
+        with taken as refusal, serving("other", dict, port):
+            pass
+        assert "in use" in str(refusal.value)
+    with pytest.raises(OSError):
+        socket.create_connection((host, port), 5).close()
+    with serving("bank", dict, None) as nothing:
+        assert nothing is None
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("9400", ("127.0.0.1", 9400)),
+        (0, ("127.0.0.1", 0)),
+        ("0.0.0.0:9400", ("0.0.0.0", 9400)),
+        ("[::1]:1", ("::1", 1)),
+    ],
+)
+def test_addresses(address, found):
+    assert place(address) == found
+
+
+@pytest.mark.parametrize("address", ["port", "host:", "99999", ""])
+def test_no_addresses(address):
+    with pytest.raises(ConfigError, match="neither a port nor host:port"):
+        place(address)

@@ -1,0 +1,335 @@
+"""Readers as Spark's planner and tasks call them, against a real broker and without Spark's weight."""
+
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+import klamm
+from klamm.client import Consumer
+from klamm.client.errors import KafkaError
+from klamm.client.types import TopicPartition
+from klamm.model.errors import ConfigError
+from klamm.pipeline import DataLoss
+from klamm.pipeline.source import BatchReader, StreamReader
+
+
+@pytest.fixture
+def batch(servers):
+    return lambda **options: BatchReader({**servers, **options})
+
+
+@pytest.fixture
+def stream(servers):
+    readers = []
+
+    def make(**options):
+        readers.append(StreamReader({**servers, **options}))
+        return readers[-1]
+
+    yield make
+    for each in readers:
+        each.stop()
+
+
+def fill(broker, topic, values, **options):
+    with broker.producer(**options) as producer:
+        for value in values:
+            producer.send(topic, value.encode(), partition=0)
+        producer.flush()
+
+
+def rows(reader, pieces=None):
+    """What all tasks read, as rows; each task has a copy of the reader."""
+    copy = pickle.loads(pickle.dumps(reader))
+    found = []
+    for piece in reader.partitions() if pieces is None else pieces:
+        for part in copy.read(pickle.loads(pickle.dumps(piece))):
+            found += part.to_pylist()
+    return found
+
+
+def texts(found):
+    return [each["value"].decode() for each in found]
+
+
+def ranges(pieces):
+    return sorted((each.partition, each.start, each.end) for piece in pieces for each in piece.ranges)
+
+
+# Batch
+
+
+def test_rows_are_those_of_the_columns_api(klamm_broker, batch):
+    topic = klamm_broker.topic("rows", partitions=3)
+    keys = [f"k{each}" for each in range(500)]
+    with klamm_broker.producer() as producer:
+        producer.send_arrow(topic, pa.table({"key": keys, "value": keys}), timestamp=None)
+        producer.send(topic, None, key=b"gone", headers=[("trace", b"7"), ("none", None)])
+    expected = klamm.read_topic(topic, bootstrap=klamm_broker.bootstrap).to_pylist()
+
+    def order(row):
+        return row["partition"], row["offset"]
+
+    assert sorted(rows(batch(subscribe=topic, includeHeaders="true")), key=order) == sorted(expected, key=order)
+    plain = rows(batch(subscribe=topic, minPartitions="10"))
+    assert "headers" not in plain[0]
+    assert len(plain) == 501
+
+
+def test_large_ranges_become_several_tasks(klamm_broker, batch):
+    topic = klamm_broker.topic("large")
+    fill(klamm_broker, topic, map(str, range(100)))
+    reader = batch(subscribe=topic, minPartitions="4")
+    assert ranges(reader.partitions()) == [(0, 0, 25), (0, 25, 50), (0, 50, 75), (0, 75, 100)]
+    assert texts(rows(reader)) == [str(each) for each in range(100)]
+    assert len(batch(subscribe=topic, maxRecordsPerPartition="30").partitions()) == 4
+
+
+def test_between_offsets_and_times(klamm_broker, batch):
+    topic = klamm_broker.topic("between")
+    with klamm_broker.producer() as producer:
+        for each in range(10):
+            producer.send(topic, str(each).encode(), timestamp=1000 * each)
+    assert texts(rows(batch(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 7}})))) == ["7", "8", "9"]
+    assert texts(rows(batch(assign=json.dumps({topic: [0]}), endingOffsets=json.dumps({topic: {"0": 2}})))) == [
+        "0",
+        "1",
+    ]
+    assert texts(rows(batch(subscribe=topic, startingTimestamp="2500", endingTimestamp="5000"))) == ["3", "4"]
+    by_partition = json.dumps({topic: {"0": 8000}})
+    assert texts(rows(batch(subscribe=topic, startingOffsetsByTimestamp=by_partition))) == ["8", "9"]
+    assert rows(batch(subscribe=topic, startingTimestamp="99000", startingOffsetsByTimestampStrategy="latest")) == []
+    with pytest.raises(ConfigError, match="no record that young"):
+        batch(subscribe=topic, startingTimestamp="99000").partitions()
+    with pytest.raises(ConfigError, match="must name every partition"):
+        batch(subscribe=topic, startingOffsets=json.dumps({topic: {"1": 7}})).partitions()
+
+
+def test_several_topics_by_pattern(klamm_broker, klamm_name, batch):
+    prefix = klamm_name("pattern")
+    topics = [klamm_broker.topic(f"{prefix}-{word}") for word in ("north", "south")]
+    for topic in topics:
+        fill(klamm_broker, topic, [topic])
+    assert sorted(texts(rows(batch(subscribePattern=f"{prefix}.*")))) == sorted(topics)
+    assert texts(rows(batch(subscribePattern=f"{prefix}-north.*"))) == [topics[0]]
+
+
+def test_a_topic_that_is_not_there_is_refused(batch):
+    with pytest.raises(KafkaError, match="nowhere"):
+        batch(subscribe="nowhere").partitions()
+    with pytest.raises(KafkaError, match="nowhere"):
+        batch(assign='{"nowhere":[0]}').partitions()
+
+
+def test_aborted_records_are_left_out_and_their_offsets_are_gaps(klamm_broker, klamm_name, batch):
+    topic = klamm_broker.topic("aborted")
+    with klamm_broker.producer(transactional_id=klamm_name("t")) as producer:
+        producer.init_transactions()
+        for word, end in (("kept", True), ("dropped", False), ("also kept", True), ("dropped too", False)):
+            producer.begin_transaction()
+            producer.send(topic, word.encode()).result(30)
+            producer.commit_transaction() if end else producer.abort_transaction()
+    assert texts(rows(batch(subscribe=topic))) == ["kept", "also kept"]
+    everything = batch(subscribe=topic, **{"kafka.isolation.level": "read_uncommitted"})
+    assert texts(rows(everything)) == ["kept", "dropped", "also kept", "dropped too"]
+
+
+def test_an_open_transaction_is_the_end_for_readers_of_committed_data(klamm_broker, klamm_name, batch):
+    topic = klamm_broker.topic("open")
+    fill(klamm_broker, topic, ["before"])
+    with klamm_broker.producer(transactional_id=klamm_name("t")) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"open").result(30)
+        fill(klamm_broker, topic, ["after"])
+        assert texts(rows(batch(subscribe=topic))) == ["before"]
+        producer.commit_transaction()
+    assert texts(rows(batch(subscribe=topic))) == ["before", "open", "after"]
+
+
+def test_what_was_deleted_meanwhile_is_a_loss_or_a_gap(klamm_broker, klamm_admin, batch):
+    topic = klamm_broker.topic("deleted")
+    fill(klamm_broker, topic, map(str, range(10)))
+    strict, lenient = batch(subscribe=topic), batch(subscribe=topic, failOnDataLoss="false")
+    planned = strict.partitions()
+    klamm_admin.delete_records({TopicPartition(topic, 0): 6})
+    with pytest.raises(DataLoss, match="failOnDataLoss=false"):
+        rows(strict, planned)
+    assert texts(rows(lenient, planned)) == ["6", "7", "8", "9"]
+    asked = json.dumps({topic: {"0": 3}})
+    with pytest.raises(DataLoss, match="begins at 6"):
+        batch(subscribe=topic, startingOffsets=asked).partitions()
+
+
+def test_a_topic_created_anew_under_a_running_task(klamm_broker, klamm_admin, batch):
+    topic = klamm_broker.topic("anew")
+    fill(klamm_broker, topic, ["old"] * 3)
+    strict, lenient = batch(subscribe=topic), batch(subscribe=topic, failOnDataLoss="false")
+    planned = strict.partitions()
+    klamm_admin.delete_topics([topic])
+    klamm_admin.create_topic(topic, 1)
+    fill(klamm_broker, topic, ["new"] * 3)
+    with pytest.raises(DataLoss, match="created anew"):
+        rows(strict, planned)
+    assert rows(lenient, planned) == []
+
+
+# Streams
+
+
+def test_a_stream_goes_from_offset_to_offset(klamm_broker, stream):
+    topic = klamm_broker.topic("stream")
+    fill(klamm_broker, topic, ["early"])
+    reader = stream(subscribe=topic)
+    start = reader.initialOffset()
+    assert start[topic] == {"0": 1}
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert reader.partitions(start, start) == []
+    fill(klamm_broker, topic, ["a", "b"])
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert texts(rows(reader, reader.partitions(start, end))) == ["a", "b"]
+    assert texts(rows(reader, reader.partitions(start, end))) == ["a", "b"]
+    assert stream(subscribe=topic, startingOffsets="earliest").initialOffset()[topic] == {"0": 0}
+
+
+def test_a_batch_takes_no_more_than_it_may(klamm_broker, stream):
+    topic = klamm_broker.topic("limit", partitions=2)
+    with klamm_broker.producer() as producer:
+        for each in range(40):
+            producer.send(topic, b"x", partition=0 if each < 30 else 1)
+    reader = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(20)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert end[topic] == {"0": 15, "1": 5}
+    assert reader.latestOffset(end, ReadAllAvailable())[topic] == {"0": 30, "1": 10}
+    assert reader.reportLatestOffset()[topic] == {"0": 30, "1": 10}
+
+
+def test_a_batch_waits_for_enough(klamm_broker, stream):
+    topic = klamm_broker.topic("least")
+    reader = stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="1h")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(5)
+    start = reader.initialOffset()
+    fill(klamm_broker, topic, ["1"])
+    first = reader.latestOffset(start, limit)  # the first batch does not wait
+    assert first[topic] == {"0": 1}
+    fill(klamm_broker, topic, ["2", "3", "4"])
+    assert reader.latestOffset(first, limit) == first
+    fill(klamm_broker, topic, ["5", "6"])
+    assert reader.latestOffset(first, limit)[topic] == {"0": 6}
+
+
+def test_available_now_is_what_was_there_at_the_start(klamm_broker, stream):
+    topic = klamm_broker.topic("now")
+    fill(klamm_broker, topic, ["1", "2", "3"])
+    reader = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="2", minOffsetsPerTrigger="100")
+    reader.prepareForTriggerAvailableNow()
+    fill(klamm_broker, topic, ["later"])
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    last = reader.latestOffset(first, reader.getDefaultReadLimit())
+    assert (first[topic], last[topic]) == ({"0": 2}, {"0": 3})
+    assert reader.latestOffset(last, reader.getDefaultReadLimit()) == last
+
+
+def test_new_partitions_and_topics_are_read_from_their_beginning(klamm_broker, klamm_admin, klamm_name, stream):
+    prefix = klamm_name("grow")
+    topic = klamm_broker.topic(f"{prefix}-one")
+    reader = stream(subscribePattern=f"{prefix}.*")
+    start = reader.initialOffset()
+    klamm_admin.create_partitions({topic: 2})
+    other = klamm_broker.topic(f"{prefix}-two")
+    with klamm_broker.producer() as producer:
+        producer.send(topic, b"new partition", partition=1).result(30)
+    fill(klamm_broker, other, ["new topic"])
+    end = reader.latestOffset(start, ReadMaxRows(100))
+    assert sorted(texts(rows(reader, reader.partitions(start, end)))) == ["new partition", "new topic"]
+
+
+def test_a_topic_created_anew_between_batches(klamm_broker, klamm_admin, stream):
+    topic = klamm_broker.topic("anew")
+    fill(klamm_broker, topic, ["old"] * 5)
+    strict = stream(subscribe=topic, startingOffsets="earliest")
+    start = strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
+    klamm_admin.delete_topics([topic])
+    klamm_admin.create_topic(topic, 1)
+    fill(klamm_broker, topic, ["new"] * 7)  # its end lies behind the position: only the id tells
+    end = strict.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="created anew"):
+        strict.partitions(start, end)
+    lenient = stream(subscribe=topic, failOnDataLoss="false")
+    end = lenient.latestOffset(start, ReadMaxRows(4))
+    assert texts(rows(lenient, lenient.partitions(start, end))) == ["new"] * 4
+
+
+def test_a_topic_that_is_gone(klamm_broker, klamm_admin, klamm_name, stream):
+    prefix = klamm_name("gone")
+    topics = [klamm_broker.topic(f"{prefix}-{each}") for each in range(2)]
+    for topic in topics:
+        fill(klamm_broker, topic, [topic])
+    strict = stream(subscribe=",".join(topics), startingOffsets="earliest")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ReadAllAvailable())
+    klamm_admin.delete_topics([topics[0]])
+    with pytest.raises(KafkaError, match="cannot be read"):
+        strict.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="is gone"):
+        strict.partitions(start, end)
+    lenient = stream(subscribe=",".join(topics), failOnDataLoss="false")
+    assert texts(rows(lenient, lenient.partitions(start, end))) == [topics[1]]
+    assert list(lenient.latestOffset(start, ReadAllAvailable())) == [topics[1], "#ids"]
+
+
+def test_progress_is_shown_to_a_group_and_never_read_back(klamm_broker, klamm_admin, klamm_name, stream):
+    topic, group = klamm_broker.topic("progress"), klamm_name("watchers")
+    fill(klamm_broker, topic, ["1", "2", "3"])
+    reader = stream(subscribe=topic, startingOffsets="earliest", **{"kafka.group.id": group})
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.commit(end)
+    where = TopicPartition(topic, 0)
+    assert klamm_admin.list_group_offsets(group)[where].offset == 3
+    again = stream(subscribe=topic, startingOffsets="earliest", **{"kafka.group.id": group})
+    assert again.initialOffset() == start
+    again.latestOffset(
+        {**end, topic: {"0": 2}}, ReadAllAvailable()
+    )  # the last batch of a query is told by the next look
+    assert klamm_admin.list_group_offsets(group)[where].offset == 2
+
+
+def test_progress_that_cannot_be_shown_stops_nothing(klamm_broker, klamm_name, stream):
+    topic, group = klamm_broker.topic("busy"), klamm_name("busy")
+    fill(klamm_broker, topic, ["1"])
+    with Consumer(bootstrap_servers=klamm_broker.bootstrap, group_id=group, auto_offset_reset="earliest") as member:
+        member.subscribe([topic])
+        while not member.poll(1.0):
+            pass
+        reader = stream(subscribe=topic, startingOffsets="earliest", **{"kafka.group.id": group})
+        reader.commit(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+
+
+def test_ranges_that_lie_in_a_gap_are_empty(klamm_broker, batch, stream):
+    """Offsets that nobody has, as compaction and aborted transactions leave them."""
+    topic = klamm_broker.topic("gaps")
+    with klamm_broker.producer(transactional_id=topic) as producer:
+        producer.init_transactions()
+        for each in range(6):
+            producer.begin_transaction()
+            for _ in range(5):
+                producer.send(topic, str(each).encode())
+            producer.flush()
+            producer.commit_transaction() if each in (0, 4) else producer.abort_transaction()
+    reader = batch(subscribe=topic, maxRecordsPerPartition="3")
+    assert texts(rows(reader)) == ["0"] * 5 + ["4"] * 5
+    follower = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    at, seen = follower.initialOffset(), []
+    while True:
+        upto = follower.latestOffset(at, follower.getDefaultReadLimit())
+        if upto == at:
+            break
+        seen += texts(rows(follower, follower.partitions(at, upto)))
+        at = upto
+    assert seen == ["0"] * 5 + ["4"] * 5

@@ -1,0 +1,116 @@
+# ruff: noqa: INP001 - a script of the Makefile
+"""pip install, telling what it is at: PySpark alone is 460 MB, and silence for two minutes looks like a hang.
+
+    python tools/install.py --editable '.[all]'
+
+One line that changes on a terminal, one now and then elsewhere. When pip fails, what it said is printed.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from typing import IO, Final
+
+_EVERY_S: Final = 15.0
+_LAST_WORDS: Final = 40
+_WIDTH: Final = 78
+_WORDS: Final = (
+    (re.compile(r"\s*Collecting (\S+)"), "looking for {}"),
+    (re.compile(r"\s*Downloading (\S+)"), "downloading {}"),
+    (re.compile(r"\s*Building wheel for (\S+)"), "building {}"),
+    (re.compile(r"\s*Building editable for (\S+)"), "building {}"),
+    (re.compile(r"\s*Installing collected packages: (.*)"), "installing {} packages"),
+)
+
+
+class Telling:
+    """What pip is at, in a few words."""
+
+    def __init__(self) -> None:
+        self.words = "asking pip"
+        self._download = ""
+
+    def take(self, line: str) -> None:
+        """The next line of pip's."""
+        progress = re.match(r"Progress (\d+) of (\d+)", line)
+        if progress:
+            done, size = (int(each) / 1e6 for each in progress.groups())
+            if size >= 1:
+                self.words = f"{self._download}: {done:.0f} of {size:.0f} MB"
+            return
+        for pattern, words in _WORDS:
+            found = pattern.match(line)
+            if found:
+                what = found[1].split("/")[-1]
+                if words.startswith("installing"):
+                    what = str(found[1].count(",") + 1)
+                elif words.startswith("downloading"):
+                    what = "-".join(what.split("-")[:2]).removesuffix(".tar.gz")
+                    self._download = words.format(what)
+                self.words = words.format(what)
+
+
+def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line.rstrip("\n"))
+    lines.put(None)
+
+
+def install(words: list[str]) -> int:
+    """Run pip; returns its exit code."""
+    said: deque[str] = deque(maxlen=_LAST_WORDS)
+    with subprocess.Popen(  # noqa: S603 - our own pip
+        [sys.executable, "-m", "pip", "install", "--progress-bar", "raw", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        _follow(process.stdout, said)
+    if process.returncode:
+        sys.stdout.write("\n".join(said) + "\n")
+    return process.returncode
+
+
+def _follow(stream: IO[str], said: deque[str]) -> None:
+    """Tell what pip is at until it has nothing more to say."""
+    lines: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_pump, args=(stream, lines), daemon=True).start()
+    telling = Telling()
+    began = told = time.monotonic()
+    alive = sys.stdout.isatty()
+    line: str | None = ""
+    while line is not None:
+        try:
+            line = lines.get(timeout=0.5)
+        except queue.Empty:
+            line = ""
+        if line:
+            telling.take(line)
+            if not line.startswith("Progress "):
+                said.append(line)
+        now = time.monotonic()
+        words = f"   {now - began:3.0f} s  {telling.words}"
+        if alive:
+            sys.stdout.write(f"\r\x1b[K{words[:_WIDTH]}")
+            sys.stdout.flush()
+        elif now - told >= _EVERY_S:
+            told = now
+            sys.stdout.write(words + "\n")
+            sys.stdout.flush()
+    if alive:
+        sys.stdout.write("\r\x1b[K")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(install(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
