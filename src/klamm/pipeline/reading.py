@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _log = get_logger("pipeline")
 _POLL_S = 0.2
 _THROUGHPUT = {"max.partition.fetch.bytes": str(8 << 20), "receive.buffer.bytes": "-1", "fetch.max.wait.ms": "5"}
-"""What is wanted is in the log, so there is little to wait for. What is asked for behind a range's end, while its rows are
-decoded, keeps the next range waiting for as long."""
+"""What is wanted is in the log, so there is little to wait for. What is asked for behind a range's end, while its rows
+are decoded, keeps the next range waiting for as long."""
 
 
 class DataLoss(KlammError):
