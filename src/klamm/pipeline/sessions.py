@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +23,8 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "local[*]"
 _PYTHON: Final = "PYSPARK_PYTHON"
-_AT_HOME: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""On this machine alone nobody else has to reach the driver, and a host name that leads nowhere does no harm."""
+_SHORT: Final = "/tmp"  # noqa: S108 - a folder of its own is made there
+"""Names of sockets have a hundred bytes, and temporary folders may be deep."""
 
 
 def ready() -> None:
@@ -64,7 +68,7 @@ def session(
     }
     where = master or settings.get("spark.master") or (None if _submitted() else EMBEDDED)
     if where is not None and is_local(where):
-        settings = {**_AT_HOME, **settings}
+        settings = {**_at_home(), **settings}
     builder = SparkSession.builder.appName(name)
     for key, value in (settings if where is None else {**settings, "spark.master": where}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
@@ -77,6 +81,22 @@ def session(
 
         spark.streams.addListener(ProgressLines())
     return spark
+
+
+@cache
+def _at_home() -> dict[str, Any]:
+    """On this machine alone nobody else has to reach the driver, and a host name that leads nowhere does no harm.
+
+    Over TCP a task waits 40 ms for an acknowledgement that its Python process delays; sockets with a name do not.
+    """
+    folder = tempfile.mkdtemp(prefix="klamm-", dir=_SHORT if os.path.isdir(_SHORT) else None)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.unix.domain.socket.enabled": True,
+        "spark.python.unix.domain.socket.dir": folder,
+    }
 
 
 def _submitted() -> bool:
