@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ _PORTION: Final = 500
 _JOIN_S: Final = 15.0
 
 
-class Service:
+class Service(ABC):
     """A consumer in a thread that takes every record once, and notices when one is missing."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
@@ -70,9 +71,9 @@ class Service:
         self._next[partition] = max(wanted, offset + 1)
         return bool(offset == wanted)
 
+    @abstractmethod
     def work(self, records: Sequence[Any]) -> None:
         """What the service does."""
-        raise NotImplementedError
 
 
 class AccountService(Service):

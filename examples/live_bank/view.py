@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Final
@@ -67,7 +68,7 @@ def money(amount: Decimal) -> str:
     return f"{amount:,.2f}"
 
 
-class Fitted:
+class Fitted(ABC):
     """Something drawn for the width and height it is given."""
 
     def __init__(self, seen: Seen) -> None:
@@ -76,8 +77,9 @@ class Fitted:
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield self.draw(options.max_width, options.height or options.max_height)
 
+    @abstractmethod
     def draw(self, width: int, height: int) -> RenderableType:
-        raise NotImplementedError
+        """What is seen."""
 
 
 class Flows(Fitted):
