@@ -41,6 +41,13 @@ class FileSink:
 
     def write(self, frame: DataFrame, app: str, batch: int) -> bool:
         """Make a batch part of the folder; False when it was already."""
+        return self._written(frame, app, batch, replace=False)
+
+    def replace(self, frame: DataFrame, app: str, batch: int) -> bool:
+        """Make a batch take the place of the partitions it falls into, folder by folder; False when it was done."""
+        return self._written(frame, app, batch, replace=True)
+
+    def _written(self, frame: DataFrame, app: str, batch: int, *, replace: bool) -> bool:
         ledger = self._ledger
         with ledger.locked():
             if ledger.settled(app, batch):
@@ -49,31 +56,17 @@ class FileSink:
         self._stage(frame, staged)
         moves = self._moves(staged, app, batch)
         with ledger.locked():
+            if replace:
+                ledger.settle_all()
             # Another driver may have come to its end meanwhile.
             if ledger.settled(app, batch):
                 shutil.rmtree(staged, ignore_errors=True)
                 return False
-            if moves:
+            if replace:
+                compaction.replace(ledger, moves)
+                ledger.settle(app, batch, ())
+            elif moves:
                 ledger.settle(app, batch, moves)
-            ledger.clear(app)
-        return True
-
-    def replace(self, frame: DataFrame, app: str, batch: int) -> bool:
-        """Make a batch take the place of the partitions it falls into, folder by folder; False when it was done."""
-        ledger = self._ledger
-        with ledger.locked():
-            if ledger.settled(app, batch):
-                return False
-        staged = ledger.staging(app, f"{batch}-{uuid.uuid4().hex}")
-        self._stage(frame, staged)
-        moves = self._moves(staged, app, batch)
-        with ledger.locked():
-            ledger.settle_all()
-            if ledger.settled(app, batch):
-                shutil.rmtree(staged, ignore_errors=True)
-                return False
-            compaction.replace(ledger, moves)
-            ledger.settle(app, batch, ())
             ledger.clear(app)
         return True
 
