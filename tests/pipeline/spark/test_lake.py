@@ -115,9 +115,9 @@ def test_compaction_and_replacing_partitions(spark, tmp_path, kind):
     assert numbers(where) == list(range(12))
     assert sink.write(frame(spark, [99]), APP, 3) is False
     # 0, 3, 6 and 9 are of one partition, 2, 5, 8 and 11 of the one of nulls.
-    assert sink.replace(frame(spark, [30, 32]), "backfill", 0) is True
+    assert sink.write(frame(spark, [30, 32]), "backfill", 0, replace=True) is True
     assert numbers(where) == [1, 4, 7, 10, 30, 32]
-    assert sink.replace(frame(spark, [33]), "backfill", 0) is False
+    assert sink.write(frame(spark, [33]), "backfill", 0, replace=True) is False
     assert numbers(where) == [1, 4, 7, 10, 30, 32]
 
 

@@ -40,15 +40,8 @@ class DeltaSink:
         self._uri = os.path.abspath(folder) if folder is not None else table.path or ""
         self._storage = dict(table.options) or None
 
-    def write(self, frame: DataFrame, app: str, batch: int) -> bool:
-        """Make a batch part of the table; False when it was already."""
-        return self._written(frame, app, batch, replace=False)
-
-    def replace(self, frame: DataFrame, app: str, batch: int) -> bool:
-        """Make a batch take the place of the partitions it falls into, in one commit; False when it was done."""
-        return self._written(frame, app, batch, replace=True)
-
-    def _written(self, frame: DataFrame, app: str, batch: int, *, replace: bool) -> bool:
+    def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
+        """Add a batch, or let it take the place of its partitions, in one commit; False when it was there."""
         types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
         table = self._ready(frame, names)

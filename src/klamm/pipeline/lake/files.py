@@ -39,15 +39,8 @@ class FileSink:
                 " write to another path, or move that list away once nothing outside of it is there"
             )
 
-    def write(self, frame: DataFrame, app: str, batch: int) -> bool:
-        """Make a batch part of the folder; False when it was already."""
-        return self._written(frame, app, batch, replace=False)
-
-    def replace(self, frame: DataFrame, app: str, batch: int) -> bool:
-        """Make a batch take the place of the partitions it falls into, folder by folder; False when it was done."""
-        return self._written(frame, app, batch, replace=True)
-
-    def _written(self, frame: DataFrame, app: str, batch: int, *, replace: bool) -> bool:
+    def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
+        """Add a batch, or let it take the place of its partitions, folder by folder; False when it was there."""
         ledger = self._ledger
         with ledger.locked():
             if ledger.settled(app, batch):

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 class LakeSink(Protocol):
     """Writes numbered batches."""
 
-    def write(self, frame: DataFrame, app: str, batch: int) -> bool:
-        """Make a batch part of the table, once, however often it is asked to; False when it was there."""
+    def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
+        """Make a batch part of the table, once, however often it is asked to; False when it was there.
 
-    def replace(self, frame: DataFrame, app: str, batch: int) -> bool:
-        """As `write`, but the rows take the place of the partitions they fall into."""
+        With `replace` its rows take the place of the partitions they fall into.
+        """
 
     def merges(self, target: int) -> list[Merge]:
         """What a compaction to files of about `target` bytes would do."""

@@ -212,7 +212,7 @@ def _write(
         topics.write(frame, job.node.topic, job.node, app, 0)
         return True
     sink = open_sink(table)
-    return sink.replace(frame, app, 0) if job.replace else sink.write(frame, app, 0)
+    return sink.write(frame, app, 0, replace=job.replace)
 
 
 def _part(pipeline: Pipeline, node: Node) -> Pipeline:
