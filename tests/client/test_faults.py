@@ -185,6 +185,34 @@ def test_half_of_a_large_answer_is_given_up_in_time():
         assert [each.value for each in consumer.poll(PATIENCE_S)] == [b"good"]
 
 
+def test_a_small_answer_after_large_ones_is_heard_at_once():
+    """After a large answer the kernel is asked to take in the next one unheard; it may turn out to be small."""
+    large = [(1, b"k", bytes(1000), ())] * 600
+    small = [(1, b"k", b"small", ())]
+    sent = []
+
+    def answer(request, version):
+        if not request.topics:  # nothing changed: there is nothing more
+            return None
+        offset = request.topics[0].partitions[0].fetch_offset
+        rows = small if len(sent) % 3 == 2 else large
+        sent.append(len(rows))
+        return fetched(bytes(build_batch(rows, base_offset=offset)))(request, version)
+
+    with (
+        LyingBroker({"Fetch": answer}) as broker,
+        reader(broker.bootstrap) as consumer,
+    ):
+        consumer.assign([("t", 0)])
+        consumer.seek(("t", 0), 0)
+        rows = 0
+        while rows < 12 * 1201:
+            table = consumer.poll_arrow(PATIENCE_S / 10)
+            assert table.num_rows
+            assert table["offset"].to_pylist() == list(range(rows, rows + table.num_rows))
+            rows += table.num_rows
+
+
 def test_prefetch_is_bounded():
     batch = bytes(build_batch([(1, None, b"v" * 1000, ()) for _ in range(100)]))
 

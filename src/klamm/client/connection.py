@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 
 _IOV_MAX = 64
 _READS_PER_TURN = 8
-_PIECE_BYTES = 1 << 20
-"""Of an answer that is larger, so much is let gather before it is looked at: being woken costs more than copying."""
+_PIECE_BYTES = 8 << 20
+"""Of a large answer, at most so much is let gather before it is looked at: being woken costs more than copying."""
+_FLOW_BYTES = 1 << 18
+"""After an answer of this size the next one is expected to be large too."""
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+_LONG_PIECE_BYTES = 4096
+"""A piece of a request that is longer is sent from where it lies; shorter ones are put together."""
 _PAUSE_WRITING_BYTES = 4 << 20
 _VERSION = "0.1.0"
 
@@ -71,6 +76,7 @@ class Connection:
         self._transport: asyncio.Transport | None = None
         self._writing = False
         self._gathers = 1
+        self._flows = False
         self._expiry: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
 
@@ -259,7 +265,17 @@ class Connection:
         if self._transport is not None:
             self._transport.write(b"".join(pieces))
             return
-        self._out.extend(memoryview(piece).cast("B") for piece in pieces if len(piece))
+        small: list[Any] = []
+        for piece in pieces:
+            if len(piece) < _LONG_PIECE_BYTES:
+                small.append(piece)
+                continue
+            if small:
+                self._out.append(memoryview(b"".join(small)))
+                small = []
+            self._out.append(memoryview(piece).cast("B"))
+        if small:
+            self._out.append(memoryview(b"".join(small)))
         self._out_bytes += sum(map(len, pieces))
         if not self._writing:
             self._writable()
@@ -314,14 +330,39 @@ class Connection:
             if count < len(room):
                 break
         if sock is not None and self.closed is None:
-            self._gather(sock, max(min(self._reader.lacking, _PIECE_BYTES), 1))
+            self._gather(sock, self._lacking)
+
+    @property
+    def _lacking(self) -> int:
+        """Bytes to wait for: those of a large answer under way, else any."""
+        return max(min(self._reader.lacking, _PIECE_BYTES), 1)
 
     def _gather(self, sock: socket.socket, count: int) -> None:
-        """Have the kernel tell of new bytes when there are `count` of them, or the connection ends."""
-        if count != self._gathers:
-            self._gathers = count
-            with contextlib.suppress(OSError):  # it is only thrift
+        """Have the kernel tell of new bytes when there are `count` of them, or the connection ends.
+
+        What has come is acknowledged at once then: a broker whose send buffer is full waits for that, and the kernel
+        is in no hurry when it has little to acknowledge.
+        """
+        with contextlib.suppress(OSError):  # it is only thrift
+            if count != self._gathers:
+                self._gathers = count
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            if count > 1 and _QUICKACK is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+
+    def take_in(self) -> None:
+        """Have the kernel take in the next answer while the loop is busy, if it is likely to be large.
+
+        As long as it waits for many bytes it acknowledges those that come, and the broker does not wait for somebody to
+        read them. When the loop turns, any byte is news again: an answer may be small.
+        """
+        if self._flows and self._gathers == 1 and self._socket is not None and self.closed is None:
+            self._gather(self._socket, _PIECE_BYTES)
+            self._loop.call_soon(self._took_in)
+
+    def _took_in(self) -> None:
+        if self._socket is not None and self.closed is None:
+            self._gather(self._socket, self._lacking)
 
     def took(self, count: int) -> None:
         """So many bytes were put into the reader's room."""
@@ -335,6 +376,7 @@ class Connection:
         if not self._pending:
             raise RemoteProtocolError(f"{self.address} answers a question nobody asked")
         pending = self._pending.popleft()
+        self._flows = len(answer) >= _FLOW_BYTES
         number = int.from_bytes(answer[:4], "big")
         if number != pending.correlation_id:
             self._pending.appendleft(pending)

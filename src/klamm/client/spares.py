@@ -30,8 +30,8 @@ class Spares:
 def _free(buffer: bytearray) -> bool:
     """Whether no view of it is left: a bytearray refuses to change its size while there is one."""
     try:
-        buffer.append(0)
+        last = buffer.pop()
     except BufferError:
         return False
-    buffer.pop()
+    buffer.append(last)  # into the room that the other just left: nothing is moved
     return True

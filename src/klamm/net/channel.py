@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from klamm.net.sockets import gather
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ class Channel:
             size = 0
         if size != self._low_water:
             self._low_water = size
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size or 1)
+            gather(self._sock, size or 1)
 
     def pause_reading(self) -> None:
         """Take no more requests for now."""

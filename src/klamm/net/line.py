@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 
 from klamm.net.channel import LOW_WATER_BYTES_MAX, LOW_WATER_BYTES_MIN
+from klamm.net.sockets import gather
 from klamm.telemetry.log import get_logger
 
 log = get_logger("net")
@@ -118,7 +119,7 @@ class Line(asyncio.BufferedProtocol):
             wanted = 0
         if wanted != self._low_water and self._sock is not None:
             self._low_water = wanted
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted or 1)
+            gather(self._sock, wanted or 1)
 
     def _make_room(self) -> None:
         """The buffer is full: move what is left to the front, into one twice as large when it is most of it."""

@@ -2,6 +2,9 @@
 
 import os
 import socket
+from typing import Any
+
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Sockets:
@@ -24,3 +27,14 @@ class Sockets:
             raise
         sock.setblocking(False)
         return sock
+
+
+def gather(sock: Any, size: int) -> None:
+    """Have the kernel tell of new bytes when there are `size` of them, or the connection ends; 1 for any.
+
+    What has come is acknowledged at once: a peer whose send buffer is full waits for that, and the kernel is in no
+    hurry when it has little to acknowledge.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+    if size > 1 and _QUICKACK is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)

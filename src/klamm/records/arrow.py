@@ -5,6 +5,7 @@ timestampType, headers.
 """
 
 import bisect
+import functools
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from klamm.records.columnar import BinaryColumn, RecordColumns, decode_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+
+_REPEATED_ROWS_MAX = 16_384
 
 
 def to_arrow(
@@ -49,7 +52,7 @@ def to_arrow_of(
     import pyarrow as pa  # noqa: PLC0415 - an optional extra
 
     rows = columns.rows
-    topics = [pa.repeat(pa.scalar(topic, pa.string()), count) for topic, _, count in _by_topic(places)]
+    topics = [_repeated(topic, count) for topic, _, count in _by_topic(places)]
     partitions = bytearray().join(each.to_bytes(4, sys.byteorder) * count for _, each, count in places)
     names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     arrays = [
@@ -77,6 +80,22 @@ def _by_topic(places: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, in
         before = found.pop()[2] if found and found[-1][0] == topic else 0
         found.append((topic, partition, before + rows))
     return found
+
+
+def _repeated(topic: str, rows: int) -> "pa.Array":
+    """The same word in every row; the beginning of one that is kept, where that is not long."""
+    if rows > _REPEATED_ROWS_MAX:
+        return _all(topic, rows)
+    return _kept_repeated(topic, 1 << max(rows - 1, 1).bit_length()).slice(0, rows)
+
+
+def _all(topic: str, rows: int) -> "pa.Array":
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.repeat(pa.scalar(topic, pa.string()), rows)
+
+
+_kept_repeated = functools.lru_cache(maxsize=8)(_all)
 
 
 def _arrow_fixed(data: bytearray, rows: int, kind: "pa.DataType") -> "pa.Array":
@@ -110,7 +129,7 @@ def _arrow_headers(columns: RecordColumns) -> "pa.Array":
 
     names = _arrow_binary(columns.header_names, columns.headers, pa.binary())
     try:
-        texts = names.cast(pa.string())
+        texts = names.cast(pa.string()) if columns.headers else names.view(pa.string())
     except pa.ArrowInvalid:  # a header name should be UTF-8; one that is not must not spoil the table
         texts = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
     pairs = pa.StructArray.from_arrays(

@@ -117,14 +117,15 @@ class Fetcher:
                     node = state.preferred
                 else:
                     state.preferred = -1
+            if node in self._busy:
+                continue
             want = Want(state.fetch_offset, known.leader_epoch, table.topic_id(where.topic), self._partition_bytes)
             by_node.setdefault(node, {})[where] = want
         if missing:
             self._cluster.request_update()
             self._alarm.at(now + self._backoff_s)
         for node, wanted in by_node.items():
-            if node not in self._busy:
-                self._fetch(node, wanted, min(self._max_bytes, max(room, 1)))
+            self._fetch(node, wanted, min(self._max_bytes, max(room, 1)))
 
     def _fetch(self, node: int, wanted: dict[TopicPartition, Want], max_bytes: int) -> None:
         connection = self._cluster.ready(node, DATA)
@@ -158,6 +159,7 @@ class Fetcher:
         timeout_s = self._max_wait_ms / 1000 + self._cluster.settings.seconds("request.timeout.ms")
         answer = connection.request(request, version, timeout_s=timeout_s)
         self._busy[node] = connection
+        connection.take_in()
         answer.add_done_callback(partial(self._answered, node, session, tickets))
 
     async def _connect(self, node: int) -> None:

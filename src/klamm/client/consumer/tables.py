@@ -1,4 +1,4 @@
-"""Fetched batches to tables; large ones in a thread, so that the next answers are received while they are decoded.
+"""Fetched batches to tables; those that must be unpacked in a thread, so that the loop goes on meanwhile.
 
 What a poll takes from the shelf is lent to the thread: nobody else gets records of these partitions meanwhile, and
 their positions stay until the table is handed out. Whatever happens in between (a seek, a pause, a cancelled poll,
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 _POLL_BYTES = 16 << 20
 """When a poll has so much, it leaves the rest to the next one."""
-_THREAD_BYTES = 1 << 20
-"""From so much on, a thread decodes: below that, going there and back costs more than is won."""
-_LONG_BYTES = 1 << 16
-"""Batches should be of this size on average for it: the kernels let other threads run during long ones only."""
+_SPARES_BYTES = 1 << 20
+"""From so much on, memory is used again."""
+_THREAD_BYTES = 1 << 14
+"""From so much on, what is compressed is unpacked in a thread. Plain bytes are only copied, at gigabytes a second, and
+what the loop received is copied fastest where the loop runs."""
 _KEPT = 4
 """Buffers of tables remembered, to be used again when the tables are gone."""
 
@@ -138,12 +139,11 @@ class Tables:
         return None
 
     async def _decoded(self, takes: list[Take]) -> pa.RecordBatch:
-        sizes = [batch.size for take in takes for batch in take.batches]
+        batches = [batch for take in takes for batch in take.batches]
+        size = sum(batch.size for batch in batches)
         work = partial(_arrow, takes, takes[0].state.position, check_crcs=self._shelf.check_crcs)
-        if sum(sizes) < _THREAD_BYTES:
-            return work(None)
-        if sum(sizes) < _LONG_BYTES * len(sizes):
-            return self._with_spares(work)
+        if size < _THREAD_BYTES or not any(batch.codec for batch in batches):
+            return work(None) if size < _SPARES_BYTES else self._with_spares(work)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "klamm-tables")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_spares, work)

@@ -14,11 +14,14 @@ from klamm.model.ids import TopicPartition
 class Topic:
     """What is needed to place a record of a topic."""
 
-    __slots__ = ("queues", "sticky")
+    __slots__ = ("led", "queues", "seen", "sticky")
 
     def __init__(self, queues: list[PartitionQueue], sticky: Sticky) -> None:
         self.queues = queues
         self.sticky = sticky
+        self.led: list[bool] = []
+        """Which partitions had a leader in the version of the table that was `seen`."""
+        self.seen = -1
 
 
 class Topics:
@@ -46,6 +49,7 @@ class Topics:
             found = self.known[topic] = Topic([], Sticky(self._batch_size, self._chance))
         if count > len(found.queues):
             found.queues = [self._accumulator.queue(TopicPartition(topic, index)) for index in range(count)]
+            found.seen = -1
         return found
 
     def learn_all(self) -> None:
@@ -65,9 +69,11 @@ class Topics:
         return found.sticky.switch(len(found.queues), self._loads(found) if self._adaptive else None)
 
     def _loads(self, found: Topic) -> list[int]:
-        leader = self._table.leader
+        if found.seen != self._table.version:
+            found.seen = self._table.version
+            found.led = [self._table.leader(queue.where) >= 0 for queue in found.queues]
         before = self._clock() - self._slow_s if self._slow_s else None
         return [
-            -1 if leader(queue.where) < 0 or (before is not None and queue.stuck_since(before)) else len(queue)
-            for queue in found.queues
+            len(queue) if led and (before is None or not queue.stuck_since(before)) else -1
+            for queue, led in zip(found.queues, found.led, strict=True)
         ]
