@@ -64,7 +64,6 @@ def one(client: str, work: str, bench: Bench, topic: str, size: int, count: int)
     """One client's rate, and what a GB of values cost it and the broker in CPU time."""
     arguments = [client, work, bench.broker.bootstrap, topic, str(size), str(count)]
     command = [sys.executable, "-m", "benchmarks.client_work", *arguments]
-    bench.cache.fill()
     before = cpu_seconds(bench.broker.pid)
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     broker_s = cpu_seconds(bench.broker.pid) - before
@@ -81,7 +80,6 @@ def one(client: str, work: str, bench: Bench, topic: str, size: int, count: int)
 
 def raw(work: str, bench: Bench, topic: str, size: int) -> Sample:
     """What the broker takes and gives when requests are prebuilt and answers are not looked at."""
-    bench.cache.fill()
     requests = bench.count(COLUMNS * size / BATCH_BYTES)
     if work == "columns-in":
         per_batch = BATCH_BYTES // (size + 10)
@@ -101,6 +99,8 @@ def turn(work: str, size: int) -> Callable[[Bench], Sample]:
         sample: Sample = {}
 
         def topic() -> str:
+            # Filled before the last topic goes: the next one gets its memory, and the kernel need not look for other.
+            bench.cache.fill()
             return filled(bench, size) if reading else bench.fresh_topic("client", PARTITIONS)
 
         for client in (client for client, each in WORKS if each == work):
@@ -137,7 +137,7 @@ def load(work: str, size: int) -> Load:
     if work.startswith("columns"):
         reaches += [Reach("klamm columns : raw loader", own=True)]
     title = f"{TITLES[work]}, {'1 KB' if size == 1000 else f'{size} B'} values"
-    return Load(f"client-{work}-{size}", title, turn(work, size), tuple(reaches), warm_ups=0, only="klamm")
+    return Load(f"client-{work}-{size}", title, turn(work, size), tuple(reaches), only="klamm")
 
 
 CLIENT = tuple(load(work, size) for size in SIZES for work in TITLES)
@@ -145,6 +145,8 @@ CLIENT = tuple(load(work, size) for size in SIZES for work in TITLES)
 
 def measure(bench: Bench, chosen: Load, repeats: int) -> dict[str, Any]:
     began = time.monotonic()
+    for _ in range(chosen.warm_ups):
+        chosen.run(bench)
     runs = [chosen.run(bench) for _ in range(repeats)]
     medians = {name: statistics.median(each[name] for each in runs) for name in runs[0]}
     print(f"{chosen.name}  ({time.monotonic() - began:.0f} s)", flush=True)

@@ -10,9 +10,12 @@ from client.test_faults import produced, some_id
 from harness.client_stories import PATIENCE_S
 from klamm.client import Producer
 from klamm.client.errors import BufferFullError, SerializationError
+from klamm.client.producer.batch import Batch
 from klamm.client.producer.tables import TablePart, _parts
 from klamm.client.spares import Spares
-from klamm.records import BatchView
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.records import BatchView, iter_batches
 from klamm.records.arrow import ArrowRows
 
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -82,6 +85,50 @@ def test_a_part_is_built_where_the_last_one_was():
     data = part.encode()
     part.done(data)
     assert TablePart(rows, 10, 20, spares).encode() is data
+
+
+def test_what_was_handed_over_is_made_again_when_it_is_needed():
+    spares = Spares(2)
+    rows = ArrowRows(some_rows(random.Random(5), 40), 7)
+    batch, other = (Batch.of_part(TopicPartition("t", 0), 0.0, TablePart(rows, 0, 40, spares)) for _ in range(2))
+    batch.producer_id, batch.producer_epoch, batch.base_sequence = 9, 1, 100
+    batch.seal(0, None, transactional=True)
+    first = bytes(batch.data)
+    view = memoryview(batch.data)  # what a connection has not sent yet
+    batch.handed_over()
+    assert batch.data is None
+    other.seal(0, None, transactional=False)
+    assert bytes(view) == first
+    del view
+    batch.seal(0, None, transactional=True)
+    assert bytes(batch.data) == first
+    batch.handed_over()
+    halves = batch.split()
+    wanted = [each[1:5] for each in BatchView(first).decode_rows()]
+    assert [row for each in halves for row in each.rows] == [tuple(each) for each in wanted]
+    assert [each.base_sequence for each in halves] == [100, 120]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_part_that_is_too_large_for_the_broker_is_sent_in_smaller_ones(codec):
+    taken = []
+
+    def answer(request, version):
+        [batch] = iter_batches(request.topic_data[0].partition_data[0].records)
+        if batch.record_count > 100:
+            return produced(ErrorCode.MESSAGE_TOO_LARGE)(request, version)
+        taken.extend(each[3] for each in batch.decode_rows())
+        return produced(0)(request, version)
+
+    values = [b"%d" % each for each in range(1000)]
+    with (
+        LyingBroker({"InitProducerId": some_id, "Produce": answer}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap, batch_size=1 << 20, compression_type=codec) as producer,
+    ):
+        promised = producer.send_arrow("t", pa.table({"value": values}))
+        producer.flush(PATIENCE_S)
+        assert all(each.exception() is None for each in promised)
+    assert taken == values
 
 
 def test_a_full_buffer_makes_send_arrow_wait_and_then_fail():

@@ -31,7 +31,7 @@ def _free(buffer: bytearray) -> bool:
     """Whether no view of it is left: a bytearray refuses to change its size while there is one."""
     try:
         last = buffer.pop()
-    except BufferError:
+    except (BufferError, IndexError):  # an empty one is of no use
         return False
     buffer.append(last)  # into the room that the other just left: nothing is moved
     return True

@@ -211,8 +211,9 @@ class Channel:
             if self._end == len(self._buffer) < BUFFER_BUSY_BYTES:
                 self._buffer = bytearray(2 * self._end)
                 self._view = memoryview(self._buffer)
+            # After a large frame the next is likely as large: read to its end, and none has to be moved in two parts.
+            self._read_stop = self._end - self._pos if self._low_water else len(self._buffer)
             self._pos = self._end = 0
-            self._read_stop = len(self._buffer)
             if self._low_water:
                 self._set_low_water(0)
             return

@@ -154,16 +154,26 @@ class Batch:
         data[43:57] = marks
         data[17:21] = crc32c(memoryview(data)[CRC_START:]).to_bytes(4, "big")
 
+    def handed_over(self) -> None:
+        """The bytes were given to a connection; those of a table's rows are made again if they are needed again.
+
+        So the same few megabytes of memory are written to over and over, and stay in the processor's cache.
+        """
+        if self.part is not None and self.data is not None:
+            self.part.done(self.data)
+            self.data = None
+
     def split(self) -> list[Batch]:
         """Two batches of half the records each, for a broker that found this one too large."""
-        assert self.data is not None
-        rows: list[Row] = [(each[1], each[2], each[3], each[4]) for each in BatchView(self.data).decode_rows()]
+        data = self.part.encode() if self.data is None and self.part is not None else self.data
+        assert data is not None
+        rows: list[Row] = [(each[1], each[2], each[3], each[4]) for each in BatchView(data).decode_rows()]
         middle = len(rows) // 2
         halves = []
         for part in (rows[:middle], rows[middle:]):
             child = Batch(self.where, self.created)
             child.rows, child.count = part, len(part)
-            child.size = len(self.data) // 2
+            child.size = len(data) // 2
             child.producer_id, child.producer_epoch = self.producer_id, self.producer_epoch
             halves.append(child)
         if self.base_sequence >= 0:

@@ -261,6 +261,8 @@ class Sender:
         encode_into(request, version, pieces)
         answer = connection.send(_PRODUCE, version, pieces, answered=self._acks != 0)
         self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
+        for _, batch in taken:
+            batch.handed_over()
         answer.add_done_callback(partial(self._answered, leader, taken))
 
     def _sealed(self, queue: PartitionQueue, batch: Batch) -> bool:
