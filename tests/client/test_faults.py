@@ -1,5 +1,6 @@
 """Brokers that stop, stall, lose answers and lie: nothing hangs, nothing grows, nothing is lost or doubled."""
 
+import asyncio
 import random
 import struct
 import threading
@@ -11,7 +12,7 @@ import pytest
 from client.lying_broker import LyingBroker
 from harness import CuttingProxy, KlammProcess, unique
 from harness.client_stories import PATIENCE_S, read, read_all, reader, topic, until
-from klamm.client import Admin, Producer
+from klamm.client import Admin, AsyncProducer, Producer
 from klamm.client.errors import (
     BrokersUnreachableError,
     BufferFullError,
@@ -248,6 +249,32 @@ def test_a_full_buffer_makes_send_wait_and_then_fail():
             assert producer._accumulator.used <= 100_000
         finally:
             producer.close(0)
+
+
+def test_a_loop_of_sends_lets_others_run():
+    """A thousand batches, of which none is answered: the sender and others must get their turns meanwhile."""
+
+    async def story(bootstrap):
+        turns = 0
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        producer = AsyncProducer(bootstrap_servers=bootstrap, batch_size=1000, linger_ms=60_000)
+        await producer.start()
+        running = asyncio.create_task(other())
+        for _ in range(2000):
+            await producer.send("t", bytes(500))
+        running.cancel()
+        await producer.close(0)
+        return turns
+
+    with LyingBroker({"InitProducerId": some_id, "Produce": lambda *_: None}) as broker:
+        assert asyncio.run(story(broker.bootstrap)) >= 10
+        assert "Produce" in broker.asked
 
 
 def test_a_full_buffer_opens_again():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from klamm.client import loop_thread
 from klamm.client.admin import AsyncAdmin
-from klamm.client.errors import IllegalStateError
+from klamm.client.loop_thread import BlockingFace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,7 +25,7 @@ def _blocking(
     return call
 
 
-class Admin:
+class Admin(BlockingFace):
     """Everything an operator asks of a cluster.
 
     with Admin(bootstrap_servers="localhost:9092") as admin:
@@ -35,33 +34,7 @@ class Admin:
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         self._inner = AsyncAdmin(config, **keywords)
-        self._thread: loop_thread.LoopThread | None = loop_thread.acquire()
-        try:
-            self._run(self._inner.start())
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _run(self, work: Coroutine[Any, Any, R]) -> R:
-        if self._thread is None:
-            work.close()
-            raise IllegalStateError("the admin is closed")
-        return self._thread.run(work)
-
-    def close(self) -> None:
-        """Leave."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.run(self._inner.close())
-            finally:
-                loop_thread.release(thread)
+        super().__init__(self._inner, "admin")
 
     request = _blocking(AsyncAdmin.request)
 

@@ -10,11 +10,11 @@ import asyncio
 import queue
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from klamm.client import loop_thread
 from klamm.client.consumer import AsyncConsumer
-from klamm.client.errors import IllegalStateError
+from klamm.client.loop_thread import BlockingFace
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
@@ -26,7 +26,7 @@ Place = TopicPartition | tuple[str, int]
 Callback = Callable[[list[TopicPartition]], Any]
 
 
-class Consumer:
+class Consumer(BlockingFace):
     """Reads records.
 
     with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -38,18 +38,7 @@ class Consumer:
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         self._inner = AsyncConsumer(config, **keywords)
         self._calls: queue.SimpleQueue[Any] | None = None
-        self._thread: loop_thread.LoopThread | None = loop_thread.acquire()
-        try:
-            self._run(self._inner.start())
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().__init__(self._inner, "consumer")
 
     def close(self) -> None:
         """Commit (with enable.auto.commit), leave the group and the cluster."""
@@ -61,12 +50,8 @@ class Consumer:
                 self._thread = None
                 loop_thread.release(thread)
 
-    def _run(self, work: Coroutine[Any, Any, R]) -> R:
+    def _wait(self, thread: loop_thread.LoopThread, work: Coroutine[Any, Any, R]) -> R:
         """Wait for a coroutine of the client's thread, carrying out the callbacks it asks for."""
-        thread = self._thread
-        if thread is None:
-            work.close()
-            raise IllegalStateError("the consumer is closed")
         calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         outer, self._calls = self._calls, calls
         future = asyncio.run_coroutine_threadsafe(work, thread.loop)

@@ -7,22 +7,19 @@ batch is full or begins. Several threads may share one producer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from klamm.client import loop_thread
-from klamm.client.errors import IllegalStateError
+from klamm.client.loop_thread import BlockingFace
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
 from klamm.client.types import Headers, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-R = TypeVar("R")
 
-
-class Producer:
+class Producer(BlockingFace):
     """Sends records; from any thread.
 
     with Producer(bootstrap_servers="localhost:9092") as producer:
@@ -38,21 +35,10 @@ class Producer:
         self._append = inner.append
         self._accumulator = inner._accumulator
         self._woken = False
-        self._thread: loop_thread.LoopThread | None = loop_thread.acquire()
-        try:
-            self._run(inner.start())
-        except BaseException:
-            self.close(0)
-            raise
+        super().__init__(inner, "producer")
         assert inner._sender is not None
         self._sender = inner._sender
         inner._wake_at = self._wake_at
-
-    def _run(self, work: Coroutine[Any, Any, R], timeout_s: float | None = None) -> R:
-        if self._thread is None:
-            work.close()
-            raise IllegalStateError("the producer is closed")
-        return self._thread.run(work, timeout_s)
 
     def _wake_at(self, when: float) -> None:
         """A batch began: have the sender look when it has lingered. Called under the lock."""
@@ -68,20 +54,12 @@ class Producer:
         self._woken = False
         self._sender.wake()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(None if kind is None else 0)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, for at most `timeout_s`, and leave; an open transaction aborts."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.run(self._inner.close(timeout_s))
-            finally:
-                loop_thread.release(thread)
+        self._leave(lambda: self._inner.close(timeout_s))
 
     def send(
         self,

@@ -1,6 +1,7 @@
-"""The one thread of the blocking face: an event loop for all blocking clients of the process.
+"""The one thread of the blocking faces: an event loop for all blocking clients of the process.
 
-It starts with the first of them and ends with the last. After a fork the child begins with a thread of its own.
+It starts with the first of them and ends with the last. After a fork the child begins with a thread of its own. A
+`BlockingFace` is what they have in common.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, Self, TypeVar
+
+from klamm.client.errors import IllegalStateError
 
 T = TypeVar("T")
 
@@ -31,14 +34,14 @@ class LoopThread:
         finally:
             self.loop.close()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine; interrupted (Ctrl-C), the coroutine is cancelled too."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a blocking client cannot be used from its own callbacks' loop; use the async one there")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            return future.result(timeout_s)
+            return future.result()
         except BaseException:
             future.cancel()
             raise
@@ -75,3 +78,56 @@ def release(thread: LoopThread) -> None:
             _shared = None
     if thread.pid == os.getpid():
         thread.stop()
+
+
+class Lived(Protocol):
+    """Something asynchronous that is started and closed."""
+
+    async def start(self) -> Any:
+        """Begin."""
+
+    async def close(self) -> None:
+        """Leave."""
+
+
+class BlockingFace:
+    """Something asynchronous for code without an event loop: it lives on the loop's thread until `close`."""
+
+    def __init__(self, lived: Lived, name: str) -> None:
+        self._lived = lived
+        self._name = name
+        self._thread: LoopThread | None = acquire()
+        try:
+            self._run(lived.start())
+        except BaseException as error:
+            self.__exit__(type(error), error)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave."""
+        self._leave(self._lived.close)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine of the loop's thread."""
+        if self._thread is None:
+            work.close()
+            raise IllegalStateError(f"the {self._name} is closed")
+        return self._wait(self._thread, work)
+
+    def _wait(self, thread: LoopThread, work: Coroutine[Any, Any, T]) -> T:
+        return thread.run(work)
+
+    def _leave(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """The end, whatever becomes of `closing`; a second time is none."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            try:
+                thread.run(closing())
+            finally:
+                release(thread)

@@ -6,24 +6,22 @@ One connection for the life of a query; blocking, over the client's thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
 
-from klamm.client import loop_thread
 from klamm.client.admin import AsyncAdmin
 from klamm.client.config import ADMIN_CONFIGS
 from klamm.client.errors import KafkaError, error_for
+from klamm.client.loop_thread import BlockingFace
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID, TopicPartition, uuid_to_str
 from klamm.pipeline.offsets import Offsets, Position, questions, without_time
 from klamm.pipeline.options import EARLIEST, LATEST, Choice, Moment
 from klamm.telemetry.log import get_logger
 
-R = TypeVar("R")
 _log = get_logger("pipeline")
 
 
-class View:
+class View(BlockingFace):
     """A look at the topics of one read."""
 
     def __init__(self, client: Mapping[str, str], choice: Choice) -> None:
@@ -31,31 +29,7 @@ class View:
         self._isolation = client.get("isolation.level", "read_committed")
         settings = {name: value for name, value in client.items() if name in ADMIN_CONFIGS}
         self._admin = AsyncAdmin(settings)
-        self._thread: loop_thread.LoopThread | None = loop_thread.acquire()
-        try:
-            self._run(self._admin.start())
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.run(self._admin.close())
-            finally:
-                loop_thread.release(thread)
-
-    def _run(self, work: Coroutine[Any, Any, R]) -> R:
-        assert self._thread is not None
-        return self._thread.run(work)
+        super().__init__(self._admin, "view of the topics")
 
     def partitions(self, *, missing_ok: bool = False) -> tuple[list[TopicPartition], dict[str, str]]:
         """The partitions to read now, and the ids of their topics; a topic that is not there is refused."""

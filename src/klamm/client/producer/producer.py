@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 
 _SPARES = 6
-"""Buffers of sent tables kept for the next: as many as are on their way to a broker, and one being filled."""
+"""Buffers of parts of tables kept for the next ones; those that a socket has not taken yet are among them."""
+_BURST_BYTES, _BURST_BATCHES = 1 << 16, 16
+"""So much may be filled by a loop of sends before the sender has its turn, when it waits for answers anyway."""
 
 
 class AsyncProducer:
@@ -84,6 +86,9 @@ class AsyncProducer:
         self._wake_at: Callable[[float], None] = lambda _when: None
         """Has the sender look at a time; the blocking face calls it from other threads."""
         self._closed = False
+        self._burst = min(max(_BURST_BYTES // max(self._accumulator.batch_size, 1), 1), _BURST_BATCHES)
+        self._unseen = 0
+        """Batches filled since the sender last had its turn."""
 
     # Life
 
@@ -184,10 +189,20 @@ class AsyncProducer:
             delivery.add_done_callback(on_delivery)
         if self._accumulator.filled:
             self._accumulator.filled = False
-            assert self._sender is not None
-            self._sender.wake()
-            await asyncio.sleep(0)  # a loop of sends must not keep the sender from running
+            await self._let_send()
         return delivery
+
+    async def _let_send(self) -> None:
+        """A batch is full: a loop of sends must not keep the sender from running.
+
+        While it waits for answers anyway, it is not asked for every small batch: several go into one request.
+        """
+        assert self._sender is not None
+        self._sender.wake()
+        self._unseen += 1
+        if self._unseen >= self._burst or not self._sender.in_flight:
+            self._unseen = 0
+            await asyncio.sleep(0)
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
         """Hand over a record and wait until it is stored."""
