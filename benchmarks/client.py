@@ -190,7 +190,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.client", description=__doc__)
     parser.add_argument("--broker", choices=sorted(KINDS), default="klamm")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, once")
     parser.add_argument("--only", help="loads whose name contains one of these, separated by commas")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")

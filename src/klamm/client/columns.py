@@ -11,30 +11,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from klamm.client.types import TopicPartition
+from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from klamm.client.consumer.consumer import AsyncConsumer
-
-
-def schema() -> pa.Schema:
-    """The columns of every table that comes out."""
-    import pyarrow as pa  # noqa: PLC0415 - an optional extra
-
-    pair = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    return pa.schema(
-        [
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("us", tz="UTC")),
-            ("timestampType", pa.int32()),
-            ("headers", pa.list_(pair)),
-        ]
-    )
 
 
 def empty_batch() -> pa.RecordBatch:

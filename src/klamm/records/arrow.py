@@ -21,6 +21,25 @@ if TYPE_CHECKING:
 _REPEATED_ROWS_MAX = 16_384
 
 
+@functools.cache
+def schema(*, include_headers: bool = True) -> "pa.Schema":
+    """The columns of every table."""
+    import pyarrow as pa  # noqa: PLC0415 - an optional extra
+
+    fields = [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+    if include_headers:
+        fields.append(("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))))
+    return pa.schema(fields)
+
+
 def to_arrow(
     source: RecordColumns | Buffer | Iterable[BatchView],
     topic: str,
@@ -54,7 +73,6 @@ def to_arrow_of(
     rows = columns.rows
     topics = [_repeated(topic, count) for topic, _, count in _by_topic(places)]
     partitions = bytearray().join(each.to_bytes(4, sys.byteorder) * count for _, each, count in places)
-    names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     arrays = [
         _arrow_binary(columns.keys, rows, pa.binary()),
         _arrow_binary(columns.values, rows, pa.binary()),
@@ -65,9 +83,8 @@ def to_arrow_of(
         _arrow_fixed(columns.timestamp_types, rows, pa.int32()),
     ]
     if include_headers:
-        names.append("headers")
         arrays.append(_arrow_headers(columns))
-    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema(include_headers=include_headers))
     if from_offset is not None:
         batch = batch.slice(bisect.bisect_left(memoryview(columns.offsets).cast("q"), from_offset))
     return batch

@@ -279,11 +279,11 @@ class AsyncConsumer:
 
     async def _wait(self, left: float) -> None:
         """For news, but look again now and then: commits and membership have their times too."""
+        alarm = asyncio.get_running_loop().call_later(min(left, 1.0), self._news.set)
         try:
-            async with asyncio.timeout(min(left, 1.0)):
-                await self._news.wait()
-        except TimeoutError:
-            return
+            await self._news.wait()
+        finally:
+            alarm.cancel()
 
     async def _ready(self, deadline: float) -> bool:
         """Membership, commits and positions, as far as they get before `deadline`."""
