@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 _REPEATED_ROWS_MAX = 16_384
+"""A column of one word is kept for the next table up to this length."""
 
 
 @functools.cache
