@@ -12,22 +12,12 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from klamm.pipeline.sql.graph import Node
 from klamm.pipeline.sql.rows import json_of
+from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-    ]
-)
+SCHEMA = schema().remove(schema().get_field_index("timestampType"))
 _DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
     " headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
