@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.pipeline import session
+from klamm.pipeline import session, testing
 
 HOMES = ("spark", "sql")
 
@@ -11,6 +11,20 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and item.path.parent.name not in HOMES:
             raise pytest.UsageError(f"{item.nodeid} needs Spark: it belongs into one of {', '.join(HOMES)}")
+
+
+@pytest.fixture(autouse=True)
+def no_other_session(request, monkeypatch):
+    """The first session of a process is the one that all get: a test that needs one asks for `spark`.
+
+    In whichever order tests run, its tasks have three attempts.
+    """
+
+    def refuse():
+        pytest.fail(f"{request.node.nodeid} runs a pipeline without the fixture spark")
+
+    if "spark" not in request.fixturenames:
+        monkeypatch.setattr(testing, "_session", refuse)
 
 
 @pytest.fixture(scope="session")

@@ -131,7 +131,12 @@ def test_columns_are_those_of_the_newest_schema_and_need_no_spark(registry):
     found = resolve(compile_text(LEFT_OUT.format(url=registry.url, more="")))
     columns = [(each.name, each.type) for each in found.node("s").create.columns]
     assert columns == [("drink", "STRING"), ("price", "DOUBLE"), ("at", "TIMESTAMP")]
-    out = run(LEFT_OUT.format(url=registry.url, more=", timestamp = 'at'"), {"s": [{"drink": "tea", "price": 1.5}]})
+
+
+def test_columns_that_only_the_registry_knows_make_rows(registry, spark):
+    registry.register("s-value", json.dumps(NEW))
+    text = LEFT_OUT.format(url=registry.url, more=", timestamp = 'at'")
+    out = run(text, {"s": [{"drink": "tea", "price": 1.5}]}, spark=spark)
     out.expect("x", [{"drink": "tea", "price": 1.5, "at": None}])
 
 
