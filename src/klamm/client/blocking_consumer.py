@@ -10,11 +10,11 @@ import asyncio
 import queue
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from klamm.client import loop_thread
 from klamm.client.consumer import AsyncConsumer
-from klamm.client.loop_thread import BlockingFace
+from klamm.client.loop_thread import BlockingFace, LoopThread
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Place = TopicPartition | tuple[str, int]
 Callback = Callable[[list[TopicPartition]], Any]
+
+_calls: ContextVar[queue.SimpleQueue[Any]] = ContextVar("_calls")
+"""Where the thread that waits for a coroutine looks for callbacks to carry out."""
 
 
 class Consumer(BlockingFace):
@@ -37,24 +40,20 @@ class Consumer(BlockingFace):
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         self._inner = AsyncConsumer(config, **keywords)
-        self._calls: queue.SimpleQueue[Any] | None = None
         super().__init__(self._inner, "consumer")
 
     def close(self) -> None:
-        """Commit (with enable.auto.commit), leave the group and the cluster."""
-        thread = self._thread
-        if thread is not None:
-            try:
-                self._run(self._inner.close())
-            finally:
-                self._thread = None
-                loop_thread.release(thread)
+        """Commit (with enable.auto.commit), leave the group and the cluster; callbacks are called once more."""
+        super().close()
 
-    def _wait(self, thread: loop_thread.LoopThread, work: Coroutine[Any, Any, R]) -> R:
+    def _wait(self, thread: LoopThread, work: Coroutine[Any, Any, R]) -> R:
         """Wait for a coroutine of the client's thread, carrying out the callbacks it asks for."""
         calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        outer, self._calls = self._calls, calls
-        future = asyncio.run_coroutine_threadsafe(work, thread.loop)
+        before = _calls.set(calls)  # the coroutine's task takes it along
+        try:
+            future = thread.submit(work)
+        finally:
+            _calls.reset(before)
         future.add_done_callback(lambda _: calls.put(None))
         try:
             while (call := calls.get()) is not None:
@@ -63,8 +62,6 @@ class Consumer(BlockingFace):
         except BaseException:
             future.cancel()
             raise
-        finally:
-            self._calls = outer
 
     def _now(self, function: Callable[[], R]) -> R:
         """Something that does not wait, on the client's thread."""
@@ -95,8 +92,7 @@ class Consumer(BlockingFace):
                     error = raised
                 loop.call_soon_threadsafe(finish, error)
 
-            assert self._calls is not None
-            self._calls.put(call)
+            _calls.get().put(call)
             await done
 
         return ask
@@ -111,7 +107,7 @@ class Consumer(BlockingFace):
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Read topics, or all that a compiled pattern matches, shared with the group.
+        """Read topics, or all whose whole name a compiled pattern matches, shared with the group.
 
         The callbacks get a list of partitions and are called in `poll`: after partitions came, before they go, and when
         they are gone already (`on_revoke` unless `on_lost` is given).

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from klamm.client.errors import IllegalStateError
 from klamm.client.loop_thread import BlockingFace
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
 from klamm.client.types import Headers, OffsetAndMetadata, TopicPartition
@@ -32,7 +33,7 @@ class Producer(BlockingFace):
         self._lock = threading.RLock()  # a delivery callback may send
         inner._guard = self._lock
         self._inner = inner
-        self._append = inner.append
+        self._append: Callable[..., Delivery | None] = inner.append
         self._accumulator = inner._accumulator
         self._woken = False
         super().__init__(inner, "producer")
@@ -42,24 +43,32 @@ class Producer(BlockingFace):
 
     def _wake_at(self, when: float) -> None:
         """A batch began: have the sender look when it has lingered. Called under the lock."""
-        assert self._thread is not None
-        self._thread.loop.call_soon_threadsafe(self._sender.wake_at, when)
+        self._call_soon(self._sender.wake_at, when)
 
     def _wake(self) -> None:
-        assert self._thread is not None
         self._woken = True
-        self._thread.loop.call_soon_threadsafe(self._awake)
+        self._call_soon(self._awake)
+
+    def _call_soon(self, function: Callable[..., object], *args: object) -> None:
+        thread = self._thread
+        if thread is not None:  # or another thread has closed it
+            with suppress(RuntimeError):
+                thread.loop.call_soon_threadsafe(function, *args)
 
     def _awake(self) -> None:
         self._woken = False
         self._sender.wake()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(None if kind is None else 0)
-
     def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, for at most `timeout_s`, and leave; an open transaction aborts."""
         self._leave(lambda: self._inner.close(timeout_s))
+
+    def _orphan(self) -> None:
+        super()._orphan()
+        self._lock, self._append = threading.RLock(), self._refuse  # another thread may have held the lock
+
+    def _refuse(self, *_: object) -> None:
+        raise IllegalStateError(self._gone)
 
     def send(
         self,

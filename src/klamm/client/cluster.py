@@ -28,6 +28,7 @@ from klamm.client.metadata import Broker, ClusterTable
 from klamm.client.tls import tls_context
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.model.topic_names import name_complaint
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -266,6 +267,8 @@ class Cluster:
         count = self.table.partition_count(name)
         if count:
             return count
+        if complaint := name_complaint(name):
+            raise error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
         deadline = self._loop.time() + timeout_s
         backoff = self.backoff()
         while True:

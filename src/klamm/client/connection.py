@@ -94,7 +94,7 @@ class Connection:
                 await self._handshake()
         except (OSError, TimeoutError, DisconnectedError) as error:
             self._fail(error)
-            reason = f"no answer within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error)
+            reason = str(error) or f"no answer within {limit_s:g} s"
             raise DisconnectedError(f"{self.address} was not reached: {reason}") from error
         except BaseException as error:
             self._fail(error)

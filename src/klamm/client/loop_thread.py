@@ -1,7 +1,7 @@
 """The one thread of the blocking faces: an event loop for all blocking clients of the process.
 
-It starts with the first of them and ends with the last. After a fork the child begins with a thread of its own. A
-`BlockingFace` is what they have in common.
+It starts with the first of them and ends with the last, and not while anybody waits for it. After a fork the child
+begins with a thread of its own; clients made before it are the parent's. A `BlockingFace` is what they have in common.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Protocol, Self, TypeVar
 
 from klamm.client.errors import IllegalStateError
@@ -23,7 +25,6 @@ class LoopThread:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.users = 0
-        self.pid = os.getpid()
         self._thread = threading.Thread(target=self._main, name="klamm-client", daemon=True)
         self._thread.start()
 
@@ -36,15 +37,26 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine; interrupted (Ctrl-C), the coroutine is cancelled too."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("a blocking client cannot be used from its own callbacks' loop; use the async one there")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = self.submit(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have a coroutine run; RuntimeError in this thread, which would wait for itself."""
+        try:
+            self.refuse_itself()
+        except RuntimeError:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def refuse_itself(self) -> None:
+        """RuntimeError when called in this thread, which would wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking client cannot be used from its own callbacks' loop; use the async one there")
 
     def stop(self) -> None:
         """End the loop and the thread."""
@@ -61,10 +73,18 @@ def acquire() -> LoopThread:
     """The process's loop thread, one user more."""
     global _shared  # noqa: PLW0603 - one per process is the point
     with _lock:
-        if _shared is None or _shared.pid != os.getpid():
+        if _shared is None:
             _shared = LoopThread()
         _shared.users += 1
         return _shared
+
+
+def hold(thread: LoopThread) -> bool:
+    """One user more of a thread; False when it has ended."""
+    with _lock:
+        if thread.users:
+            thread.users += 1
+        return thread.users > 0
 
 
 def release(thread: LoopThread) -> None:
@@ -76,8 +96,7 @@ def release(thread: LoopThread) -> None:
             return
         if _shared is thread:
             _shared = None
-    if thread.pid == os.getpid():
-        thread.stop()
+    thread.stop()
 
 
 class Lived(Protocol):
@@ -96,7 +115,10 @@ class BlockingFace:
     def __init__(self, lived: Lived, name: str) -> None:
         self._lived = lived
         self._name = name
+        self._leaving = False
+        self._gone = f"the {name} is closed"
         self._thread: LoopThread | None = acquire()
+        _faces.add(self)
         try:
             self._run(lived.start())
         except BaseException as error:
@@ -114,20 +136,50 @@ class BlockingFace:
         self._leave(self._lived.close)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine of the loop's thread."""
-        if self._thread is None:
+        """The result of a coroutine of the loop's thread, which does not end before."""
+        thread = self._thread
+        if thread is None or not hold(thread):
             work.close()
-            raise IllegalStateError(f"the {self._name} is closed")
-        return self._wait(self._thread, work)
+            raise IllegalStateError(self._gone)
+        try:
+            return self._wait(thread, work)
+        finally:
+            release(thread)
 
     def _wait(self, thread: LoopThread, work: Coroutine[Any, Any, T]) -> T:
         return thread.run(work)
 
     def _leave(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """The end, whatever becomes of `closing`; a second time is none."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.run(closing())
-            finally:
-                release(thread)
+        """The end, whatever becomes of `closing`; a second time, from whichever thread, is none."""
+        thread = self._thread
+        if thread is None:
+            return
+        thread.refuse_itself()
+        with _lock:
+            if self._leaving:
+                return
+            self._leaving = True
+        try:
+            self._run(closing())
+        finally:
+            self._thread = None
+            release(thread)
+
+    def _orphan(self) -> None:
+        """This process is a child of the one whose client it is."""
+        self._thread = None
+        self._gone = f"the {self._name} was made before the process forked: make one in the child"
+
+
+_faces: weakref.WeakSet[BlockingFace] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Only the thread that forked lives on in the child: nobody runs the loop, or gives a lock back."""
+    global _lock, _shared
+    _lock, _shared = threading.Lock(), None
+    for each in list(_faces):
+        each._orphan()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -65,11 +65,22 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def as_offsets(given: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as users write them, numbers and tuples included."""
-    return {
-        TopicPartition(*where): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
-        for where, each in given.items()
-    }
+    """Offsets as users write them, numbers and tuples included; the errors name the partition."""
+    return {TopicPartition(*where): _as_offset(TopicPartition(*where), each) for where, each in given.items()}
+
+
+def _as_offset(where: TopicPartition, given: Any) -> OffsetAndMetadata:
+    found = OffsetAndMetadata(*given) if isinstance(given, tuple) and 0 < len(given) < 4 else OffsetAndMetadata(given)
+    offset, metadata, epoch = found
+    if not (_whole(offset) and (metadata is None or isinstance(metadata, str)) and _whole(epoch)):
+        raise TypeError(f"the offset of {where} is a number or an OffsetAndMetadata, not {given!r}")
+    if offset < 0:
+        raise ValueError(f"the offset of {where} is {offset}: offsets begin at 0")
+    return found if metadata is not None else found._replace(metadata="")
+
+
+def _whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 class OffsetAndTimestamp(NamedTuple):

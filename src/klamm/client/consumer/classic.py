@@ -67,6 +67,7 @@ class ClassicGroup:
         self._loop = asyncio.get_running_loop()
         self._polled = self._loop.time()
         self._timed_out = False
+        self._busy = False
 
     def metadata(self) -> GroupMetadata:
         """Who this member is, or was before it lost its place: a commit of the past must be refused as such.
@@ -96,6 +97,15 @@ class ClassicGroup:
     async def poll(self, deadline: float) -> bool:
         """Do what membership asks for."""
         self._polled = self._loop.time()
+        if self._busy:  # another poll does it, perhaps the one whose callback this is
+            return self._cooperative and bool(self._host.owned)
+        self._busy = True
+        try:
+            return await self._poll(deadline)
+        finally:
+            self._busy = False
+
+    async def _poll(self, deadline: float) -> bool:
         if self._timed_out:
             self._timed_out = False
             self._rejoin = True
@@ -111,10 +121,13 @@ class ClassicGroup:
                 await self._host.revoke(self._host.owned)
             self._rejoin = False
             self._joining = asyncio.create_task(self._join(), name="klamm group join")
-        done, _ = await asyncio.wait({self._joining}, timeout=max(deadline - self._loop.time(), 0))
+        joining = self._joining
+        done, _ = await asyncio.wait({joining}, timeout=max(deadline - self._loop.time(), 0))
         if not done:
             return self._cooperative and bool(self._host.owned)
-        joining, self._joining = self._joining, None
+        if self._joining is not joining:  # the consumer has left meanwhile
+            return False
+        self._joining = None
         try:
             assigned = joining.result()
         except KafkaError as error:

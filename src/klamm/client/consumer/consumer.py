@@ -19,7 +19,7 @@ from klamm.client.consumer.offsets import EARLIEST, LATEST, GroupCoordinator, li
 from klamm.client.consumer.positions import Positions
 from klamm.client.consumer.shelf import Shelf
 from klamm.client.consumer.subscription import Mode, Subscription
-from klamm.client.errors import IllegalStateError
+from klamm.client.errors import IllegalStateError, KafkaError
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
@@ -103,6 +103,7 @@ class AsyncConsumer:
         if self._closed:
             return
         self._closed = True
+        self._news.set()
         if self._tables is not None:
             self._tables.close()
         cluster = self._cluster
@@ -161,7 +162,7 @@ class AsyncConsumer:
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Read topics, or all that a compiled pattern matches, shared with the group.
+        """Read topics, or all whose whole name a compiled pattern matches, shared with the group.
 
         The callbacks, plain or async, get a list of partitions and are called while polling: after partitions came,
         before they go, and when they are gone already (`on_revoke` unless `on_lost` is given).
@@ -258,14 +259,28 @@ class AsyncConsumer:
             found = await self._until(self._shelf.chunk, _ITERATE_S)
             if found is not None:
                 return found
+            if self._closed:
+                return iter(())
 
     async def _until(self, take: Callable[[], T | None], timeout_s: float) -> T | None:
-        """What `take` finds, tried whenever there is news; None when there was nothing before `timeout_s`."""
+        """What `take` finds, tried whenever there is news.
+
+        None when there was nothing before `timeout_s`, or when the consumer was closed meanwhile, as a callback may.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
+        self.cluster  # noqa: B018 - says so when there is none
         while True:
             self._news.clear()
-            if await self._ready(deadline):
+            try:
+                ready = await self._ready(deadline)
+            except KafkaError:
+                if not self._closed:
+                    raise
+                ready = False
+            if self._closed:
+                return None
+            if ready:
                 found = take()
                 if found is not None:
                     assert self._fetcher is not None
@@ -316,6 +331,8 @@ class AsyncConsumer:
 
     def seek(self, partition: Place, offset: int, leader_epoch: int = -1) -> None:
         """Go on at an offset with the next poll."""
+        if isinstance(offset, bool) or not isinstance(offset, int):
+            raise TypeError(f"an offset is a whole number, not {offset!r}")
         if offset < 0:
             raise ValueError(f"{offset} is no offset; seek_to_beginning and seek_to_end go to the ends")
         self._shelf.settle()

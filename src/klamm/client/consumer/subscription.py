@@ -10,6 +10,7 @@ from typing import Any
 
 from klamm.client.errors import IllegalStateError, KafkaError
 from klamm.model.ids import TopicPartition
+from klamm.model.topic_names import name_complaint
 from klamm.records.batch import BatchView
 
 
@@ -156,11 +157,14 @@ class Subscription:
         wanted = frozenset([topics] if isinstance(topics, str) else topics)
         if not wanted or not all(isinstance(each, str) and each for each in wanted):
             raise ValueError("subscribe needs names of topics")
+        for each in wanted:
+            if complaint := name_complaint(each):
+                raise ValueError(f"{complaint}; re.compile({each!r}) subscribes to a pattern")
         self._enter(Mode.TOPICS)
         self.topics = wanted
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Want every topic that a pattern matches."""
+        """Want every topic whose whole name a pattern matches."""
         self._enter(Mode.PATTERN)
         self.pattern = pattern
 
@@ -168,7 +172,7 @@ class Subscription:
         """Look which topics the pattern matches now; True when others than before."""
         if self.pattern is None:
             return False
-        found = frozenset(each for each in names if self.pattern.match(each))
+        found = frozenset(each for each in names if self.pattern.fullmatch(each))
         changed = found != self.topics
         self.topics = found
         return changed

@@ -68,6 +68,7 @@ class Batch:
         "part",
         "producer_epoch",
         "producer_id",
+        "refusal",
         "rows",
         "sent",
         "sent_sequence",
@@ -97,6 +98,8 @@ class Batch:
         self.base_offset = -1
         self.log_append_time = -1
         self.error: KafkaError | None = None
+        self.refusal: KafkaError | None = None
+        """Why it was not stored the last time it was tried."""
         self.children: list[tuple[int, Batch]] | None = None
         self.callbacks: list[Callable[[], None]] = []
 

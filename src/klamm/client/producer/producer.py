@@ -17,6 +17,7 @@ from klamm.client.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
     TransactionAbortableError,
+    UnknownTopicOrPartitionError,
 )
 from klamm.client.producer.accumulator import Accumulator, PartitionQueue
 from klamm.client.producer.batch import Batch, Delivery
@@ -25,7 +26,7 @@ from klamm.client.producer.identity import Identity
 from klamm.client.producer.partitioners import partitioner
 from klamm.client.producer.prepared import PreparedTransaction
 from klamm.client.producer.room import Room
-from klamm.client.producer.rows import as_bytes, header_pairs
+from klamm.client.producer.rows import as_bytes, as_timestamp, header_pairs
 from klamm.client.producer.sender import Sender
 from klamm.client.producer.session import Session
 from klamm.client.producer.topics import Topics
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+_LATEST_MS = (1 << 63) - 1
 _SPARES = 6
 """Buffers of parts of tables kept for the next ones; those that a socket has not taken yet are among them."""
 _BURST_BYTES, _BURST_BATCHES = 1 << 16, 16
@@ -67,6 +69,7 @@ class AsyncProducer:
             settings["partitioner"], chance, ignore_keys=settings["partitioner.ignore.keys"]
         )
         self._request_size = settings.number("max.request.size")
+        self._largest = min(self._request_size, settings.number("buffer.memory"))
         self._block_s = settings.seconds("max.block.ms")
         self._accumulator = Accumulator(
             settings.number("batch.size"), settings.seconds("linger.ms"), settings.number("buffer.memory")
@@ -96,8 +99,8 @@ class AsyncProducer:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self.close(None if kind is None else 0)
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def start(self) -> None:
         """Reach the cluster; BrokersUnreachableError when nobody answers."""
@@ -237,10 +240,10 @@ class AsyncProducer:
             pairs, more = header_pairs(headers)
             size += more
         accumulator = self._accumulator
-        if accumulator.used + size > accumulator.memory_bytes and (accumulator.used or size > accumulator.memory_bytes):
-            return None
-        if size > self._request_size:
+        if size > self._largest:
             self._too_large(size)
+        if accumulator.used + size > accumulator.memory_bytes and accumulator.used:
+            return None
         queues = found.queues
         if partition is None:
             index = self._partitioner(topic, key, len(queues))
@@ -250,7 +253,12 @@ class AsyncProducer:
             index = partition
         else:
             return None
-        now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        if timestamp is None:
+            now = time.time_ns() // 1_000_000
+        elif type(timestamp) is int and 0 <= timestamp <= _LATEST_MS:
+            now = timestamp
+        else:
+            now = as_timestamp(timestamp)
         queue = queues[index]
         batch = queue.open
         if batch is None or batch.size + size > accumulator.batch_size:
@@ -262,9 +270,9 @@ class AsyncProducer:
         return Delivery(batch, len(rows) - 1, now)
 
     def _too_large(self, size: int) -> None:
+        name = "max.request.size" if size > self._request_size else "buffer.memory"
         raise RecordTooLargeError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record of {size} bytes is larger than max.request.size={self._request_size}",
+            ErrorCode.MESSAGE_TOO_LARGE, f"a record of {size} bytes is larger than {name}={self.settings[name]}"
         )
 
     def _roll(self, queue: PartitionQueue) -> Batch:
@@ -293,23 +301,20 @@ class AsyncProducer:
                 await cluster.topic(topic, max(deadline - loop.time(), 0))
                 self._topics.learn(topic)
             if partition is not None and not 0 <= partition < len(self._known[topic].queues):
-                await self._more_partitions(topic, partition, deadline)
+                await self._more_partitions(topic, partition)
             delivery = append(topic, value, key, partition, timestamp, headers)
             if delivery is not None:
                 return delivery
             await self._wait_for_room(self._accumulator.memory_bytes, deadline)
 
-    async def _more_partitions(self, topic: str, partition: int, deadline: float) -> None:
+    async def _more_partitions(self, topic: str, partition: int) -> None:
         """A partition nobody knows yet may have been added a moment ago."""
         await self.cluster.refresh([topic])
         count = len(self._topics.learn(topic).queues)
         if not 0 <= partition < count:
-            loop = asyncio.get_running_loop()
-            if loop.time() >= deadline or partition < 0:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, none of number {partition}"
-                )
-            raise KafkaTimeoutError(f"{topic} has {count} partitions, none of number {partition}")
+            raise UnknownTopicOrPartitionError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, none of number {partition}"
+            )
 
     async def _wait_for_room(self, below: int, deadline: float) -> None:
         """Until memory was freed and at most `below` bytes are used."""
@@ -341,6 +346,8 @@ class AsyncProducer:
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now and wait until it is known what became of it; failures are told by the deliveries."""
+        if self._sender is None:
+            self.cluster  # noqa: B018 - says that there is none
         assert self._sender is not None
         with self._guard:
             waiting = list(self._accumulator.incomplete)

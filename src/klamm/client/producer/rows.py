@@ -12,7 +12,20 @@ def as_bytes(data: Any, what: str) -> bytes:
     """A key, value or header as bytes; TypeError says what would help."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
-    raise TypeError(f"a {what} is bytes or None, not {type(data).__name__}; {what}.serializer can make bytes of others")
+    cure = "encode it" if what == "header" else f"{what}.serializer can make bytes of others"
+    raise TypeError(f"a {what} is bytes or None, not {type(data).__name__}; {cure}")
+
+
+def as_timestamp(given: Any) -> int:
+    """Milliseconds since the epoch; the errors say what would help."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(
+            f"a timestamp is a whole number of milliseconds since 1970, not {type(given).__name__}; "
+            "of a datetime it is int(when.timestamp() * 1000)"
+        )
+    if not 0 <= given < 1 << 63:
+        raise ValueError(f"{given} is no timestamp: milliseconds since 1970 fit into 63 bits")
+    return int(given)
 
 
 def header_pairs(headers: Headers) -> tuple[list[tuple[str | bytes, bytes | None]], int]:
@@ -23,6 +36,11 @@ def header_pairs(headers: Headers) -> tuple[list[tuple[str | bytes, bytes | None
     for name, value in items:
         if not isinstance(name, str | bytes):
             raise TypeError(f"the name of a header is text, not {type(name).__name__}")
+        if isinstance(name, str) and not name.isascii():
+            try:
+                name = name.encode()  # noqa: PLW2901
+            except UnicodeEncodeError as error:
+                raise ValueError(f"the name of a header, {name!r}, is no UTF-8: {error.reason}") from None
         data = None if value is None else as_bytes(value, "header")
         size += 4 * len(name) + len(data or b"") + 10
         pairs.append((name, data))

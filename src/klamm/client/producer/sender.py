@@ -366,6 +366,7 @@ class Sender:
         if batch.done:
             queue.discard(batch)
             return
+        batch.refusal = error
         now = self._loop.time()
         if isinstance(error, ProducerFencedError) and self._transactions is not None:
             self._give_up(queue, batch, error)
@@ -380,6 +381,15 @@ class Sender:
                 for _ in range(min(batch.attempts, 10) - 1):
                     waits.next()
                 queue.backoff_until = now + waits.next()
+
+    def _why(self, batch: Batch) -> KafkaError | None:
+        """What kept a batch from being stored, as far as it is known."""
+        if self._cluster.failure is not None:
+            return self._cluster.failure
+        topic = batch.where.topic
+        if not self._cluster.table.partition_count(topic):
+            return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} is not in the cluster's metadata")
+        return batch.refusal
 
     def _late(self, batch: Batch, error: KafkaError | None = None) -> KafkaTimeoutError:
         reason = f": {error}" if error else ""
@@ -409,6 +419,6 @@ class Sender:
             for batch in late:
                 queue = self._accumulator.incomplete.get(batch)
                 if queue is not None:
-                    failure = self._cluster.failure
-                    self._give_up(queue, batch, self._late(batch, failure), stored=None if batch.sent else False)
+                    reason = self._late(batch, self._why(batch))
+                    self._give_up(queue, batch, reason, stored=None if batch.sent else False)
         self._released()

@@ -99,7 +99,7 @@ class Transactions:
         if self.status not in allowed:
             wanted = " or ".join(each.value for each in allowed)
             raise InvalidTransactionStateError(
-                ErrorCode.INVALID_TXN_STATE, f"the producer is {self.status.value}, not {wanted}"
+                ErrorCode.INVALID_TXN_STATE, f"the producer is {self.status.value}; it has to be {wanted}"
             )
 
     def fail(self, error: KafkaError) -> None:
