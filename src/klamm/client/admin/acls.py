@@ -162,9 +162,7 @@ class AccessAdmin(AdminBase):
         iterations: int = 4096,
     ) -> None:
         """Give users passwords, by (user, mechanism), or take them away; only the salted form leaves this process."""
-        unwanted = several(
-            delete, tuple, "alter_user_scram_credentials, delete", '("alice", ScramMechanism.SCRAM_SHA_256)'
-        )
+        unwanted = _users(delete)
         upsertions = []
         for (user, mechanism), password in (set_passwords or {}).items():
             salt = secrets.token_bytes(24)
@@ -185,6 +183,15 @@ class AccessAdmin(AdminBase):
                 outcomes.add(each.user, each.error_code, each.error_message)
 
         await self._settle(request, read)
+
+
+def _users(given: Any) -> list[tuple[str, ScramMechanism]]:
+    found = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for each in found:
+        if not isinstance(each, tuple) or len(each) != 2 or not isinstance(each[0], str):
+            example = '[("alice", ScramMechanism.SCRAM_SHA_256)]'
+            raise TypeError(f"alter_user_scram_credentials, delete: write {example}; {each!r} is no user and mechanism")
+    return found
 
 
 def _limit(name: str, value: float | None) -> float:
