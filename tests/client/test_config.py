@@ -99,6 +99,11 @@ def test_a_setting_given_twice_must_agree():
         producer_settings({**WHERE, "enable.idempotence": False}, {"enable_idempotence": True})
 
 
+def test_a_name_is_text():
+    with pytest.raises(ConfigError, match="names are text"):
+        producer_settings({**WHERE, 5: 1}, {})
+
+
 def test_an_address_alone_is_no_mapping():
     with pytest.raises(TypeError, match=r"settings are a mapping.*not 'localhost:9092'"):
         Producer("localhost:9092")

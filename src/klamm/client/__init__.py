@@ -3,7 +3,8 @@
 `AsyncProducer`, `AsyncConsumer` and `AsyncAdmin` live on the caller's event loop; `Producer`, `Consumer` and `Admin`
 are the same for code without one, over a single thread. Nothing here knows how a broker works inside.
 
-    config        settings by Kafka's names                 errors, types      what crosses the border
+    config, kafka_settings, durations                       settings by Kafka's names; those of Java's that are not ours
+    errors, types                                           what crosses the border
     frames, connection, metadata, cluster                   bytes, one broker, what is known, all brokers
     producer/     partitioners, accumulator, idempotence, transactions: pure; sender, tables, producer: the shell
     consumer/     assignors, subscription, sessions, shelf: pure; fetcher, groups, consumer: the shell

@@ -329,6 +329,8 @@ class Settings(Mapping[str, Any]):
                 self._values[key.name] = key.default
 
     def _set(self, definition: ClientConfigDef, name: str, value: Any) -> None:
+        if not isinstance(name, str):
+            raise ConfigError(f"{name!r} is no name of a setting: names are text, e.g. bootstrap.servers")
         if name not in definition and refusal(name) is not None and says_nothing(value):
             return
         key = definition.key(name)
