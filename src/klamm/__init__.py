@@ -1,5 +1,6 @@
 """Klamm: an event-streaming platform that speaks Apache Kafka's wire protocol."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -8,7 +9,9 @@ if TYPE_CHECKING:
         AsyncAdmin,
         AsyncConsumer,
         AsyncProducer,
+        ConfigError,
         Consumer,
+        KafkaError,
         Producer,
         Record,
         TopicPartition,
@@ -22,7 +25,9 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "ConfigError",
     "Consumer",
+    "KafkaError",
     "Producer",
     "Record",
     "TopicPartition",
@@ -30,11 +35,18 @@ __all__ = [
     "read_topic",
 ]
 
+_ROOMS = ("client", "pipeline", "testing")
+"""Packages that are there as attributes of this one without an import of their own."""
+
 
 def __getattr__(name: str) -> Any:
-    """The client's names, imported when they are first used: a node needs none of them."""
+    """The client's names and the rooms people use, imported when they are first used: a node needs none of them."""
+    if name in _ROOMS:
+        return import_module(f"{__name__}.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from klamm import client  # noqa: PLC0415 - that is the point
+    return getattr(import_module(f"{__name__}.client"), name)
 
-    return getattr(client, name)
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, *_ROOMS))

@@ -1,10 +1,16 @@
 """Settings by Kafka's names; a mistake is answered with the nearest right one."""
 
+import logging
+from pathlib import Path
+
 import pytest
 
 from klamm.client import Consumer, Producer
-from klamm.client.config import admin_settings, consumer_settings, producer_settings
+from klamm.client import config as client_config
+from klamm.client.config import ADMIN_CONFIGS, DEFINITIONS, admin_settings, consumer_settings, producer_settings
+from klamm.client.durations import duration_ns
 from klamm.client.errors import SerializationError
+from klamm.client.kafka_settings import PASSED_OVER, refusal
 from klamm.client.serde import deserializer, serializer
 from klamm.model.errors import ConfigError
 
@@ -35,7 +41,41 @@ def test_both_forms_mean_the_same():
         (consumer_settings, {"session.timeout.ms": 1000}, r"heartbeat\.interval\.ms"),
         (consumer_settings, {"group.protocol": "consumer", "session.timeout.ms": 9000}, "broker's to set"),
         (consumer_settings, {"bootstrap.servers": "localhost"}, "host:port"),
-        (admin_settings, {"security.protocol": "SASL_SSL"}, "PLAINTEXT, SSL"),
+        (admin_settings, {"security.protocol": "SASL_SSL"}, "SASL is not spoken yet, write one of PLAINTEXT, SSL"),
+        # the beginning of a name, also a mistyped one
+        (producer_settings, {"max.in.flight": 5}, r"did you mean max\.in\.flight\.requests\.per\.connection\?"),
+        (producer_settings, {"max.in.fligth": 5}, r"did you mean max\.in\.flight\.requests\.per\.connection\?"),
+        (consumer_settings, {"group": "x"}, r"did you mean group\.id, group\.instance\.id or group\.protocol\?"),
+        # somebody else's
+        (producer_settings, {"group.id": "x"}, r"group\.id is a setting of consumers; a producer has none"),
+        (producer_settings, {"grup.id": "x"}, r"did you mean group\.id\? group\.id is a setting of consumers"),
+        (consumer_settings, {"transactional.id": "x"}, "is a setting of producers; a consumer has none"),
+        (admin_settings, {"linger.ms": 1}, "is a setting of producers; an admin has none"),
+        (producer_settings, {"default.api.timeout.ms": 1}, "is a setting of consumers and admins"),
+        (producer_settings, {"retention.ms": 1}, "one of topics"),
+        (admin_settings, {"log.dirs": "/x"}, "one of brokers"),
+        # Kafka's, but not ours
+        (producer_settings, {"interceptor.classes": "a.B"}, "names Java classes"),
+        (producer_settings, {"partitioner.class": "a.B"}, "give partitioner a function"),
+        (producer_settings, {"transaction.two.phase.commit.enable": True}, "open without end"),
+        (producer_settings, {"sasl.mechanism": "PLAIN"}, "does not speak yet"),
+        (producer_settings, {"sasl.mechansim": "PLAIN"}, "does not speak yet"),
+        (producer_settings, {"sals.mechanism": "PLAIN"}, r"did you mean sasl\.mechanism\?.* does not speak yet"),
+        (admin_settings, {"ssl.truststore.location": "/x"}, r"ssl\.ca\.location"),
+        (admin_settings, {"bootstrap.controllers": "a:1"}, r"bootstrap\.servers"),
+        # said at once, not by the first poll
+        (consumer_settings, {"partition.assignment.strategy": "rang"}, "did you mean range"),
+        (consumer_settings, {"partition.assignment.strategy": ["range", "stiky"]}, "did you mean sticky"),
+        (consumer_settings, {"group.instance.id": "x"}, r"group\.instance\.id needs a group\.id"),
+        (consumer_settings, {"group.id": ""}, r"group\.id=: write a value or leave the setting out"),
+        (consumer_settings, {"group.id": "g", "group.instance.id": ""}, "leave the setting out"),
+        (producer_settings, {"transactional.id": ""}, "leave the setting out"),
+        (consumer_settings, {"bootstrap.servers": 9092}, "host:port"),
+        (consumer_settings, {"auto.offset.reset": "by_duration"}, "by_duration:PT1H"),
+        (consumer_settings, {"auto.offset.reset": "by_duration:P1W"}, r"days, hours.*by_duration:P7D"),
+        (consumer_settings, {"auto.offset.reset": "by_duration:P1M"}, r"days, hours.*by_duration:P7D"),
+        (consumer_settings, {"auto.offset.reset": "by_duration:Pfoo"}, r"days, hours.*by_duration:P7D"),
+        (consumer_settings, {"auto.offset.reset": "by_duration:-PT1H"}, "not negative"),
     ],
 )
 def test_a_mistake_says_what_to_write(make, given, words):
@@ -48,6 +88,110 @@ def test_what_is_missing_is_named():
         Producer()
     with pytest.raises(ConfigError, match="did you mean"):
         Consumer(bootstrap_servers="localhost:9092", grup_id="x")
+
+
+def test_a_setting_given_twice_must_agree():
+    assert producer_settings({**WHERE, "linger.ms": 7}, {"linger_ms": "7"})["linger.ms"] == 7
+    assert producer_settings({**WHERE, "linger.ms": 7}, {"linger_ms": None})["linger.ms"] == 7
+    with pytest.raises(ConfigError, match=r"linger\.ms is given twice.* as linger_ms: keep one"):
+        producer_settings({**WHERE, "linger.ms": 7}, {"linger_ms": 8})
+    with pytest.raises(ConfigError, match="given twice"):
+        producer_settings({**WHERE, "enable.idempotence": False}, {"enable_idempotence": True})
+
+
+def test_a_name_is_text():
+    with pytest.raises(ConfigError, match="names are text"):
+        producer_settings({**WHERE, 5: 1}, {})
+
+
+def test_an_address_alone_is_no_mapping():
+    with pytest.raises(TypeError, match=r"settings are a mapping.*not 'localhost:9092'"):
+        Producer("localhost:9092")
+
+
+def test_harmless_settings_of_java_are_passed_over_with_one_line(monkeypatch, caplog):
+    monkeypatch.setattr(client_config, "_said", set())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            producer_settings({**WHERE, "metadata.max.idle.ms": 5000, "metric.reporters": ""}, {})
+            consumer_settings(WHERE, {"client_dns_lookup": "use_all_dns_ips"})
+        admin_settings({**WHERE, "retries": 3}, {})
+    assert [each.getMessage().split(" has no effect here: ")[0] for each in caplog.records] == [
+        "metadata.max.idle.ms",
+        "client.dns.lookup",
+        "retries",
+    ]
+
+
+def test_a_feature_of_java_that_is_left_off_is_fine():
+    settings = producer_settings(
+        {**WHERE, "interceptor.classes": "", "transaction.two.phase.commit.enable": "false", "sasl.mechanism": None}, {}
+    )
+    assert "interceptor.classes" not in settings
+
+
+def test_every_setting_of_kafkas_clients_is_served_or_spoken_of():
+    """The names are Kafka's own: each is obeyed, passed over or refused with what to do, by those who have it there."""
+    lines = (Path(__file__).parent / "kafka_settings.txt").read_text().splitlines()
+    ours = {each.role: each for each in DEFINITIONS}
+    assert len(lines) > 120
+    for line in lines[1:]:
+        name, *roles = line.split()
+        for role in roles:
+            assert name in ours[role] or refusal(name), (name, role)
+            assert not (name in ours[role] and refusal(name)), (name, role)
+    known = {line.split()[0] for line in lines}
+    newer_or_older = {"auto.include.jmx.reporter", "metadata.cluster.check.enable", "partitioner.rack.aware"}
+    assert set(PASSED_OVER) - known == newer_or_older
+    assert "retries" in ADMIN_CONFIGS.passed_over
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("PT1.5S", 1.5),
+        ("PT1H", 3600),
+        ("P7D", 604_800),
+        ("P1DT2H3M4.5S", 93_784.5),
+        ("pt1h", 3600),
+        ("PT1,25S", 1.25),
+        ("PT1.S", 1),
+        ("PT-1H+120M", 3600),
+        ("-PT-1S", 1),
+        ("-PT1S", -1),
+        ("PT-0.5S", -0.5),
+        ("PT0S", 0),
+    ],
+)
+def test_durations_are_those_of_java(text, seconds):
+    """Compared with java.time.Duration.parse."""
+    assert duration_ns(text) == int(seconds * 1_000_000_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "P",
+        "PT",
+        "P1DT",
+        "P1W",
+        "P1M",
+        "P1Y",
+        "PT1.5H",
+        "PT.5S",
+        "PT1H1S1M",
+        "PT1.1234567890S",
+        "PT1H ",
+        "1h",
+        "P\u0661D",
+    ],
+)
+def test_what_java_does_not_take_for_a_duration(text):
+    with pytest.raises(ValueError, match="is no duration"):
+        duration_ns(text)
+    with pytest.raises(ValueError, match="longer"):
+        duration_ns("PT9223372036854775808S")
 
 
 def test_a_default_yields_to_what_was_asked_for():

@@ -1,14 +1,20 @@
 """A broker of a test, judged by clients nobody here wrote: it serves, stands still, is slow, refuses, dies, returns."""
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import time
 import unittest
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 import klamm.testing
-from klamm.testing.faults import api_named
+from klamm.client.admin.types import ConfigResource
+from klamm.model.errors import ErrorCode
 
 QUIET = {"log_level": 0}
 
@@ -96,12 +102,97 @@ def test_a_refusal_for_a_while_is_outlived_by_a_client_that_tries_again(broker):
     assert read(broker, topic, 1) == ["third time"]
 
 
-def test_mistakes_in_faults_are_named(broker):
-    with pytest.raises((ValueError, RuntimeError), match="did you mean"):
-        broker.refuse("UNKNOWN_SERVER_ERROR", "Produc")
-    with pytest.raises((KeyError, RuntimeError), match="NO_SUCH_ERROR"):
-        broker.refuse("NO_SUCH_ERROR", "Produce")
-    assert api_named("list_offsets").name == "ListOffsets"
+def test_an_error_and_an_api_have_several_names(broker):
+    topic = broker.topic()
+    for error, api in (
+        ("topic_authorization_failed", "produce"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Produce"),
+        (29, 0),
+    ):
+        broker.refuse(error, api)
+        refused = send(broker, topic, "never")
+        assert refused is not None
+        assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        broker.heal()
+    broker.slow(timedelta(milliseconds=1), "produce")
+    assert send(broker, topic, "stored") is None
+
+
+def test_a_mistake_in_a_fault_is_named_at_once_and_hurts_nobody(broker):
+    topic = broker.topic()
+    for words, call in (
+        ("did you mean Produce", lambda: broker.refuse("UNKNOWN_SERVER_ERROR", "Produc")),
+        ("did you mean NOT_LEADER_OR_FOLLOWER", lambda: broker.refuse("NOT_LEADER", "Produce")),
+        ("there is no error 'NOPE'", lambda: broker.refuse("NOPE", "Produce")),
+        ("there is no error 4711", lambda: broker.refuse(4711, "Produce")),
+        ("there is no API 4711", lambda: broker.slow(1, 4711)),
+        ("NONE is no error", lambda: broker.refuse("NONE", "Produce")),
+        ("times=0", lambda: broker.refuse("UNKNOWN_SERVER_ERROR", "Produce", times=0)),
+        ("0 or more", lambda: broker.slow(-1)),
+        ("0 or more", lambda: broker.slow(float("nan"))),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    for call in (
+        lambda: broker.slow("a"),
+        lambda: broker.slow(None),
+        lambda: broker.refuse(None),
+        lambda: broker.refuse("UNKNOWN_SERVER_ERROR", 1.5),
+        lambda: broker.refuse("UNKNOWN_SERVER_ERROR", "Produce", times="2"),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    assert send(broker, topic, "as ever") is None
+
+
+LEFT_BEHIND = """
+import klamm.testing, os, sys
+with klamm.testing.{what} as running:
+    print(running.data, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("what", ["broker(child=True)", "cluster(1)"])
+@pytest.mark.parametrize("group", [False, True])
+def test_no_folder_stays_when_the_test_is_terminated(what, group):
+    """Not even when the whole group of processes is, as a runner in a hurry does it."""
+    test = subprocess.Popen(
+        [sys.executable, "-c", LEFT_BEHIND.format(what=what)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    folder = test.stdout.readline().strip()
+    assert os.path.isdir(folder)
+    (os.killpg if group else os.kill)(test.pid, signal.SIGTERM)
+    _, words = test.communicate(timeout=60)  # the brokers hold its standard error: this is the end of them too
+    assert not os.path.exists(folder), words
+
+
+def test_a_folder_that_was_given_stays(tmp_path):
+    script = LEFT_BEHIND.format(what=f"broker(child=True, data={os.fspath(tmp_path / 'mine')!r})")
+    test = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    folder = test.stdout.readline().strip()
+    test.terminate()
+    test.communicate(timeout=60)
+    assert os.listdir(folder)
+
+
+def test_settings_may_be_numbers_and_booleans():
+    with klamm.testing.broker(config={"num.partitions": 3, "auto.create.topics.enable": True}) as running:
+        assert send(running, "made-by-writing", "x") is None
+        topic = running.topic(config={"retention.ms": 3_600_000, "cleanup.policy": ["compact", "delete"]})
+        with running.admin() as admin:
+            assert len(admin.describe_topics(["made-by-writing"])["made-by-writing"].partitions) == 3
+            found = admin.describe_configs([ConfigResource.topic(topic)])[ConfigResource.topic(topic)]
+        assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("3600000", "compact,delete")
+    with pytest.raises(TypeError, match=r"num\.partitions"):
+        klamm.testing.InProcessBroker(config={"num.partitions": None})
 
 
 def test_settings_reach_the_broker():

@@ -80,7 +80,7 @@ def test_a_refusal_for_a_while_is_outlived(cluster):
 
 
 def test_mistakes_in_faults_are_named(cluster):
-    with pytest.raises(RuntimeError, match="did you mean"):
+    with pytest.raises(ValueError, match="did you mean"):
         cluster.refuse("UNKNOWN_SERVER_ERROR", "Produc")
 
 

@@ -4,17 +4,33 @@
     Producer(bootstrap_servers="localhost:9092", linger_ms=5)
 
 Both forms may be mixed. Values are text, as in a properties file, or what they mean in Python; objects are taken where
-Java takes class names (serializers, deserializers, partitioner, ssl.context).
+Java takes class names (serializers, deserializers, partitioner, ssl.context). `kafka_settings` has what else Java's
+clients know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from klamm.model.config import MAX_INT, MAX_LONG, REQUIRED, ConfigDef, ConfigKey, ConfigType, Required
-from klamm.model.config_rules import Rule, addresses, at_least, between, list_of, one_of
+from klamm.client.durations import duration_ns
+from klamm.client.kafka_settings import PASSED_OVER, REFUSED, refusal, says_nothing
+from klamm.model.config import (
+    MAX_INT,
+    MAX_LONG,
+    REQUIRED,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Required,
+    format_value,
+)
+from klamm.model.config_rules import Rule, addresses, at_least, between, list_of, not_empty, one_of
 from klamm.model.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 B, S, INT, L, LIST, OBJECT = (
     ConfigType.BOOLEAN,
@@ -26,13 +42,51 @@ B, S, INT, L, LIST, OBJECT = (
 )
 
 
+ConfigValue = str | int | float | bool | Sequence[str] | None
+"""A setting of a topic, broker or group as people write it in Python."""
+
+
+def value_text(name: str, value: Any) -> str:
+    """A setting's value as Kafka writes it; TypeError names the setting whose value has no text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))  # 7 * 86_400e3 is a number of milliseconds; a ratio of 1 means the same as one of 1.0
+    if isinstance(value, bool | float):
+        return str(format_value(value if isinstance(value, bool) else float(value)))
+    if hasattr(value, "__index__"):
+        return str(int(value))
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    raise TypeError(f"{name}={value!r} has no text: write text, a number, true or false, or a list of texts")
+
+
+def reset_span_ns(policy: str) -> int | None:
+    """How far back auto.offset.reset=by_duration:... begins; None for the other words."""
+    word, _, duration = policy.partition(":")
+    return duration_ns(duration) if word == "by_duration" else None
+
+
 def _reset(value: Any) -> str:
-    fine = value in ("latest", "earliest", "none") or str(value).startswith("by_duration:P")
+    fine = value in ("latest", "earliest", "none")
+    if not fine and str(value).startswith("by_duration:"):
+        with contextlib.suppress(ValueError):
+            fine = (reset_span_ns(value) or 0) >= 0
+        if not fine:
+            return (
+                "write a duration of days, hours, minutes and seconds, PnDTnHnMn.nS and not negative, "
+                "e.g. by_duration:P7D or by_duration:PT1.5S"
+            )
     return "" if fine else "write earliest, latest, none or by_duration:<ISO 8601 duration>, e.g. by_duration:PT1H"
 
 
 def _bootstrap(value: Any) -> str:
     return addresses().complaint(value) if value else "write host:port,... e.g. localhost:9092"
+
+
+def _protocol(value: Any) -> str:
+    words = one_of("PLAINTEXT", "SSL", any_case=True).complaint(value)
+    return f"SASL is not spoken yet, {words}" if words and str(value).upper().startswith("SASL") else words
 
 
 COMMON: Final = (
@@ -69,7 +123,7 @@ COMMON: Final = (
         S,
         "PLAINTEXT",
         "How to speak to brokers.",
-        rule=one_of("PLAINTEXT", "SSL", any_case=True),
+        rule=Rule("PLAINTEXT, SSL", _protocol),
     ),
     ConfigKey("ssl.context", OBJECT, None, "An ssl.SSLContext; replaces the files below."),
     ConfigKey("ssl.ca.location", S, None, "A PEM file with the authorities to believe."),
@@ -84,8 +138,69 @@ COMMON: Final = (
     ),
 )
 
-PRODUCER_CONFIGS: Final = ConfigDef(
-    "producer setting",
+
+class ClientConfigDef(ConfigDef):
+    """The settings of one kind of client; knows whose a name is that this kind does not have."""
+
+    def __init__(self, role: str, keys: Iterable[ConfigKey], passed_over: Mapping[str, str] = PASSED_OVER) -> None:
+        ignored = (ConfigKey(name, OBJECT, None, f"Has no effect: {why}.") for name, why in passed_over.items())
+        super().__init__(f"{role} setting", (*keys, *ignored))
+        self.role = role
+        self.passed_over = passed_over
+
+    def unknown(self, name: str) -> str:
+        """The sentence for a name this kind of client does not have."""
+        dotted = name.lower().replace("_", ".")
+        known = refusal(dotted) if dotted not in self else None
+        if known is not None:
+            return known
+        owners = [each.role for each in DEFINITIONS if name in each]
+        if owners:
+            return f"{name} is a setting of {' and '.join(f'{each}s' for each in owners)}; {self._article()} has none"
+        elsewhere = _elsewhere(name)
+        if elsewhere:
+            return f"{name} is not {self._article()} setting but {elsewhere}: Admin.alter_configs can change it"
+        near = self._near(dotted)
+        return f"{name} is not {self._article()} setting" + (f"; did you mean {near}" if near else "")
+
+    def _article(self) -> str:
+        return f"an {self.role}" if self.role[0] in "aeiou" else f"a {self.role}"
+
+    def _near(self, name: str) -> str:
+        """What was meant, with a question mark: the best of our names, of other clients' and of those refused."""
+        scores = {each: score for each in self.keys if (score := likeness(name, each)) >= 0.6}
+        for each in (*(key.name for other in DEFINITIONS for key in other), *REFUSED):
+            if each not in self and (score := likeness(name, each) - 0.1) >= 0.6:
+                scores[each] = score
+        if not scores:
+            return ""
+        best = max(scores.values())
+        found = [each for each, score in scores.items() if score == best][:3]
+        if found[0] in self:
+            return " or ".join(filter(None, (", ".join(found[:-1]), found[-1]))) + "?"
+        return f"{found[0]}? {refusal(found[0]) or self.unknown(found[0])}"
+
+
+def likeness(name: str, known: str) -> float:
+    """How near two names are, 0 to 1; a name that stops early is nearly as good as a whole one."""
+    import difflib  # noqa: PLC0415 - only people who mistype wait for it
+
+    def ratio(other: str) -> float:
+        return difflib.SequenceMatcher(None, name, other).ratio()
+
+    beginning = ".".join(known.split(".")[: name.count(".") + 1])
+    return max(ratio(known), 0.95 * ratio(beginning))
+
+
+def _elsewhere(name: str) -> str:
+    from klamm.model.broker_configs import BROKER_CONFIGS  # noqa: PLC0415 - only people who mistype wait for it
+    from klamm.model.topic_configs import TOPIC_CONFIGS  # noqa: PLC0415
+
+    return "one of topics" if name in TOPIC_CONFIGS else "one of brokers" if name in BROKER_CONFIGS else ""
+
+
+PRODUCER_CONFIGS: Final = ClientConfigDef(
+    "producer",
     (
         *COMMON,
         ConfigKey("acks", S, "all", "Who must have a record before it counts.", rule=one_of("all", "-1", "0", "1")),
@@ -108,7 +223,7 @@ PRODUCER_CONFIGS: Final = ConfigDef(
         ConfigKey("enable.idempotence", B, True, "No duplicates, order kept, whatever is retried."),
         ConfigKey("retries", INT, MAX_INT, "How often to try again.", rule=between(0, MAX_INT)),
         ConfigKey("delivery.timeout.ms", INT, 120_000, "Until when a record is stored or failed.", rule=at_least(0)),
-        ConfigKey("transactional.id", S, None, "The name of this producer across restarts."),
+        ConfigKey("transactional.id", S, None, "The name of this producer across restarts.", rule=not_empty()),
         ConfigKey("transaction.timeout.ms", INT, 60_000, "Abort after so long without an end.", rule=at_least(1)),
         ConfigKey(
             "partitioner",
@@ -126,12 +241,12 @@ PRODUCER_CONFIGS: Final = ConfigDef(
     ),
 )
 
-CONSUMER_CONFIGS: Final = ConfigDef(
-    "consumer setting",
+CONSUMER_CONFIGS: Final = ClientConfigDef(
+    "consumer",
     (
         *COMMON,
-        ConfigKey("group.id", S, None, "The group this consumer reads with."),
-        ConfigKey("group.instance.id", S, None, "The name of a static member."),
+        ConfigKey("group.id", S, None, "The group this consumer reads with.", rule=not_empty()),
+        ConfigKey("group.instance.id", S, None, "The name of a static member.", rule=not_empty()),
         ConfigKey("group.protocol", S, "classic", "Who assigns.", rule=one_of("classic", "consumer", any_case=True)),
         ConfigKey("group.remote.assignor", S, None, "The coordinator's assignor: uniform or range."),
         ConfigKey(
@@ -175,38 +290,59 @@ CONSUMER_CONFIGS: Final = ConfigDef(
     ),
 )
 
-ADMIN_CONFIGS: Final = ConfigDef(
-    "admin setting",
-    (*COMMON, ConfigKey("default.api.timeout.ms", INT, 60_000, "How long calls may take.", rule=at_least(0))),
+ADMIN_CONFIGS: Final = ClientConfigDef(
+    "admin",
+    (
+        *COMMON,
+        ConfigKey("default.api.timeout.ms", INT, 60_000, "How long calls may take.", rule=at_least(0)),
+    ),
+    {**PASSED_OVER, "retries": "default.api.timeout.ms bounds how often is asked again"},
 )
+
+DEFINITIONS: Final = (PRODUCER_CONFIGS, CONSUMER_CONFIGS, ADMIN_CONFIGS)
+_said: Final[set[str]] = set()
+"""Names passed over that the log has told of."""
 
 
 class Settings(Mapping[str, Any]):
     """The values of one client: those given, checked, and the defaults of the rest."""
 
     def __init__(
-        self, definition: ConfigDef, given: Mapping[str, Any] | None, keywords: Mapping[str, Any] | None = None
+        self, definition: ClientConfigDef, given: Mapping[str, Any] | None, keywords: Mapping[str, Any] | None = None
     ) -> None:
+        if not isinstance(given, Mapping | None):
+            raise TypeError(f'settings are a mapping, e.g. {{"bootstrap.servers": "localhost:9092"}}, not {given!r}')
         self._values: dict[str, Any] = {}
         self.given: set[str] = set()
         for name, value in (given or {}).items():
             self._set(definition, name, value)
         for keyword, value in (keywords or {}).items():
-            self._set(definition, keyword.replace("_", "."), value)
+            name = keyword.replace("_", ".")
+            before = self._values.get(name)
+            self._set(definition, name, value)
+            if before is not None and self._values[name] != before:
+                raise ConfigError(f"{name} is given twice with different values, as {name} and as {keyword}: keep one")
         for key in definition:
             if key.name not in self._values:
                 if isinstance(key.default, Required):
                     raise ConfigError(f"{key.name} is missing: write host:port, e.g. localhost:9092")
                 self._values[key.name] = key.default
 
-    def _set(self, definition: ConfigDef, name: str, value: Any) -> None:
+    def _set(self, definition: ClientConfigDef, name: str, value: Any) -> None:
+        if not isinstance(name, str):
+            raise ConfigError(f"{name!r} is no name of a setting: names are text, e.g. bootstrap.servers")
+        if name not in definition and refusal(name) is not None and says_nothing(value):
+            return
         key = definition.key(name)
         if value is None:
             return
+        if name in definition.passed_over and name not in _said and not says_nothing(value):
+            _said.add(name)
+            _log.warning("%s has no effect here: %s", name, definition.passed_over[name])
         if key.type is OBJECT:
             parsed = value
-        elif key.type is LIST and not isinstance(value, str):
-            parsed = key.parse(",".join(getattr(each, "name", each) for each in value))
+        elif key.type is LIST and isinstance(value, Iterable) and not isinstance(value, str):
+            parsed = key.parse(",".join(str(getattr(each, "name", each)) for each in value))
         elif isinstance(value, bool):
             parsed = key.parse("true" if value else "false")
         elif isinstance(value, str | int | float):
@@ -219,7 +355,7 @@ class Settings(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:
@@ -279,7 +415,11 @@ def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, An
         if values["enable.auto.commit"] and "enable.auto.commit" in settings.given:
             raise ConfigError("enable.auto.commit=true needs a group.id to commit for")
         values["enable.auto.commit"] = False
+        _agree(
+            values["group.instance.id"] is None, "group.instance.id needs a group.id: a static member is one of a group"
+        )
     if values["group.protocol"] == "classic":
+        _check_assignors(values["partition.assignment.strategy"])
         _agree(
             values["heartbeat.interval.ms"] < values["session.timeout.ms"],
             "heartbeat.interval.ms must be less than session.timeout.ms; a third of it is usual",
@@ -294,6 +434,19 @@ def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, An
 def admin_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
     """Read an admin's settings."""
     return Settings(ADMIN_CONFIGS, given, keywords)
+
+
+def _check_assignors(names: Iterable[str]) -> None:
+    """Say now what would otherwise be said by the first poll of a group."""
+    from klamm.client.consumer.assignors import ASSIGNORS, assignors  # noqa: PLC0415 - it needs the room above
+
+    for name in names:
+        try:
+            assignors((name,))
+        except ConfigError as error:
+            near = max(ASSIGNORS, key=lambda each: likeness(name.lower(), each))
+            hint = f"; did you mean {near}?" if likeness(name.lower(), near) >= 0.6 else ""
+            raise ConfigError(f"{error}{hint}") from None
 
 
 def _agree(fine: bool, words: str) -> None:

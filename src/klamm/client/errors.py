@@ -28,7 +28,47 @@ from typing import Any
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
 
-__all__ = ["ConfigError", "ErrorCode", "KlammError"]
+__all__ = [
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokersUnreachableError",
+    "BufferFullError",
+    "ClusterAuthorizationError",
+    "CommitFailedError",
+    "ConfigError",
+    "CoordinatorError",
+    "CorruptRecordError",
+    "DisconnectedError",
+    "ErrorCode",
+    "FencedError",
+    "FencedInstanceIdError",
+    "FencedMemberError",
+    "GroupAuthorizationError",
+    "GroupNotEmptyError",
+    "GroupNotFoundError",
+    "IllegalStateError",
+    "InvalidRequestError",
+    "InvalidTransactionStateError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "KlammError",
+    "NoOffsetError",
+    "NotLeaderError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "ProducerFencedError",
+    "RecordTooLargeError",
+    "RetriableError",
+    "SerializationError",
+    "SomeFailed",
+    "TopicAlreadyExistsError",
+    "TopicAuthorizationError",
+    "TransactionAbortableError",
+    "TransactionError",
+    "TransactionalIdAuthorizationError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
+]
 
 
 class KafkaError(KlammError):

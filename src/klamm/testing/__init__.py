@@ -3,7 +3,7 @@
     with klamm.testing.broker() as b:           # a whole broker, listening on a free port of 127.0.0.1
         producer = Producer(bootstrap_servers=b.bootstrap)
 
-    brokers, clusters   starting and ending them        faults    pause, kill, slow, refuse
+    brokers, clusters   starting and ending them        faults, fault_names    slow, refuse; what they are called
     plugin              pytest fixtures (entry point)   nursery   the process that nodes of a cluster are forked from
     sim/                a whole cluster under a seeded scheduler
 
@@ -38,3 +38,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -20,12 +20,22 @@ from klamm.testing.orders import Gone, Link, Obedient, told
 
 if TYPE_CHECKING:
     from klamm.client import Admin, Consumer, Producer
+    from klamm.testing.fault_names import Seconds
     from klamm.testing.node_thread import NodeThread
 
 READY_S: Final = 60.0
 STOP_S: Final = 30.0
 DEFAULTS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
 """What a broker for tests does unlike one for data: fewer internal partitions, so that groups begin at once."""
+
+
+def broker_settings(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """Settings of a broker or a topic as text, as in a properties file; numbers and booleans are written so."""
+    if not given:
+        return {}
+    from klamm.client.config import value_text
+
+    return {name: value_text(name, value) for name, value in given.items()}
 
 
 class Broker(ABC):
@@ -39,15 +49,15 @@ class Broker(ABC):
         *,
         port: int = 0,
         data: str | os.PathLike[str] | None = None,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
         log_level: str = "warning",
     ) -> None:
         self.log_level = log_level
         self.port = port
         self.host = "127.0.0.1"
         self._own_folder = data is None
+        self.config = {**DEFAULTS, **broker_settings(config)}
         self.data = tempfile.mkdtemp(prefix="klamm-test-") if data is None else os.fspath(data)
-        self.config = {**DEFAULTS, **dict(config or {})}
 
     @property
     def bootstrap(self) -> str:
@@ -86,12 +96,15 @@ class Broker(ABC):
         """Go on after `pause`."""
 
     @abstractmethod
-    def slow(self, seconds: float, api: str | None = None) -> None:
-        """Let every request (or those of one API, e.g. "Produce") wait so long before it is looked at."""
+    def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
+        """Let every request (or those of one API, e.g. "Produce") wait so many seconds before it is looked at."""
 
     @abstractmethod
-    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
-        """Answer requests with an error, by its name and the API's, for so many times; nothing else is done."""
+    def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
+        """Answer requests with an error, by its name and the API's, for so many times; nothing else is done.
+
+        Names are Kafka's, in upper or lower case; numbers and ErrorCode members do as well.
+        """
 
     @abstractmethod
     def heal(self) -> None:
@@ -108,14 +121,14 @@ class Broker(ABC):
 
     # Conveniences
 
-    def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+    def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
         """Create a topic of a name nobody else uses."""
         from klamm.client.wire import Cluster
         from klamm.model.errors import ErrorCode, KlammError
         from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
         name = unique(prefix)
-        configs = [CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in broker_settings(config).items()]
         wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)
         with Cluster(self.bootstrap) as cluster:
             result = cluster.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics[0]
@@ -199,11 +212,11 @@ class InProcessBroker(Broker):
         """Go on."""
         self._alive().thaw()
 
-    def slow(self, seconds: float, api: str | None = None) -> None:
+    def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
         """Let requests wait."""
         self._alive().slow(seconds, api)
 
-    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+    def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
         """Answer with an error."""
         self._alive().refuse(error, api, times)
 
@@ -225,9 +238,10 @@ class ChildBroker(Obedient, Broker):
             raise RuntimeError("the broker is running already")
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "klamm.testing.child", str(theirs.fileno()), self.data, str(self.port)]
+        temporary = "temporary" if self._own_folder else ""
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [*command, json.dumps(self.config), self.log_level],
+                [*command, json.dumps(self.config), self.log_level, temporary],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -274,6 +288,9 @@ class ChildBroker(Obedient, Broker):
         """End as on SIGTERM."""
         self.resume()
         process = self._alive()
+        assert self._link is not None
+        with contextlib.suppress(Gone):
+            self._link.say(do="part")
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(STOP_S)
@@ -344,7 +361,7 @@ def broker(
     child: bool = False,
     port: int = 0,
     data: str | os.PathLike[str] | None = None,
-    config: Mapping[str, str] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Iterator[Broker]:
     """A running broker, in this process or (`child`) in one of its own; `config` are settings by Kafka's names.
 

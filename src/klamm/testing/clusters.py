@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from klamm.testing.brokers import DEFAULTS, Broker
+from klamm.testing.brokers import DEFAULTS, Broker, broker_settings
 from klamm.testing.nursery import Nursery
 from klamm.testing.orders import Gone, Link, Obedient, told
 
 if TYPE_CHECKING:
     from klamm.server.local_cluster import LocalNode
+    from klamm.testing.fault_names import Seconds
 
 READY_S: Final = 90.0
 STOP_S: Final = 30.0
@@ -137,14 +138,14 @@ class ClusterNode(Obedient):
 class Cluster(Broker):
     """Several nodes; `bootstrap` names them all, `nodes[0].kill()` is up to the test."""
 
-    def __init__(self, nodes: int = 3, *, config: Mapping[str, str] | None = None, log_level: str = "warning") -> None:
-        nursery = Nursery()  # first: it imports while folders are made here
+    def __init__(self, nodes: int = 3, *, config: Mapping[str, Any] | None = None, log_level: str = "warning") -> None:
         folder = tempfile.mkdtemp(prefix="klamm-test-")
+        nursery = Nursery(folder)  # before the rest: it imports while folders are made here
         try:
             from klamm.server.local_cluster import plan_cluster, prepare_cluster
 
             plans = plan_cluster(folder, nodes)
-            prepare_cluster(plans, lambda _: {**DEFAULTS, **dict(config or {})})
+            prepare_cluster(plans, lambda _: {**DEFAULTS, **broker_settings(config)})
         except BaseException:
             nursery.close()
             shutil.rmtree(folder, ignore_errors=True)
@@ -223,13 +224,13 @@ class Cluster(Broker):
             if node.running:
                 node.resume()
 
-    def slow(self, seconds: float, api: str | None = None) -> None:
+    def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
         """Let clients' requests to all of them wait; `nodes[i].slow(...)` for one."""
         for node in self.nodes:
             if node.running:
                 node.slow(seconds, api)
 
-    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
+    def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
         """Let all of them answer clients with an error, each so many times; `nodes[i].refuse(...)` for one."""
         for node in self.nodes:
             if node.running:
@@ -252,7 +253,7 @@ class Cluster(Broker):
 
 
 @contextlib.contextmanager
-def cluster(nodes: int = 3, *, config: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+def cluster(nodes: int = 3, *, config: Mapping[str, Any] | None = None) -> Iterator[Cluster]:
     """A running cluster; ends with the block."""
     with Cluster(nodes, config=config) as running:
         yield running

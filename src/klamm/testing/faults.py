@@ -9,7 +9,6 @@ from typing import Any
 
 from klamm.model.errors import ErrorCode
 from klamm.net import Channel
-from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode
 from klamm.protocol.header import decode_request_header
 from klamm.server.context import RequestContext
@@ -21,17 +20,6 @@ _CLIENT_ID = struct.Struct(">8xh")
 """The length of a request's client id, behind API key, version and correlation id."""
 _NODE = re.compile(rb"broker-\d+-")
 """How the client ids of brokers begin that ask each other."""
-
-
-def api_named(name: str) -> Api:
-    """The API of that name; ValueError lists names like it."""
-    found = {each.lower(): api for each, api in BY_NAME.items()}.get(name.lower().replace("_", ""))
-    if found is None:
-        import difflib
-
-        near = difflib.get_close_matches(name, BY_NAME, 3)
-        raise ValueError(f"there is no API {name!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
-    return found
 
 
 @dataclass(slots=True)

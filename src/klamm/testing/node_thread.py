@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from klamm.model.errors import ErrorCode
 from klamm.net import TurnLoop
 from klamm.server.config import NodeConfig
 from klamm.server.node import Node
 from klamm.telemetry import Level, configure
-from klamm.testing.faults import FaultyHandler, Refusing, Slowness, api_named
+from klamm.testing.fault_names import Seconds, api_named, error_named, seconds_of, times_of
+from klamm.testing.faults import FaultyHandler, Refusing, Slowness
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
@@ -125,16 +125,15 @@ class NodeThread:
         """Go on."""
         self._frozen.set()
 
-    def slow(self, seconds: float, api: str | None) -> None:
+    def slow(self, seconds: Seconds, api: str | int | None) -> None:
         """Let requests wait."""
-        key = None if api is None else api_named(api).key
-        self.call(lambda: self._fault_handler().slowness.append(Slowness(seconds, key)))
+        fault = Slowness(seconds_of(seconds), None if api is None else api_named(api).key)
+        self.call(lambda: self._fault_handler().slowness.append(fault))
 
-    def refuse(self, error: str, api: str | None, times: int | None) -> None:
+    def refuse(self, error: str | int, api: str | int | None, times: int | None) -> None:
         """Answer with an error."""
-        code = ErrorCode[error]
-        key = None if api is None else api_named(api).key
-        self.call(lambda: self._fault_handler().refusals.append(Refusing(code, key, times)))
+        fault = Refusing(error_named(error), None if api is None else api_named(api).key, times_of(times))
+        self.call(lambda: self._fault_handler().refusals.append(fault))
 
     def heal(self) -> None:
         """Take slowness and refusals back."""

@@ -2,7 +2,7 @@
 
 Three interpreters that each import a broker spend most of a cluster's start on that. The nursery imports once, while
 the test formats folders, and a fork takes milliseconds. It has one thread and no event loop, so forking is safe; it
-ends, and takes its nodes along, when the test's end of the socket closes.
+ends, and takes its nodes and their folder along, when the test's end of the socket closes, by whatever end of the test.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,11 +28,11 @@ _ORDER_BYTES_MAX: Final = 65536
 class Nursery:
     """The test's side: starts nodes and hears how they ended. Not for several threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", "klamm.testing.nursery", str(theirs.fileno())],
+                [sys.executable, "-m", "klamm.testing.nursery", str(theirs.fileno()), folder],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -63,7 +64,7 @@ class Nursery:
             raise RuntimeError(f"the process nodes are started from ended with {self._process.wait()}") from None
 
     def close(self) -> None:
-        """End all nodes there are, as SIGKILL does, and the nursery."""
+        """End all nodes there are, as SIGKILL does, and the nursery; their folder goes."""
         self._link.close()
         try:
             self._process.wait(PATIENCE_S)
@@ -72,9 +73,11 @@ class Nursery:
             self._process.wait()
 
 
-def main(descriptor: str) -> int:
+def main(descriptor: str, folder: str) -> int:
     """The nursery itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then closes its end
+    nursery = os.getpid()
+    signal.signal(signal.SIGTERM, lambda *_: _terminated(nursery))
     _import_everything()
     gc.collect()
     gc.freeze()  # what is here now lives as long as the nodes: their collectors need not look at it, nor copy its pages
@@ -101,7 +104,14 @@ def main(descriptor: str) -> int:
                     os.kill(pid, signal.SIGKILL)
             for pid in children:
                 os.waitpid(pid, 0)
+            shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _terminated(nursery: int) -> None:
+    """SIGTERM to a whole group ends the test too, and the closed socket then the nursery: it has to tidy up first."""
+    if os.getpid() != nursery:  # a node that has just been forked and has no handler of its own yet
+        os._exit(1)
 
 
 def _next_order(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -142,13 +152,14 @@ def _fork(order: dict[str, Any], descriptor: int, control: socket.socket) -> int
 def _live(order: dict[str, Any], link: Link) -> int:
     from klamm.server.config import load_config
     from klamm.testing.child import live
+    from klamm.testing.orders import Parting
 
     try:
         config = load_config(order["properties"])
     except Exception as error:  # noqa: BLE001 - told to whoever waits
         link.say(error=f"{type(error).__name__}: {error}")
         return 1
-    return live(config, link, order["log_level"])
+    return live(config, link, order["log_level"], Parting())
 
 
 def _import_everything() -> None:
@@ -162,4 +173,4 @@ def _import_everything() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:3]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import threading
@@ -11,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from klamm.testing.fault_names import Seconds
     from klamm.testing.node_thread import NodeThread
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -87,13 +87,18 @@ class Obedient(ABC):
     def resume(self) -> None:
         """Go on."""
 
-    def slow(self, seconds: float, api: str | None = None) -> None:
+    def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
         """Let clients' requests (or those of one API, e.g. "Produce") wait so long before they are looked at."""
-        self._order(do="slow", seconds=seconds, api=api)
+        from klamm.testing.fault_names import api_named, seconds_of
 
-    def refuse(self, error: str, api: str | None = None, times: int | None = None) -> None:
-        """Answer clients' requests with an error, by its name and the API's, for so many times."""
-        self._order(do="refuse", error=error, api=api, times=times)
+        self._order(do="slow", seconds=seconds_of(seconds), api=None if api is None else api_named(api).name)
+
+    def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
+        """Answer clients' requests with an error, by name or number as the API, for so many times."""
+        from klamm.testing.fault_names import api_named, error_named, times_of
+
+        name = None if api is None else api_named(api).name
+        self._order(do="refuse", error=error_named(error).name, api=name, times=times_of(times))
 
     def heal(self) -> None:
         """Take pause, slowness and refusals back."""
@@ -101,19 +106,37 @@ class Obedient(ABC):
         self._order(do="heal")
 
 
-def obey(life: NodeThread, link: Link, ended: threading.Event) -> None:
-    """Do what the test wants of its broker until it hangs up: then the broker is in nobody's hands and must end."""
-    with contextlib.suppress(Gone):
-        while True:
-            order = link.hear()
-            try:
-                _act(life, order)
-                link.say(done=True)
-            except Gone:
-                raise
-            except Exception as error:  # noqa: BLE001 - told to whoever asked
-                link.say(error=f"{type(error).__name__}: {error}")
-    ended.set()
+class Parting:
+    """How whoever started a broker parts from it: with word of its end, or without one, when its process ended."""
+
+    def __init__(self) -> None:
+        self.known = threading.Event()
+        self.gone = False
+
+    def announced(self) -> None:
+        """It will end the broker, and look after its data."""
+        self.known.set()
+
+    def without_a_word(self) -> None:
+        """Nobody is there any more."""
+        self.gone = True
+        self.known.set()
+
+
+def obey(life: NodeThread, link: Link, parting: Parting) -> None:
+    """Do what the test wants of its broker; Gone when it hangs up: in nobody's hands, the broker must end."""
+    while True:
+        order = link.hear()
+        if order["do"] == "part":
+            parting.announced()
+            continue
+        try:
+            _act(life, order)
+            link.say(done=True)
+        except Gone:
+            raise
+        except Exception as error:  # noqa: BLE001 - told to whoever asked
+            link.say(error=f"{type(error).__name__}: {error}")
 
 
 def _act(life: NodeThread, order: dict[str, Any]) -> None:

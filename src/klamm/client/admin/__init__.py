@@ -1,7 +1,8 @@
 """Administration: one class, one file per family of questions; values in `types`.
 
 Every method returns plain values and raises KafkaError. One that acts on several things raises the error itself when a
-single one was asked for, and SomeFailed, which tells failures and results apart, when there were more.
+single one was asked for, and SomeFailed, which tells failures and results apart, when there were more. What takes
+several things takes a list of them: a single one is a TypeError, before anything is asked.
 """
 
 from klamm.client.admin.acls import AccessAdmin

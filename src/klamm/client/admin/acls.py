@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
+from klamm.client.admin.given import several, texts
 from klamm.client.admin.types import (
     AclBinding,
     AclFilter,
@@ -50,7 +51,7 @@ class AccessAdmin(AdminBase):
 
     async def create_acls(self, rules: Iterable[AclBinding]) -> None:
         """Add rules; one that exists already is fine."""
-        wanted = list(rules)
+        wanted = several(rules, AclBinding, "create_acls", "AclBinding(...)")
         if not wanted:
             return
         request = CreateAclsRequest(
@@ -76,7 +77,7 @@ class AccessAdmin(AdminBase):
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Remove every rule that matches one of the filters; returns those removed."""
-        wanted = list(filters)
+        wanted = several(filters, AclFilter, "delete_acls", "AclFilter(...)")
         if not wanted:
             return []
         request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_matching(each)) for each in wanted])
@@ -119,7 +120,9 @@ class AccessAdmin(AdminBase):
             entries=[
                 EntryData(
                     entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                    ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in limits.items()],
+                    ops=[
+                        OpData(key=key, value=_limit(key, value), remove=value is None) for key, value in limits.items()
+                    ],
                 )
                 for entity, limits in changes.items()
             ],
@@ -137,7 +140,9 @@ class AccessAdmin(AdminBase):
         self, users: Sequence[str] | None = None
     ) -> dict[str, list[ScramCredential]]:
         """Which mechanisms users have, the smaller first; users without any are left out when all are asked for."""
-        names = None if users is None else [UserName(name=each) for each in users]
+        names = (
+            None if users is None else [UserName(name=each) for each in texts(users, "describe_user_scram_credentials")]
+        )
         answer = await self._ask(DescribeUserScramCredentialsRequest(users=names))
         found: dict[str, list[ScramCredential]] = {}
         for each in answer.results:
@@ -157,6 +162,7 @@ class AccessAdmin(AdminBase):
         iterations: int = 4096,
     ) -> None:
         """Give users passwords, by (user, mechanism), or take them away; only the salted form leaves this process."""
+        unwanted = _users(delete)
         upsertions = []
         for (user, mechanism), password in (set_passwords or {}).items():
             salt = secrets.token_bytes(24)
@@ -168,7 +174,7 @@ class AccessAdmin(AdminBase):
                 )
             )
         request = AlterUserScramCredentialsRequest(
-            deletions=[ScramCredentialDeletion(name=user, mechanism=int(each)) for user, each in delete],
+            deletions=[ScramCredentialDeletion(name=user, mechanism=int(each)) for user, each in unwanted],
             upsertions=upsertions,
         )
 
@@ -177,6 +183,21 @@ class AccessAdmin(AdminBase):
                 outcomes.add(each.user, each.error_code, each.error_message)
 
         await self._settle(request, read)
+
+
+def _users(given: Any) -> list[tuple[str, ScramMechanism]]:
+    found = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for each in found:
+        if not isinstance(each, tuple) or len(each) != 2 or not isinstance(each[0], str):
+            example = '[("alice", ScramMechanism.SCRAM_SHA_256)]'
+            raise TypeError(f"alter_user_scram_credentials, delete: write {example}; {each!r} is no user and mechanism")
+    return found
+
+
+def _limit(name: str, value: float | None) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        raise TypeError(f"{name}={value!r} is no limit: write a number, or None to take it away")
+    return float(value or 0.0)
 
 
 def _matching(filter: AclFilter) -> dict[str, Any]:

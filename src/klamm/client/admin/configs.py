@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
+from klamm.client.admin.given import several, texts
 from klamm.client.admin.types import AlterOp, ConfigEntry, ConfigResource, ResourceType
+from klamm.client.config import ConfigValue, value_text
 from klamm.model.config_sources import ConfigSynonym, source_of
 from klamm.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -19,8 +22,11 @@ from klamm.protocol.messages.incremental_alter_configs import (
 )
 from klamm.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
-Change = str | int | float | bool | None | tuple[AlterOp, str | None]
+Change = ConfigValue | tuple[AlterOp, ConfigValue]
 """A new value, None to go back to the default, or an operation and its value."""
+
+
+_CHANGES = '{ConfigResource.topic("orders"): {"retention.ms": 60000}}'
 
 
 class ConfigsAdmin(AdminBase):
@@ -36,9 +42,9 @@ class ConfigsAdmin(AdminBase):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Every setting of the resources, or those of some names; a broker is asked about itself."""
         groups: dict[int | None, list[ConfigResource]] = {}
-        for each in resources:
-            groups.setdefault(_owner(each), []).append(ConfigResource(*each))
-        wanted = None if keys is None else list(keys)
+        for each in _resources(resources, "describe_configs"):
+            groups.setdefault(_owner(each), []).append(each)
+        wanted = None if keys is None else texts(keys, "describe_configs, keys")
 
         async def once() -> Outcomes:
             outcomes = Outcomes()
@@ -70,9 +76,15 @@ class ConfigsAdmin(AdminBase):
         self, changes: Mapping[ConfigResource, Mapping[str, Change]], *, validate_only: bool = False
     ) -> None:
         """Change single settings and leave the rest: a value sets, None deletes, (AlterOp, value) does as it says."""
-        groups: dict[int | None, dict[ConfigResource, Mapping[str, Change]]] = {}
-        for resource, wanted in changes.items():
-            groups.setdefault(_owner(resource), {})[ConfigResource(*resource)] = wanted
+        if not isinstance(changes, Mapping):
+            raise TypeError(f"alter_configs takes {_CHANGES}, not {changes!r}")
+        groups: dict[int | None, dict[ConfigResource, list[AlterableConfig]]] = {}
+        for resource in _resources(changes, "alter_configs"):
+            wanted = changes[resource]
+            if not isinstance(wanted, Mapping):
+                raise TypeError(f"alter_configs takes {_CHANGES}; {wanted!r} is no mapping")
+            mine = [_alter(name, change) for name, change in wanted.items()]
+            groups.setdefault(_owner(resource), {})[resource] = mine
 
         async def once() -> Outcomes:
             outcomes = Outcomes()
@@ -82,7 +94,7 @@ class ConfigsAdmin(AdminBase):
                         AlterConfigsResource(
                             resource_type=resource.type,
                             resource_name=resource.name,
-                            configs=[_alter(name, change) for name, change in wanted.items()],
+                            configs=wanted,
                         )
                         for resource, wanted in mine.items()
                     ],
@@ -98,10 +110,24 @@ class ConfigsAdmin(AdminBase):
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
         """The resources that have settings of their own."""
-        answer = await self._ask(ListConfigResourcesRequest(resource_types=[int(each) for each in types]))
+        wanted = several(types, int, "list_config_resources", "ResourceType.TOPIC")
+        answer = await self._ask(ListConfigResourcesRequest(resource_types=[int(each) for each in wanted]))
         return sorted(
             ConfigResource(ResourceType(each.resource_type), each.resource_name) for each in answer.config_resources
         )
+
+
+def _resources(given: Any, what: str) -> list[ConfigResource]:
+    if isinstance(given, ConfigResource):
+        raise TypeError(f"{what} takes several: write [ConfigResource({given.type!s}, {given.name!r})]")
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f'{what} takes resources: write [ConfigResource.topic("orders")], not {given!r}')
+    found = []
+    for each in given:
+        if not isinstance(each, tuple) or len(each) != 2:
+            raise TypeError(f'{what} takes resources, e.g. ConfigResource.topic("orders"), not {each!r}')
+        found.append(ConfigResource(*each))
+    return found
 
 
 def _owner(resource: ConfigResource) -> int | None:
@@ -111,13 +137,12 @@ def _owner(resource: ConfigResource) -> int | None:
 
 
 def _alter(name: str, change: Change) -> AlterableConfig:
-    if isinstance(change, tuple):
+    value: Any = change
+    operation = AlterOp.DELETE if change is None else AlterOp.SET
+    if isinstance(change, tuple) and change and isinstance(change[0], AlterOp):
         operation, value = change
-        return AlterableConfig(name=name, config_operation=int(operation), value=value)
-    if change is None:
-        return AlterableConfig(name=name, config_operation=int(AlterOp.DELETE), value=None)
-    text = str(change).lower() if isinstance(change, bool) else str(change)
-    return AlterableConfig(name=name, config_operation=int(AlterOp.SET), value=text)
+    text = None if value is None else value_text(name, value)
+    return AlterableConfig(name=name, config_operation=int(operation), value=text)
 
 
 def _entry(found: DescribeConfigsResourceResult) -> ConfigEntry:

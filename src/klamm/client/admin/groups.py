@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.given import by_place, places, texts
 from klamm.client.admin.types import GroupDescription, GroupListing, MemberDescription, Node, operations
 from klamm.client.cluster import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import (
@@ -54,7 +55,9 @@ class GroupsAdmin(AdminBase):
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """All groups of all coordinators, by name, those of some states or types only when given."""
-        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        request = ListGroupsRequest(
+            states_filter=texts(states, "list_groups, states"), types_filter=texts(types, "list_groups, types")
+        )
         answers = await self._of_all(await self._broker_ids(), lambda broker: self._ask(request, broker=broker))
         found = [
             GroupListing(each.group_id, each.group_type, each.protocol_type, each.group_state, broker)
@@ -67,10 +70,10 @@ class GroupsAdmin(AdminBase):
         self, group_ids: Iterable[str], *, authorized_operations: bool = False
     ) -> dict[str, GroupDescription]:
         """Groups of either protocol; GroupNotFoundError for one that does not exist."""
-        return await self._each(group_ids, lambda name: self._describe(name, authorized_operations))
+        wanted = texts(group_ids, "describe_groups")
+        return await self._each(wanted, lambda name: self._describe(name, authorized_operations))
 
-    async def _each(self, names: Iterable[str], ask: Any) -> dict[str, Any]:
-        wanted = list(dict.fromkeys(names))
+    async def _each(self, wanted: list[str], ask: Any) -> dict[str, Any]:
         answers = await asyncio.gather(*(ask(each) for each in wanted), return_exceptions=True)
         failures: dict[Any, KafkaError] = {}
         results: dict[str, Any] = {}
@@ -107,6 +110,7 @@ class GroupsAdmin(AdminBase):
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Remove groups that have no members, with their offsets."""
+        wanted = texts(group_ids, "delete_groups")
 
         async def delete(name: str) -> None:
             await self._ask_group(
@@ -115,7 +119,7 @@ class GroupsAdmin(AdminBase):
                 lambda answer: raise_for(answer.results[0].error_code, name),
             )
 
-        await self._each(group_ids, delete)
+        await self._each(wanted, delete)
 
     async def list_group_offsets(
         self,
@@ -125,7 +129,7 @@ class GroupsAdmin(AdminBase):
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed, everywhere or for some partitions; those without an offset are left out."""
-        asked = None if partitions is None else by_topic(partitions)
+        asked = None if partitions is None else by_topic(places(partitions, "list_group_offsets"))
         topics = (
             None
             if asked is None
@@ -166,8 +170,8 @@ class GroupsAdmin(AdminBase):
     ) -> None:
         """Set where a group without members goes on; GroupNotEmptyError when it has any."""
         wanted = {
-            TopicPartition(*where): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
-            for where, each in offsets.items()
+            where: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+            for where, each in by_place(offsets, "alter_group_offsets").items()
         }
         request = OffsetCommitRequest(
             group_id=group_id,
@@ -209,7 +213,7 @@ class GroupsAdmin(AdminBase):
                 OffsetDeleteRequestTopic(
                     name=name, partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in indexes]
                 )
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in by_topic(places(partitions, "delete_group_offsets")).items()
             ],
         )
         outcomes = Outcomes()
@@ -227,8 +231,10 @@ class GroupsAdmin(AdminBase):
         self, group_id: str, *, instance_ids: Iterable[str] = (), member_ids: Iterable[str] = (), reason: str = ""
     ) -> None:
         """Take members out of a group, static ones by their instance id; without any, all of them."""
-        members = [MemberIdentity(member_id="", group_instance_id=each, reason=reason) for each in instance_ids]
-        members += [MemberIdentity(member_id=each, reason=reason) for each in member_ids]
+        static = texts(instance_ids, "remove_members, instance_ids")
+        dynamic = texts(member_ids, "remove_members, member_ids")
+        members = [MemberIdentity(member_id="", group_instance_id=each, reason=reason) for each in static]
+        members += [MemberIdentity(member_id=each, reason=reason) for each in dynamic]
         if not members:
             found = (await self.describe_groups([group_id]))[group_id]
             members = [

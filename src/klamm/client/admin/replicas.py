@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.given import by_place, place, places, several, texts
 from klamm.client.admin.types import ElectionType, LogDir, Reassignment, ReplicaInfo
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition
@@ -40,7 +41,10 @@ class ReplicasAdmin(AdminBase):
         wanted = (
             None
             if partitions is None
-            else [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in by_topic(partitions).items()]
+            else [
+                TopicPartitions(topic=topic, partitions=indexes)
+                for topic, indexes in by_topic(places(partitions, "elect_leaders")).items()
+            ]
         )
         request = ElectLeadersRequest(
             election_type=int(election), topic_partitions=wanted, timeout_ms=self._settings.number("request.timeout.ms")
@@ -64,7 +68,7 @@ class ReplicasAdmin(AdminBase):
         self, moves: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> None:
         """Begin to move partitions to these replicas, preferred leader first; None takes a move back."""
-        wanted = {TopicPartition(*where): replicas for where, replicas in moves.items()}
+        wanted = by_place(moves, "alter_partition_reassignments")
         topics = []
         for topic, indexes in by_topic(wanted).items():
             parts = []
@@ -97,7 +101,7 @@ class ReplicasAdmin(AdminBase):
             if partitions is None
             else [
                 ListPartitionReassignmentsTopics(name=topic, partition_indexes=indexes)
-                for topic, indexes in by_topic(partitions).items()
+                for topic, indexes in by_topic(places(partitions, "list_partition_reassignments")).items()
             ]
         )
         request = ListPartitionReassignmentsRequest(
@@ -116,9 +120,10 @@ class ReplicasAdmin(AdminBase):
         self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None
     ) -> dict[int, list[LogDir]]:
         """The log dirs of brokers (all without) and the replicas in them."""
+        asked = None if brokers is None else several(brokers, int, "describe_log_dirs, brokers")
         wanted = None
         if topics is not None:
-            names = list(topics)
+            names = texts(topics, "describe_log_dirs, topics")
             await self._retrying(lambda: self.cluster.refresh(names))
             wanted = [
                 DescribableLogDirTopic(topic=each, partitions=sorted(self.cluster.table.topics[each].partitions))
@@ -126,7 +131,7 @@ class ReplicasAdmin(AdminBase):
                 if each in self.cluster.table.topics
             ]
         request = DescribeLogDirsRequest(topics=wanted)
-        ids = await self._broker_ids() if brokers is None else list(brokers)
+        ids = await self._broker_ids() if asked is None else asked
         answers = await self._of_all(ids, lambda broker: self._ask(request, broker=broker))
         return {
             broker: [
@@ -153,7 +158,7 @@ class ReplicasAdmin(AdminBase):
         """Move replicas, by (partition, broker), to other log dirs of their broker."""
         brokers: dict[int, dict[str, list[TopicPartition]]] = {}
         for (where, broker), path in moves.items():
-            brokers.setdefault(broker, {}).setdefault(path, []).append(TopicPartition(*where))
+            brokers.setdefault(broker, {}).setdefault(path, []).append(place(where, "alter_replica_log_dirs"))
         outcomes = Outcomes()
         for broker, paths in brokers.items():
             request = AlterReplicaLogDirsRequest(

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
+from klamm.client.admin.given import by_place, config_texts, several, texts
 from klamm.client.admin.types import CreatedTopic, PartitionDescription, TopicDescription, TopicListing, operations
+from klamm.client.config import ConfigValue
 from klamm.client.errors import UnsupportedVersionError, raise_for
 from klamm.client.types import NewPartitions, NewTopic, OffsetAndTimestamp, TopicPartition
 from klamm.protocol.messages.create_partitions import (
@@ -46,7 +48,7 @@ class TopicsAdmin(AdminBase):
         self, names: Iterable[str] | None = None, *, authorized_operations: bool = False
     ) -> dict[str, TopicDescription]:
         """Topics and their partitions, all of them without names; an unknown one is UnknownTopicOrPartitionError."""
-        wanted = None if names is None else list(dict.fromkeys(names))
+        wanted = None if names is None else texts(names, "describe_topics")
         if wanted == []:
             return {}
         try:
@@ -125,13 +127,14 @@ class TopicsAdmin(AdminBase):
         num_partitions: int = -1,
         replication_factor: int = -1,
         *,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, ConfigValue] | None = None,
         replica_assignment: Mapping[int, Iterable[int]] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """One topic; counts of -1 are the broker's defaults."""
+        """One topic; counts of -1 are the broker's defaults; `configs` are text, numbers, booleans or lists of text."""
         placed = None if replica_assignment is None else {key: list(each) for key, each in replica_assignment.items()}
-        new = NewTopic(name, num_partitions, replication_factor, configs or {}, placed)
+        values: Mapping[str, Any] = configs or {}
+        new = NewTopic(name, num_partitions, replication_factor, values, placed)
         return (await self.create_topics([new], validate_only=validate_only))[name]
 
     async def create_topics(
@@ -147,9 +150,12 @@ class TopicsAdmin(AdminBase):
                     CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
                     for index, replicas in sorted((each.replica_assignment or {}).items())
                 ],
-                configs=[CreatableTopicConfig(name=key, value=value) for key, value in each.configs.items()],
+                configs=[
+                    CreatableTopicConfig(name=key, value=value)
+                    for key, value in config_texts(each.configs, f"topic {each.name}")
+                ],
             )
-            for each in topics
+            for each in several(topics, NewTopic, "create_topics", 'NewTopic("orders")')
         ]
         if not wanted:
             return {}
@@ -171,7 +177,7 @@ class TopicsAdmin(AdminBase):
 
     async def delete_topics(self, names: Iterable[str], *, timeout_s: float | None = None) -> None:
         """Remove topics and their records."""
-        wanted = list(dict.fromkeys(names))
+        wanted = texts(names, "delete_topics")
         if not wanted:
             return
         limit_s = self._timeout_s if timeout_s is None else timeout_s
@@ -191,6 +197,8 @@ class TopicsAdmin(AdminBase):
         """Give topics more partitions; the numbers are totals."""
         topics = []
         for name, wanted in counts.items():
+            if isinstance(wanted, bool) or not isinstance(wanted, int | NewPartitions):
+                raise TypeError(f"create_partitions takes {{topic: total}}; {wanted!r} is no number of partitions")
             new = wanted if isinstance(wanted, NewPartitions) else NewPartitions(wanted)
             placed = new.assignments
             topics.append(
@@ -214,7 +222,7 @@ class TopicsAdmin(AdminBase):
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Drop all records before these offsets (-1: all there are); returns where each partition now begins."""
-        places = {TopicPartition(*key): offset for key, offset in before.items()}
+        places = by_place(before, "delete_records")
 
         def request(mine: dict[str, list[int]]) -> DeleteRecordsRequest:
             topics = [
@@ -241,7 +249,9 @@ class TopicsAdmin(AdminBase):
         self, specs: Mapping[TopicPartition, int], *, isolation: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Offsets by `OffsetSpec` or timestamp (ms); offset -1 when there is nothing at or after the time."""
-        places = {TopicPartition(*key): int(spec) for key, spec in specs.items()}
+        places = {where: int(spec) for where, spec in by_place(specs, "list_offsets").items()}
+        if isolation not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f"isolation={isolation}: write read_uncommitted or read_committed")
         if not places:
             return {}
 

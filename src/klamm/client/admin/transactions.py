@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
+from klamm.client.admin.given import place, places, several, texts
 from klamm.client.admin.types import ProducerState, TransactionDescription, TransactionListing
 from klamm.client.cluster import ADMIN, TRANSACTION_COORDINATOR
 from klamm.client.errors import raise_for
@@ -34,8 +35,8 @@ class TransactionsAdmin(AdminBase):
     ) -> list[TransactionListing]:
         """Every transactional id of every coordinator; open longer than `duration_ms`, matching `pattern`."""
         request = ListTransactionsRequest(
-            state_filters=list(states),
-            producer_id_filters=list(producer_ids),
+            state_filters=texts(states, "list_transactions, states"),
+            producer_id_filters=several(producer_ids, int, "list_transactions, producer_ids"),
             duration_filter=duration_ms,
             transactional_id_pattern=pattern,
         )
@@ -50,7 +51,7 @@ class TransactionsAdmin(AdminBase):
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """What transactional ids are doing."""
         outcomes = Outcomes()
-        for name in dict.fromkeys(transactional_ids):
+        for name in texts(transactional_ids, "describe_transactions"):
 
             async def once(name: str = name) -> tuple[int, Any]:
                 found = await self.cluster.find_coordinator(TRANSACTION_COORDINATOR, name)
@@ -103,13 +104,13 @@ class TransactionsAdmin(AdminBase):
                     where = TopicPartition(topic.name, each.partition_index)
                     outcomes.add(where, each.error_code, each.error_message, states)
 
-        return await self._settle_by_leader((TopicPartition(*each) for each in partitions), request, read)
+        return await self._settle_by_leader(places(partitions, "describe_producers"), request, read)
 
     async def abort_transaction(
         self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
         """Write an abort marker by hand: for a transaction whose coordinator forgot it."""
-        where = TopicPartition(*partition)
+        where = place(partition, "abort_transaction")
         marker = WritableTxnMarker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -130,7 +131,7 @@ class TransactionsAdmin(AdminBase):
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Lock out whoever uses these transactional ids now; returns their new (producer id, epoch)."""
         found = {}
-        for name in dict.fromkeys(transactional_ids):
+        for name in texts(transactional_ids, "fence_producers"):
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1)
             answer = await self._ask_coordinator(
                 TRANSACTION_COORDINATOR, name, request, lambda each: raise_for(each.error_code), version=5

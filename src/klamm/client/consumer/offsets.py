@@ -34,6 +34,13 @@ LATEST, EARLIEST = -1, -2
 _BY_NAME = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics."""
 
+_NOT_A_MEMBER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
+_ANOTHER_HAS_IT = (
+    "the group has rebalanced and given the partition to another member, most likely because polls were more than "
+    "max.poll.interval.ms apart; poll more often, raise max.poll.interval.ms or lower max.poll.records"
+)
+_NO_PLACE = "the group has members and this consumer is none of them; subscribe, or commit to a group of its own"
+
 
 class GroupCoordinator:
     """Where a group's coordinator is; found again when it moved."""
@@ -209,6 +216,9 @@ async def commit(
                         ErrorCode.REBALANCE_IN_PROGRESS,
                         "the group rebalances; poll, then commit what is still assigned",
                     )
-                raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
+                where = f"{topic.name}-{each.partition_index}"
+                if each.error_code in _NOT_A_MEMBER:
+                    raise error_for(each.error_code, f"{where}: {_ANOTHER_HAS_IT if metadata.member_id else _NO_PLACE}")
+                raise_for(each.error_code, where)
 
     await coordinator.cluster.retrying(once, timeout_s, coordinator.look)

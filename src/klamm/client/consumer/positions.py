@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable
 
 from klamm.client.cluster import Cluster
+from klamm.client.config import reset_span_ns
 from klamm.client.consumer.offsets import (
     EARLIEST,
     LATEST,
@@ -24,8 +24,6 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
 _log = logging.getLogger(__name__)
-
-_ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 
 
 class Positions:
@@ -45,6 +43,7 @@ class Positions:
         self._wake = wake
         self._api_s = settings.seconds("default.api.timeout.ms")
         self._policy = settings.text("auto.offset.reset")
+        self._reset_span_ns = reset_span_ns(self._policy)
         self._committed_only = settings["isolation.level"] == "read_committed"
 
     async def find(self, deadline: float) -> None:
@@ -100,19 +99,14 @@ class Positions:
                 state.seek(offsets[where].offset, -1)
 
     def _default_reset(self, state: Assigned) -> int:
-        if self._policy == "earliest":
-            return EARLIEST
-        if self._policy == "latest":
-            return LATEST
+        if self._reset_span_ns is not None:
+            return max((time.time_ns() - self._reset_span_ns) // 1_000_000, 0)
         if self._policy == "none":
             group = "" if self._coordinator is None else f"{self._coordinator.group_id} has "
             raise NoOffsetError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{group}no offset for {state.where}; auto.offset.reset=none"
             )
-        match = _ISO_DURATION.fullmatch(self._policy.partition(":")[2])
-        days, hours, minutes, seconds = (float(each or 0) for each in match.groups()) if match else (0.0, 0.0, 0.0, 0.0)
-        span_ms = ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000
-        return max(time.time_ns() // 1_000_000 - int(span_ms), 0)
+        return EARLIEST if self._policy == "earliest" else LATEST
 
     def out_of_range(self, state: Assigned) -> None:
         """The broker does not have the offset."""

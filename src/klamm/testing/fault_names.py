@@ -1,0 +1,77 @@
+"""Faults as tests name them, checked where the test asks: an error by name or number, an API, a time, a count. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import timedelta
+
+from klamm.model.errors import ErrorCode
+from klamm.protocol.apis import BY_NAME, Api
+
+Seconds = float | timedelta
+
+
+def error_named(error: str | int) -> ErrorCode:
+    """The error of that name, in either case, or of that number; ValueError offers the nearest name."""
+    if isinstance(error, bool) or not isinstance(error, str | int):
+        raise TypeError(f'an error is a name or a number, e.g. "NOT_LEADER_OR_FOLLOWER" or 6, not {error!r}')
+    if isinstance(error, str):
+        name = error.strip().upper().replace("-", "_")
+        if name not in ErrorCode.__members__:
+            raise ValueError(f"there is no error {error!r}{_nearest(name, ErrorCode.__members__)}")
+        found = ErrorCode[name]
+    else:
+        try:
+            found = ErrorCode(error)
+        except ValueError:
+            raise ValueError(f"there is no error {error}: write a name, e.g. NOT_LEADER_OR_FOLLOWER") from None
+    if found is ErrorCode.NONE:
+        raise ValueError("NONE is no error: heal() takes refusals back")
+    return found
+
+
+def api_named(api: str | int | Api) -> Api:
+    """The API of that name, in any spelling, or of that key; ValueError offers the nearest name."""
+    if isinstance(api, Api):
+        return api
+    if isinstance(api, bool) or not isinstance(api, str | int):
+        raise TypeError(f'an API is a name or a key, e.g. "Produce" or 0, not {api!r}')
+    if isinstance(api, str):
+        found = {name.lower(): each for name, each in BY_NAME.items()}.get(api.strip().lower().replace("_", ""))
+    else:
+        found = next((each for each in BY_NAME.values() if each.key == api), None)
+    if found is None:
+        hint = _nearest(api, BY_NAME) if isinstance(api, str) else ': write a name, e.g. "Produce"'
+        raise ValueError(f"there is no API {api!r}{hint}")
+    return found
+
+
+def seconds_of(wait: Seconds) -> float:
+    """How long a request waits."""
+    if isinstance(wait, timedelta):
+        wait = wait.total_seconds()
+    if isinstance(wait, bool) or not isinstance(wait, int | float):
+        raise TypeError(f"a wait is a number of seconds or a timedelta, not {wait!r}")
+    if not 0 <= wait < math.inf:
+        raise ValueError(f"a wait of {wait} seconds: write 0 or more")
+    return float(wait)
+
+
+def times_of(times: int | None) -> int | None:
+    """How often requests are refused; None is until healed."""
+    if times is None:
+        return None
+    if isinstance(times, bool) or not isinstance(times, int):
+        raise TypeError(f"times is a whole number, or None for until healed; not {times!r}")
+    if times < 1:
+        raise ValueError(f"times={times}: write 1 or more, or None for until healed")
+    return times
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    by_lower = {each.lower(): each for each in known}
+    near = [by_lower[each] for each in difflib.get_close_matches(name.lower(), by_lower, 3)]
+    return f"; did you mean {', '.join(near)}?" if near else ""
