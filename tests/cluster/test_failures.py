@@ -7,10 +7,13 @@ import os
 import random
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.errors import ErrorCode
 
 from chaos.load import Load, wait_until_whole
-from harness import KlammCluster, Links, Wire
+from harness import KlammCluster, Links, Wire, batch
+from harness.client_stories import until
+from harness.wire import produce_fields
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 
@@ -132,3 +135,37 @@ def test_a_leader_cut_from_its_followers_acknowledges_nothing(tmp_path):
         links.heal()
         load.wait_for_progress()
         assert load.judge() == []
+
+
+def test_what_follows_a_batch_that_a_new_leader_never_got_waits_for_it(tmp_path):
+    """librdkafka sends on while its first batches wait for a leader that is cut off, and takes one answer for all."""
+    with Links() as links, KlammCluster(tmp_path, overrides=SETTINGS, links=links) as cluster:
+        topic = "cut-off"
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})])[topic].result(60)
+        wait_until_whole(cluster.bootstrap)
+        old = leader(cluster, topic)
+        others = [node for node in cluster.nodes if node is not old]
+        with Wire(old.port, timeout=60) as behind:
+            producer = behind.call("init_producer_id", 4, transactional_id=None)
+            first, second, third = (
+                batch(b"%d" % each, producer_id=producer.producer_id, producer_epoch=0, base_sequence=each)
+                for each in range(3)
+            )
+            links.isolate(old.node_id, [node.node_id for node in others])
+            behind.send("produce", 9, **produce_fields(topic, first))
+            new = until(lambda: leads(others, topic), "another node leads")
+            with Wire(new.port, timeout=60) as wire:
+                codes = [wire.produce(topic, each).error_code for each in (third, second)]
+                assert codes == [ErrorCode.not_enough_replicas] * 2
+                codes = [wire.produce(topic, each).error_code for each in (first, second, third)]
+                assert codes == [ErrorCode.none] * 3
+                assert wire.values(topic) == [b"0", b"1", b"2"]
+        links.heal()
+
+
+def leads(nodes, topic):
+    """Which of some nodes leads a partition, as they see it; None for another, or nobody."""
+    with Wire(nodes[0].port) as wire:
+        (found,) = wire.call("metadata", 12, topics=[{"name": topic}]).topics
+    return next((node for node in nodes if node.node_id == found.partitions[0].leader_id), None)

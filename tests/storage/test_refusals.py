@@ -157,3 +157,14 @@ def test_what_has_no_sequence_is_not_remembered(data: bytes):
     refusals = Refusals()
     refusals.note(memoryview(data), {}, FULL, NOW)
     assert len(refusals) == 0
+
+
+def test_while_a_log_settles_a_producer_begins_at_its_beginning(home: Home):
+    """After that it may begin anywhere, as in Kafka: what came before may have been deleted."""
+    log = home.open()
+    log.producers.settled_at_ms = NOW + 1
+    assert [answer(log, sequence) for sequence in (2, 1)] == [FEW] * 2
+    assert [answer(log, sequence) for sequence in range(4)] == list(range(4))
+    assert answer(log, 7, producer_id=2) == FEW
+    assert answer(log, 7, producer_id=2, now=NOW + 1) == 4
+    assert answer(log, 0, producer_id=3) == 5

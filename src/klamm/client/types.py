@@ -98,7 +98,7 @@ class NewTopic:
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, Any] = field(default_factory=dict)
     replica_assignment: Mapping[int, Sequence[int]] | None = None
 
 

@@ -15,7 +15,7 @@ from klamm.replication.settings import ReplicationConfig, TopicSettings
 from klamm.replication.throttle import Throttle
 from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import LogManager
-from klamm.storage.producers import Origin
+from klamm.storage.producers import SETTLING_MS, Origin
 from klamm.storage.writer import found_no_room
 from klamm.telemetry.log import get_logger
 
@@ -374,6 +374,8 @@ class ReplicaManager:
         replica.refresh()
         if state.is_leader:
             if not led:
+                if state.leader_epoch > 0 and len(partition.replicas) > 1:
+                    replica.log.producers.settled_at_ms = self._clock.now_ms() + SETTLING_MS
                 state.high_watermark = replica.log.high_watermark
                 replica.counted_end = replica.log.durable_offset
                 if replica.counted_end < replica.log.log_end_offset:

@@ -2,7 +2,8 @@
 
 Rules for a batch from a client (Kafka 4.3):
 
-    producer unknown              accepted with any sequence: its records may have been deleted or expired
+    producer unknown              accepted with any sequence: its records may have been deleted or expired;
+                                  while the log settles, only with 0, else NOT_ENOUGH_REPLICAS
     epoch older than known        INVALID_PRODUCER_EPOCH
     epoch newer                   the sequence must begin with 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
     same sequences as one of the
@@ -11,6 +12,11 @@ Rules for a batch from a client (Kafka 4.3):
     anything else                 OUT_OF_ORDER_SEQUENCE_NUMBER
     not transactional while a
       transaction is open         INVALID_TXN_STATE
+
+A log settles in the first minute of a leader that took over from another. What an idempotent producer sent to that one
+and had no answer for may not be here, and is sent again when the other no longer answers; meanwhile the producer may
+send what follows. librdkafka takes an answer to that for an answer to all that came before, so taking it would lose the
+first batches, and refusing it as out of order would have the producer begin anew. Kafka takes it.
 
 State changes when a batch is staged, before it is written, so that the next batch of the same producer can be judged;
 an undo list takes it back when the write fails.
@@ -25,6 +31,8 @@ from klamm.records.batch import BatchView
 from klamm.records.control import EndTxnMarker, end_txn_marker
 from klamm.storage.txn_index import AbortedTxn
 
+SETTLING_MS = 60_000
+"""As long as clients wait for an answer by default, and so for one of a leader that is none any more."""
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
 BATCHES_REMEMBERED = 5
@@ -127,6 +135,8 @@ class ProducerStates:
         self.entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
         """First offset -> producer id of open transactions, oldest first."""
+        self.settled_at_ms = 0
+        """From then on a producer that is not known may begin with any sequence."""
         self._unreplicated: list[tuple[int, int]] = []
         """(first, marker offset) of ended transactions whose markers the high watermark has not passed."""
 
@@ -162,6 +172,15 @@ class ProducerStates:
             if batch[0] == first_sequence and batch[1] == last_sequence:
                 return BatchMeta(*batch)
         return None
+
+    def check_beginning(self, batch: BatchView) -> None:
+        """Refuse what a producer that is not known sent in the middle, while the log settles."""
+        if batch.base_sequence > 0 and batch.producer_id not in self.entries:
+            raise KlammError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"producer {batch.producer_id} begins with sequence {batch.base_sequence} in {self.name}, "
+                "which has a new leader: what comes before may still be on its way",
+            )
 
     def append(
         self, batch: BatchView, origin: Origin, undo: Undo | None = None, *, transaction_version: int = 0

@@ -310,6 +310,8 @@ class LogWriter:
                 return known.first_offset
             if self._refusals:
                 self._refusals.check(batch, self._entries, now_ms)
+            if now_ms < self.producers.settled_at_ms:
+                self.producers.check_beginning(batch)
         offset = self.next_offset
         batch.set_offset_and_epoch(offset, leader_epoch)
         try:
