@@ -9,7 +9,7 @@ from client.lying_broker import LyingBroker
 from client.test_faults import produced, some_id
 from harness.client_stories import PATIENCE_S
 from klamm.client import Producer
-from klamm.client.errors import BufferFullError, SerializationError
+from klamm.client.errors import BufferFullError, KafkaError, SerializationError
 from klamm.client.producer.batch import Batch
 from klamm.client.producer.tables import TablePart, _parts
 from klamm.client.spares import Spares
@@ -138,11 +138,15 @@ def test_a_full_buffer_makes_send_arrow_wait_and_then_fail():
             bootstrap_servers=broker.bootstrap, buffer_memory=100_000, max_block_ms=300, batch_size=10_000
         )
         try:
-            with pytest.raises(BufferFullError, match=r"buffer\.memory=100000"):
+            with pytest.raises(BufferFullError, match=r"buffer\.memory=100000") as raised:
                 producer.send_arrow("t", table)
             assert producer._accumulator.used <= 100_000 + 10_000
         finally:
             producer.close(0)
+        accepted = raised.value.deliveries  # what may be stored is not forgotten
+        assert len(accepted) >= 9
+        assert all(isinstance(each.exception(), KafkaError) for each in accepted)
+        assert f"{len(accepted)} batches were accepted" in raised.value.__notes__[0]
 
 
 def test_a_full_buffer_opens_for_the_rest_of_a_table():

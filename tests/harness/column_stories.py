@@ -9,19 +9,20 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-import klamm
+from harness.bounded_stories import BOUNDED, table
 from harness.client_stories import PATIENCE_S, Story, read, reader, topic, until
 from harness.wire import unique
 from klamm.client import Admin, AsyncConsumer, Producer, TopicPartition
 from klamm.client.columns import schema
-from klamm.client.errors import InvalidTransactionStateError, KafkaError, RecordTooLargeError
+from klamm.client.errors import (
+    InvalidTransactionStateError,
+    KafkaError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from klamm.client.producer.partitioners import by_murmur2
 
 WHEN = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
-
-
-def table(name: str, bootstrap: str, **options) -> pa.Table:
-    return klamm.read_topic(name, bootstrap=bootstrap, timeout_s=PATIENCE_S, **options)
 
 
 def every_column_makes_the_round(bootstrap: str) -> None:
@@ -87,6 +88,122 @@ def a_partitioner_of_the_users_is_asked(bootstrap: str) -> None:
     with Producer(bootstrap_servers=bootstrap, partitioner=lambda _t, key, count: int(key) % count) as producer:
         producer.send_arrow(name, rows)
     assert all(int(each["key"]) % 3 == each["partition"] for each in table(name, bootstrap).to_pylist())
+
+
+def a_partitioner_is_asked_for_rows_without_key_too(bootstrap: str) -> None:
+    """As `send` asks it, whether there is a column for keys or not."""
+    columns = {"none": {"value": [b"v"] * 6}, "some": {"key": [None, b"a"] * 3, "value": [b"v"] * 6}}
+    for rows in map(pa.table, columns.values()):
+        keys = rows["key"].to_pylist() if "key" in rows.schema.names else [None] * 6
+        asked: list[tuple] = []
+
+        def choose(*given, asked=asked) -> int:
+            asked.append(given)
+            return 2 if given[1] is None else 1
+
+        one, two = topic(bootstrap, 3), topic(bootstrap, 3)
+        with Producer(bootstrap_servers=bootstrap, partitioner=choose, partitioner_ignore_keys=True) as producer:
+            producer.send_arrow(one, rows)
+            by_row = [producer.send(two, b"v", each) for each in keys]
+            producer.flush()
+        assert asked == [(name, each, 3) for name in (one, two) for each in keys]
+        assert sorted(table(one, bootstrap)["partition"].to_pylist()) == sorted(
+            each.metadata.partition for each in by_row
+        )
+        name = topic(bootstrap, 3)
+        with Producer(bootstrap_servers=bootstrap, partitioner="round_robin") as producer:
+            producer.send_arrow(name, rows)
+            producer.send_arrow(name, rows.slice(0, 1))
+        assert sorted(table(name, bootstrap)["partition"].to_pylist()) == [0, 0, 0, 1, 1, 2, 2]
+
+
+def rows_left_to_the_producer_go_in_batches_to_all_partitions(bootstrap: str) -> None:
+    """With a column of keys that are missing, and when a partitioner has no opinion (-1); none overtakes another."""
+    values = [b"%04d" % each + b"x" * 500 for each in range(300)]
+    for keys, settings in (
+        (pa.nulls(300), {}),
+        (pa.array([None] * 300, pa.string()), {}),
+        (pa.array(["a", None, None] * 100), {}),
+        (None, {"partitioner": lambda *_: -1}),
+    ):
+        name = topic(bootstrap, 3)
+        rows = pa.table({"value": values} if keys is None else {"key": keys, "value": values})
+        with Producer(bootstrap_servers=bootstrap, batch_size=1000, **settings) as producer:
+            producer.send_arrow(name, rows)
+        found = table(name, bootstrap)
+        assert sorted(found["value"].to_pylist()) == values
+        for partition in range(3):
+            here = [each["value"] for each in found.to_pylist() if each["partition"] == partition]
+            assert here
+            assert here == sorted(here)
+
+
+def a_name_that_is_not_there_is_an_error(bootstrap: str) -> None:
+    name = topic(bootstrap, 3)
+    rows = pa.table({"key": ["a"], "value": ["b"], "part": [1], "twice": ["c"]})
+    rows = rows.append_column("twice", [["d"]])
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for role in ("key", "headers", "timestamp", "partition", "value"):
+            with pytest.raises(ValueError, match=f"no column 'kee' for {role}: did you mean 'key'"):
+                producer.send_arrow(name, rows, **{role: "kee"})
+            with pytest.raises(ValueError, match=rf"no column '\?-9' for {role}: the table has 'key', 'value', 'part'"):
+                producer.send_arrow(name, rows, **{role: "?-9"})
+            with pytest.raises(ValueError, match=f"2 columns 'twice': rename all but the one for {role}"):
+                producer.send_arrow(name, rows, **{role: "twice"})
+        with pytest.raises(ValueError, match="no column 'value' for value"):
+            producer.send_arrow(name, rows.select(["key"]))
+        with pytest.raises(ValueError, match="nothing to send"):
+            producer.send_arrow(name, rows, key=None, value=None)
+        for wrong in (True, 1.5, b"part"):
+            with pytest.raises(TypeError, match=r"partition=.*number, or the name of a column"):
+                producer.send_arrow(name, rows, partition=wrong)
+        with pytest.raises(TypeError, match="key=3: write the name of a column"):
+            producer.send_arrow(name, rows, key=3)
+    assert table(name, bootstrap).num_rows == 0
+
+
+def a_table_that_cannot_be_sent_is_not_sent_in_part(bootstrap: str) -> None:
+    """What is wrong with the last row is said before the first one is accepted."""
+    name = topic(bootstrap, 3)
+    good = pa.table({"value": [b"x" * 100] * 5000, "at": [1] * 5000, "when": [1] * 5000})
+
+    def after_good(**columns) -> pa.Table:
+        return pa.concat_tables([good, pa.table({"value": [b"v"], "at": [1], "when": [1]} | columns)])
+
+    long = pa.concat_tables([pa.table({"value": [b"v"] * 3}), pa.table({"value": [b"v", b"x" * 2_000_000, b"v"]})])
+    folded = pa.table({"value": pa.chunked_array([each.dictionary_encode() for each in long["value"].chunks])})
+    with Producer(bootstrap_servers=bootstrap, batch_size=1000) as producer:
+        for partition in (9, -1, 3_000_000_000):
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"3 partitions, none of number {partition}"):
+                producer.send_arrow(name, after_good(at=[partition]), partition="at")
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"3 partitions, none of number {partition}"):
+                producer.send_arrow(name, good, partition=partition)
+        with pytest.raises(ValueError, match="'at' has 1 nulls"):
+            producer.send_arrow(name, after_good(at=pa.array([None], pa.int64())), partition="at")
+        for rows in (long, folded, long.cast(pa.schema([("value", pa.large_binary())]))):
+            with pytest.raises(RecordTooLargeError, match=r"row 4 is larger than max\.request\.size=1048576"):
+                producer.send_arrow(name, rows)
+        with pytest.raises(RecordTooLargeError, match="row 0"):
+            producer.send_arrow(name, pa.table({"key": [b"k" * 600_000], "value": [b"v" * 600_000]}))
+        headers = pa.array([[("a", b""), ("b", b"x" * 1_100_000)]], pa.map_(pa.string(), pa.binary()))
+        with pytest.raises(RecordTooLargeError, match="row 0"):
+            producer.send_arrow(name, pa.table({"value": [b"v"], "headers": headers}))
+        late = pa.concat_tables(
+            [pa.table({"value": [b"v"], "when": pa.array([each], pa.uint64())}) for each in (1, 1 << 63)]
+        )
+        with pytest.raises(ValueError, match="'when' cannot be sent as timestamp"):
+            producer.send_arrow(name, late, timestamp="when")
+    asked = iter(range(5001))
+    with (
+        Producer(bootstrap_servers=bootstrap, partitioner=lambda *_: 0 if next(asked) < 5000 else 7) as producer,
+        pytest.raises(ValueError, match="chose 7 of the 3"),
+    ):
+        producer.send_arrow(name, after_good())
+    assert table(name, bootstrap).num_rows == 0
+    with Producer(bootstrap_servers=bootstrap) as producer:  # just below the limit, of which all columns have a share
+        most = pa.table({"key": [b"k" * 500_000] * 2, "value": pa.array(["v" * 500_000] * 2).dictionary_encode()})
+        producer.send_arrow(name, most)
+    assert table(name, bootstrap).num_rows == 2
 
 
 def what_is_wrong_with_a_table_is_said(bootstrap: str) -> None:
@@ -261,6 +378,10 @@ COLUMNS: dict[str, Story] = {
         the_way_out_is_a_way_in,
         keys_choose_as_send_does_and_rows_without_key_go_somewhere,
         a_partitioner_of_the_users_is_asked,
+        a_partitioner_is_asked_for_rows_without_key_too,
+        rows_left_to_the_producer_go_in_batches_to_all_partitions,
+        a_name_that_is_not_there_is_an_error,
+        a_table_that_cannot_be_sent_is_not_sent_in_part,
         what_is_wrong_with_a_table_is_said,
         tables_hold_what_is_committed,
         large_batches_make_the_same_tables,
@@ -272,5 +393,6 @@ COLUMNS: dict[str, Story] = {
 } | {
     "columns_move_with_positions_and_groups_consumer": lambda bootstrap: columns_move_with_positions_and_groups(
         bootstrap, group_protocol="consumer"
-    )
+    ),
+    **BOUNDED,
 }

@@ -1,5 +1,7 @@
 """Arrow out, without a Python object per record: `consumer.tables` decodes, `producer.tables` is the way in.
 
+`read_topic` is a whole topic as one table; `bounded` reads it.
+
 Column names are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp, timestampType,
 headers. Needs pyarrow (`pip install 'klamm[arrow]'`).
 """
@@ -7,16 +9,15 @@ headers. Needs pyarrow (`pip install 'klamm[arrow]'`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from klamm.client.types import TopicPartition
+from klamm.client.moments import Moment, read_moment
 from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
-
-    from klamm.client.consumer.consumer import AsyncConsumer
 
 
 def empty_batch() -> pa.RecordBatch:
@@ -30,17 +31,23 @@ def read_topic(
     topic: str,
     *,
     bootstrap: str,
-    start: str | int = "earliest",
-    end: str | int = "latest",
+    start: Moment = "earliest",
+    end: Moment = "latest",
     isolation: str = "read_committed",
-    partitions: list[int] | None = None,
+    partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
     **settings: Any,
 ) -> pa.Table:
     """All records of a topic between two moments, as one table.
 
-    `start` and `end` are "earliest", "latest" or a time in milliseconds; `end` is looked up once, when reading begins,
-    so the table is bounded whatever is written meanwhile. `timeout_s` bounds the whole. More settings are a consumer's.
+    `start` and `end` are "earliest", "latest", a datetime with a timezone, a timedelta (that long ago), milliseconds
+    since 1970, or a dict of partitions to offsets (those not named: from the first record, to the last). `end` is
+    looked up once, when reading begins, so the table is bounded whatever is written meanwhile. What is no longer in the
+    log, at the start or deleted while it is read, is left out: reading goes on at the first record there is
+    (`auto_offset_reset="none"` raises OffsetOutOfRangeError instead).
+
+    UnknownTopicOrPartitionError when there is no such topic, or not any more. `timeout_s` bounds the whole
+    (KafkaTimeoutError); without it, brokers that are away are waited for. More settings are a consumer's.
     """
     options = {
         "bootstrap": bootstrap,
@@ -79,65 +86,30 @@ async def read_topic_async(
     topic: str,
     *,
     bootstrap: str,
-    start: str | int = "earliest",
-    end: str | int = "latest",
+    start: Moment = "earliest",
+    end: Moment = "latest",
     isolation: str = "read_committed",
-    partitions: list[int] | None = None,
+    partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
     **settings: Any,
 ) -> pa.Table:
     """`read_topic` for a running event loop."""
     import pyarrow as pa  # noqa: PLC0415
 
-    from klamm.client.consumer import AsyncConsumer  # noqa: PLC0415
+    from klamm.client.bounded import BoundedRead  # noqa: PLC0415 - a consumer, which imports this file
 
-    chosen = {"bootstrap.servers": bootstrap, "isolation.level": isolation, "allow.auto.create.topics": False}
-    async with asyncio.timeout(timeout_s), AsyncConsumer(chosen, **settings) as consumer:
-        indexes = await consumer.partitions_for(topic) if partitions is None else partitions
-        places = [TopicPartition(topic, each) for each in indexes]
-        firsts = await _offsets(consumer, places, start)
-        lasts = await _offsets(consumer, places, end)
-        open_ends = {where: lasts[where] for where in places if firsts[where] < lasts[where]}
-        consumer.assign(open_ends)
-        for where in open_ends:
-            consumer.seek(where, firsts[where])
-        parts: list[pa.RecordBatch] = []
-        while open_ends:
-            batch = await consumer.poll_arrow(1.0)
-            if batch.num_rows:
-                parts.extend(_before(batch, open_ends))
-            for where in list(open_ends):
-                if consumer._subscription.state(where).position_reached(open_ends[where]):
-                    del open_ends[where]
-                    consumer.pause(where)
-    return pa.Table.from_batches(parts, schema=schema())
-
-
-async def _offsets(
-    consumer: AsyncConsumer, places: list[TopicPartition], moment: str | int
-) -> dict[TopicPartition, int]:
-    if moment == "earliest":
-        return await consumer.beginning_offsets(places)
-    ends = await consumer.end_offsets(places)
-    if moment == "latest":
-        return ends
-    if isinstance(moment, str):
-        raise ValueError(  # noqa: TRY004 - a word was fine, this one is not
-            f"{moment!r} is no moment: write earliest, latest or milliseconds since 1970"
-        )
-    found = await consumer.offsets_for_times(dict.fromkeys(places, moment))
-    return {where: ends[where] if each is None else each.offset for where, each in found.items()}
-
-
-def _before(batch: pa.RecordBatch, ends: dict[TopicPartition, int]) -> Iterator[pa.RecordBatch]:
-    """The rows before the ends; partitions lie one after another in a batch."""
-    import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
-
-    for where, end in ends.items():
-        mine = batch if len(ends) == 1 else batch.filter(pc.equal(batch.column("partition"), where.partition))
-        if not mine.num_rows:
-            continue
-        if mine.column("offset")[mine.num_rows - 1].as_py() >= end:
-            mine = mine.filter(pc.less(mine.column("offset"), end))
-        if mine.num_rows:
-            yield mine
+    now_ms = time.time_ns() // 1_000_000
+    read = BoundedRead(
+        topic,
+        read_moment(start, "start", now_ms),
+        read_moment(end, "end", now_ms),
+        None if partitions is None else list(partitions),
+        {
+            "bootstrap.servers": bootstrap,
+            "isolation.level": isolation,
+            "allow.auto.create.topics": False,
+            "auto.offset.reset": "earliest",  # what was deleted meanwhile must not take the rest with it
+        },
+        settings,
+    )
+    return pa.Table.from_batches(await read.run(timeout_s), schema=schema())

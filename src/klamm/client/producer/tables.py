@@ -8,18 +8,24 @@ checksum is taken once, with producer id and sequence already in place.
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.client.errors import IllegalStateError, KafkaError, RecordTooLargeError
+from klamm.client.errors import IllegalStateError, RecordTooLargeError, error_for
 from klamm.client.producer.batch import Batch, Delivery
+from klamm.client.producer.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfolded
 from klamm.client.producer.transactions import TransactionStatus
 from klamm.client.spares import Spares
 from klamm.model.errors import ErrorCode
 from klamm.records import kernels
 from klamm.records.arrow import ArrowRows, binary_buffers
-from klamm.records.batch import HEADER_SIZE
+from klamm.records.batch import HEADER_SIZE, RECORD_OVERHEAD
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -50,10 +56,21 @@ class TablePart:
         self._spares.give(data)
 
 
+class _Chunk(NamedTuple):
+    """Rows of a table that were looked at and can be sent."""
+
+    rows: pa.RecordBatch
+    """As `table_columns.plain` has them."""
+    places: bytearray | None
+    """A partition per row, an int32 each, where a partitioner was asked beforehand; -1 leaves it to the sticky one."""
+    folded: bool
+    """Whether some columns are dictionaries."""
+
+
 async def send_table(
     producer: AsyncProducer,
     topic: str,
-    table: pa.Table | pa.RecordBatch,
+    table: Any,
     *,
     key: str | None,
     value: str | None,
@@ -61,37 +78,51 @@ async def send_table(
     timestamp: str | None,
     partition: int | str | None,
 ) -> list[Delivery]:
-    """Rows to batches of about batch.size, each to its partition; waits while buffers are full."""
-    import pyarrow as pa  # noqa: PLC0415
+    """Rows to batches of about batch.size, each to its partition; waits while buffers are full.
 
-    if value is not None and value not in table.schema.names:
-        raise ValueError(f"there is no column {value!r}: value=... names the one to send, or None for no values")
+    Nothing is accepted before all of the table was looked at: names, types, partitions and sizes of rows. What goes
+    wrong later (buffers stay full, the producer is closed) is raised with what was accepted as `deliveries`.
+    """
+    source = as_table(table)
+    number = None if partition is None or isinstance(partition, str) else _number(partition)
+    named = {"key": key, "value": value, "headers": headers, "timestamp": timestamp}
+    chosen = chosen_columns(source.schema, named | ({"partition": partition} if number is None else {}))
     if producer._transactions is not None:
         producer._transactions.require(TransactionStatus.IN_TRANSACTION)
-    names = {"key": key, "value": value, "headers": headers, "timestamp": timestamp}
-    present = {name: column for name, column in names.items() if column is not None and column in table.schema.names}
     await producer.cluster.topic(topic, producer._block_s)
-    found = producer._topics.learn(topic)
-    now_ms = time.time_ns() // 1_000_000
-    limit = min(producer._accumulator.batch_size, producer._request_size)
+    count = await _partitions(producer, topic, _extremes(source, chosen.name("partition"), number))
+    chunks = deque(await _looked_at(producer, topic, source, chosen, count, placed=number is not None))
     deliveries: list[Delivery] = []
-    for rows in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
-        if not rows.num_rows:
-            continue
-        chosen = pa.RecordBatch.from_arrays([_plain(rows.column(each)) for each in present.values()], list(present))
-        for index, group in _by_partition(producer, topic, rows, chosen, partition):
-            for part in _parts(ArrowRows(group, now_ms), limit, producer._spares):
-                if part.count == 1 and HEADER_SIZE + part.size > producer._request_size:
-                    raise RecordTooLargeError(
-                        ErrorCode.MESSAGE_TOO_LARGE,
-                        f"a row of {part.size} bytes is larger than max.request.size={producer._request_size}",
-                    )
-                where = producer._topics.switch(found) if index is None else index
-                batch = await _enqueue(producer, topic, where, part)
-                deliveries.append(Delivery(batch, part.count - 1, now_ms))
-                if not len(deliveries) % _BURST:
-                    await asyncio.sleep(0)  # answers must be heard meanwhile
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        while chunks:
+            await _send_chunk(producer, topic, chunks.popleft(), number, count, now_ms, deliveries)
+    except Exception as error:
+        if deliveries:
+            error.deliveries = deliveries  # type: ignore[attr-defined]
+            error.add_note(f"{len(deliveries)} batches were accepted before; `deliveries` of this error tells of them")
+        raise
     return deliveries
+
+
+async def _send_chunk(
+    producer: AsyncProducer,
+    topic: str,
+    chunk: _Chunk,
+    number: int | None,
+    count: int,
+    now_ms: int,
+    deliveries: list[Delivery],
+) -> None:
+    found = producer._known[topic]
+    limit = min(producer._accumulator.batch_size, producer._request_size)
+    for index, group in _by_partition(producer, topic, chunk, number, count):
+        for part in _parts(ArrowRows(group, now_ms), limit, producer._spares):
+            where = producer._topics.switch(found) if index is None else index
+            batch = await _enqueue(producer, topic, where, part)
+            deliveries.append(Delivery(batch, part.count - 1, now_ms))
+            if not len(deliveries) % _BURST:
+                await asyncio.sleep(0)  # answers must be heard meanwhile
 
 
 async def _enqueue(producer: AsyncProducer, topic: str, index: int, part: TablePart) -> Batch:
@@ -114,21 +145,13 @@ async def _enqueue(producer: AsyncProducer, topic: str, index: int, part: TableP
     return batch
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    """Dictionaries unfolded, 64-bit offsets narrowed: what the kernels read."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
-    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_string(kind):
-        column = column.cast(pa.binary())
-    return column
-
-
 def _parts(rows: ArrowRows, limit: int, spares: Spares) -> Iterator[TablePart]:
     """All rows in parts of at most `limit` bytes, and at least one row each."""
+    for first, end in _cuts(rows, limit):
+        yield TablePart(rows, first, end, spares)
+
+
+def _cuts(rows: ArrowRows, limit: int) -> Iterator[tuple[int, int]]:
     at = usual = 0
     while at < rows.rows:
         low, high = at + 1, rows.rows
@@ -141,95 +164,210 @@ def _parts(rows: ArrowRows, limit: int, spares: Spares) -> Iterator[TablePart]:
                 low = middle
             else:
                 high = middle - 1
-        yield TablePart(rows, at, low, spares)
+        yield at, low
         at, usual = low, low - at
+
+
+# Looking at a table before anything of it is accepted
+
+
+async def _looked_at(
+    producer: AsyncProducer, topic: str, source: pa.Table, chosen: Chosen, count: int, *, placed: bool
+) -> list[_Chunk]:
+    """All rows, as they can be sent; RecordTooLargeError for one that cannot, what a partitioner raises as it is."""
+    asked = not placed and "partition" not in chosen.roles and producer.settings["partitioner"] != "default"
+    chunks: list[_Chunk] = []
+    before = 0
+    for each in source.to_batches():
+        if not each.num_rows:
+            continue
+        if chunks:
+            await asyncio.sleep(0)
+        rows = plain(each, chosen)
+        _check_sizes(rows, producer._request_size, before)
+        chunks.append(_Chunk(rows, _asked(producer, topic, rows, count) if asked else None, chosen.folded))
+        before += each.num_rows
+    return chunks
+
+
+def _number(partition: object) -> int:
+    """A partition for all rows."""
+    if not isinstance(partition, bool):
+        with suppress(TypeError):
+            return operator.index(partition)  # type: ignore[arg-type]
+    raise TypeError(f"partition={partition!r}: write a number, or the name of a column with a number in every row")
+
+
+def _extremes(source: pa.Table, name: str | None, number: int | None) -> tuple[int, int] | None:
+    """The lowest and the highest partition that are asked for, by a column or by a number; None for neither."""
+    if name is None or not source.num_rows:
+        return None if number is None else (number, number)
+    from pyarrow import compute  # noqa: PLC0415
+
+    column = source.column(name)
+    if column.null_count:
+        raise ValueError(f"column {name!r} has {column.null_count} nulls: every row needs the number of a partition")
+    found = compute.min_max(column).as_py()
+    return found["min"], found["max"]
+
+
+async def _partitions(producer: AsyncProducer, topic: str, wanted: tuple[int, int] | None) -> int:
+    """How many partitions there are, all those wanted among them; one nobody knows may have been added just now."""
+    count = len(producer._topics.learn(topic).queues)
+    if wanted is None or (wanted[0] >= 0 and wanted[1] < count):
+        return count
+    await producer.cluster.refresh([topic])
+    count = len(producer._topics.learn(topic).queues)
+    if wanted[0] >= 0 and wanted[1] < count:
+        return count
+    wrong = wanted[0] if wanted[0] < 0 else wanted[1]
+    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, none of number {wrong}")
+
+
+def _check_sizes(rows: pa.RecordBatch, limit: int, before: int) -> None:
+    """RecordTooLargeError when a row alone is larger than a request may be; `before` are rows of chunks before."""
+    # A row is no larger than all memory of the table; that a header takes up to ten bytes besides what it is does
+    # not matter, as its offsets, four bytes at least, are of that memory.
+    if HEADER_SIZE + RECORD_OVERHEAD + 4 * rows.get_total_buffer_size() <= limit:
+        return
+    import pyarrow as pa  # noqa: PLC0415
+
+    names = [each for each in ("key", "value", "headers") if each in rows.schema.names]
+    folded = [each for each in names if pa.types.is_dictionary(rows.schema.field(each).type)]
+    others = [each for each in names if each not in folded]
+    if folded:  # any row may have the longest entry: when that fits, they need not be unfolded to know
+        longest = sum(_longest(rows.column(each).dictionary) for each in folded)
+        small = HEADER_SIZE + RECORD_OVERHEAD + longest <= limit // 2
+        if small and (not others or _first_larger(rows.select(others), limit - longest) is None):
+            return
+    row = _first_larger(unfolded(rows.select(names)), limit)
+    if row is not None:
+        raise RecordTooLargeError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"row {before + row} is larger than max.request.size={limit}; nothing of the table was sent",
+        )
+
+
+def _longest(entries: pa.Array) -> int:
+    from pyarrow import compute  # noqa: PLC0415
+
+    return compute.max(compute.binary_length(plain_bytes(entries))).as_py() or 0
+
+
+def _first_larger(rows: pa.RecordBatch, limit: int) -> int | None:
+    """The first row that is larger than `limit` with a batch around it."""
+    sizes = ArrowRows(rows, 0)
+    larger = (at for at, end in _cuts(sizes, limit) if end == at + 1 and HEADER_SIZE + sizes.size(at, end) > limit)
+    return next(larger, None)
 
 
 # Partitions
 
 
 def _by_partition(
-    producer: AsyncProducer, topic: str, rows: pa.RecordBatch, chosen: pa.RecordBatch, partition: int | str | None
+    producer: AsyncProducer, topic: str, chunk: _Chunk, number: int | None, count: int
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """Rows by the partition they go to: told, or by key as `send` would choose; None leaves it to each part."""
-    settings = producer.settings
-    count = len(producer._known[topic].queues)
-    if isinstance(partition, int):
-        if not 0 <= partition < count:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, not {partition}")
-        yield partition, chosen
-    elif isinstance(partition, str):
-        yield from _grouped(chosen, *_told(rows.column(partition), count, topic))
-    elif "key" not in chosen.schema.names or settings["partitioner.ignore.keys"]:
-        yield None, chosen
-    elif settings["partitioner"] == "default":
-        yield from _grouped(chosen, *_by_key(producer, topic, chosen.column("key"), count))
+    """Rows by the partition they go to: told, or as `send` would choose; None leaves it to each part."""
+    rows = unfolded(chunk.rows) if chunk.folded else chunk.rows
+    names = rows.schema.names
+    if "partition" in names:
+        places = _told(rows.column("partition"))
+        yield from _grouped(rows.drop_columns(["partition"]), places, _counts(places, count))
+        return
+    if number is not None or count == 1:
+        yield number or 0, rows
+        return
+    if chunk.places is not None:
+        places, counts = chunk.places, _counts(chunk.places, count)
+    elif "key" not in names or producer.settings["partitioner.ignore.keys"]:
+        yield None, rows
+        return
     else:
-        yield from _grouped(chosen, *_asked(producer, topic, chosen.column("key"), count))
+        places, counts = _by_key(rows.column("key"), count)
+    if counts[-1] == rows.num_rows:
+        yield None, rows
+        return
+    if counts[-1]:
+        places = _all_placed(producer, topic, rows, places, counts[-1])
+        counts = _counts(places, count)
+    yield from _grouped(rows, places, counts)
 
 
-def _told(column: pa.Array, count: int, topic: str) -> tuple[bytearray, list[int]]:
-    """The partitions that a column names, an int32 per row, and how many rows go to each."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    column = column.cast(pa.int32()).fill_null(-1)
-    counts = [0] * count
-    for each in column.value_counts().to_pylist():
-        if not 0 <= each["values"] < count:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, not {each['values']}"
-            )
-        counts[each["values"]] = each["counts"]
+def _told(column: pa.Array) -> bytearray:
+    """The partitions that a column names, an int32 per row."""
     view = memoryview(column.buffers()[1]).cast("B")
-    return bytearray(view[4 * column.offset : 4 * (column.offset + len(column))]), counts
+    return bytearray(view[4 * column.offset : 4 * (column.offset + len(column))])
 
 
-def _by_key(producer: AsyncProducer, topic: str, keys: pa.Array, count: int) -> tuple[bytearray, list[int]]:
-    """Kafka's own places for keys; rows without one go together to the next sticky partition."""
+def _asked(producer: AsyncProducer, topic: str, rows: pa.RecordBatch, count: int) -> bytearray:
+    """The places that a partitioner other than the default one chooses; it is asked for every row, as `send` does."""
+    choose = producer._partitioner
+    return bytearray(array("i", [choose(topic, each, count) for each in _keys(rows)]).tobytes())
+
+
+def _keys(rows: pa.RecordBatch) -> Iterable[bytes | None]:
+    if "key" not in rows.schema.names:
+        return repeat(None, rows.num_rows)
+    keys: list[bytes | None] = unfolded(rows.select(["key"])).column("key").to_pylist()
+    return keys
+
+
+def _by_key(keys: pa.Array, count: int) -> tuple[bytearray, list[int]]:
+    """Kafka's own places for keys, -1 for rows without one; how many there are of each, the latter at the end."""
     placed, totals = bytearray(4 * len(keys)), bytearray(8 * count)
     buffers = binary_buffers(keys)
     if buffers is None:
-        nulls = len(keys)
-        placed[:] = b"\xff" * len(placed)
-    else:
-        nulls = kernels.partition_rows(len(keys), buffers, count, placed, totals)
-    counts = list(memoryview(totals).cast("q"))
-    if nulls:
-        other = producer._topics.switch(producer._known[topic])
-        view = memoryview(placed).cast("i")
-        for row in range(len(keys)):
-            if view[row] < 0:
-                view[row] = other
-        counts[other] += nulls
-    return placed, counts
+        return placed, [0] * count + [len(keys)]
+    nulls = kernels.partition_rows(len(keys), buffers, count, placed, totals)
+    return placed, [*memoryview(totals).cast("q"), nulls]
 
 
-def _asked(producer: AsyncProducer, topic: str, keys: pa.Array, count: int) -> tuple[bytearray, list[int]]:
-    """The places another partitioner chooses; it is asked for every key."""
-    placed = bytearray(4 * len(keys))
-    view = memoryview(placed).cast("i")
-    counts = [0] * count
-    for row, each in enumerate(keys.to_pylist()):
-        index = producer._partitioner(topic, each, count)
-        view[row] = producer._topics.switch(producer._known[topic]) if index < 0 else index
-        counts[view[row]] += 1
-    return placed, counts
+def _counts(places: bytearray, count: int) -> list[int]:
+    """How many rows go to each partition, those that go to none at the end."""
+    counts = [0] * (count + 1)
+    for each in _numbers(places).value_counts().to_pylist():
+        counts[each["values"]] = each["counts"]  # -1 is the last
+    return counts
 
 
-def _grouped(chosen: pa.RecordBatch, placed: bytearray, counts: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows of one partition after those of another."""
+def _numbers(places: bytearray) -> pa.Array:
     import pyarrow as pa  # noqa: PLC0415
 
-    rows = chosen.num_rows
+    return pa.Array.from_buffers(pa.int32(), len(places) // 4, [None, pa.py_buffer(places)])
+
+
+def _all_placed(
+    producer: AsyncProducer, topic: str, rows: pa.RecordBatch, places: bytearray, without: int
+) -> bytearray:
+    """Rows without a place get one in runs of about batch.size: so they lie between the others as they came."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
+
+    row_size = RECORD_OVERHEAD + rows.nbytes // rows.num_rows
+    run = max(producer._accumulator.batch_size // row_size, 1)
+    found = producer._known[topic]
+    choices = pa.array([producer._topics.switch(found) for _ in range(0, without, run)], pa.int32())
+    numbers = _numbers(places)
+    lacking = pc.less(numbers, 0)
+    ranks = pc.subtract(pc.cumulative_sum(lacking.cast(pa.int64())), 1)
+    runs = pc.max_element_wise(pc.divide(ranks, run), 0)
+    numbers = pc.if_else(lacking, choices.take(runs), numbers)
+    return bytearray(memoryview(numbers.buffers()[1]).cast("B")[: 4 * rows.num_rows])
+
+
+def _grouped(rows: pa.RecordBatch, places: bytearray, counts: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows of one partition after those of another, those of each as they came."""
+    import pyarrow as pa  # noqa: PLC0415
+
     starts = bytearray(8 * len(counts))
     with memoryview(starts).cast("q") as view:
         total = 0
         for index, size in enumerate(counts):
             view[index] = total
             total += size
-    order = bytearray(8 * rows)
-    kernels.group_rows(rows, placed, starts, order)
-    taken = chosen.take(pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(order)]))
+    order = bytearray(8 * rows.num_rows)
+    kernels.group_rows(rows.num_rows, places, starts, order)
+    taken = rows.take(pa.Array.from_buffers(pa.int64(), rows.num_rows, [None, pa.py_buffer(order)]))
     at = 0
     for index, size in enumerate(counts):
         if size:

@@ -1,0 +1,237 @@
+"""A read of a topic that ends: from where to where in each partition, and every reason not to wait for ever.
+
+A topic that is deleted meanwhile ends it, one that was created again under the same name is not mixed in, and a log
+that has become shorter is read as far as it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from klamm.client.cluster import Cluster
+from klamm.client.consumer.consumer import AsyncConsumer
+from klamm.client.consumer.offsets import LATEST, list_offsets
+from klamm.client.errors import KafkaError, KafkaTimeoutError, error_for
+from klamm.client.types import TopicPartition
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import ZERO_UUID
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+_UNKNOWN_S = 3.0
+"""So long metadata may know nothing of a topic before it is said not to exist: news of a new one takes a moment."""
+_POLL_S = 0.1
+"""So long a poll waits for rows: where the last ones before an end are aborted, none come, and only positions move."""
+_SILENCE_S = 1.0
+"""After so long without rows, look whether the log still goes as far as it did."""
+_TOLD = 5
+"""Partitions named in the message of a timeout."""
+
+
+class BoundedRead:
+    """One read; `run` it once."""
+
+    def __init__(
+        self,
+        topic: str,
+        start: str | int | dict[int, int],
+        end: str | int | dict[int, int],
+        partitions: list[int] | None,
+        config: Mapping[str, Any],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self._topic = topic
+        self._start = start
+        self._end = end
+        self._partitions = partitions
+        self._consumer = AsyncConsumer(config, **settings)
+        self._waits_for = f"a broker of {config['bootstrap.servers']}"
+        self._ends: dict[TopicPartition, int] = {}
+        """Partitions not read to their end yet."""
+        self._reached: dict[TopicPartition, int] = {}
+        """The offset after the last row of each."""
+
+    async def run(self, timeout_s: float | None) -> list[pa.RecordBatch]:
+        """All rows; KafkaTimeoutError after `timeout_s`, UnknownTopicOrPartitionError when the topic is gone."""
+        watch = None
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                await self._consumer.start()
+                watch = _Watch(self._consumer.cluster, self._topic, limit)
+                await self._find_ends()
+                return await self._rows(watch)
+        except TimeoutError as error:
+            if watch is not None:
+                watch.raise_error()
+            if isinstance(error, KafkaError):
+                raise
+            raise KafkaTimeoutError(f"{self._topic} was not read within {timeout_s:g} s: {self._progress()}") from None
+        finally:
+            if watch is not None:
+                watch.stop()
+            await self._consumer.close()  # outside of the limit, which would interrupt it
+
+    def _progress(self) -> str:
+        if not self._ends:
+            return f"it waited for {self._waits_for}"
+        state = self._consumer._subscription.state
+        told = [
+            f"{where} is at {state(where).position or self._reached[where]} of {end}"
+            for where, end in list(self._ends.items())[:_TOLD]
+        ]
+        more = len(self._ends) - len(told)
+        return ", ".join(told) + (f", and {more} more partitions" if more else "")
+
+    # From where to where
+
+    async def _find_ends(self) -> None:
+        consumer = self._consumer
+        self._waits_for = f"the partitions of {self._topic}"
+        places = await self._places()
+        self._waits_for = f"the offsets where {', '.join(map(str, places[:_TOLD]))} begin and end"
+        firsts = await self._offsets(places, self._start, "earliest")
+        lasts = await self._offsets(places, self._end, "latest")
+        self._ends = {where: lasts[where] for where in places if firsts[where] < lasts[where]}
+        self._reached = {where: firsts[where] for where in self._ends}
+        consumer.assign(self._ends)
+        for where, first in self._reached.items():
+            consumer.seek(where, first)
+
+    async def _places(self) -> list[TopicPartition]:
+        """The partitions to read; all that are named must be there."""
+        known = await self._consumer.partitions_for(self._topic)
+        chosen = known if self._partitions is None else self._partitions
+        missing = [each for each in chosen if each not in known]
+        if missing:
+            raise error_for(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{self._topic} has {len(known)} partitions, none of number {missing[0]!r}",
+            )
+        for what, moment in (("start", self._start), ("end", self._end)):
+            others = set(moment) - set(chosen) if isinstance(moment, dict) else None
+            if others:
+                raise ValueError(f"{what} has an offset for partition {min(others)}, which is not read")
+        return [TopicPartition(self._topic, each) for each in dict.fromkeys(chosen)]
+
+    async def _offsets(
+        self, places: list[TopicPartition], moment: str | int | dict[int, int], otherwise: str
+    ) -> dict[TopicPartition, int]:
+        """Where a moment is in each partition; offsets that are not told are `otherwise`."""
+        if moment == "earliest":
+            return await self._consumer.beginning_offsets(places)
+        ends = await self._consumer.end_offsets(places)
+        if moment == "latest":
+            return ends
+        if isinstance(moment, dict):
+            edges = ends if otherwise == "latest" else await self._consumer.beginning_offsets(places)
+            return {where: min(moment.get(where.partition, edges[where]), ends[where]) for where in places}
+        assert isinstance(moment, int)
+        found = await self._consumer.offsets_for_times(dict.fromkeys(places, moment))
+        return {where: ends[where] if each is None else each.offset for where, each in found.items()}
+
+    # Reading
+
+    async def _rows(self, watch: _Watch) -> list[pa.RecordBatch]:
+        consumer = self._consumer
+        clock = asyncio.get_running_loop().time
+        parts: list[pa.RecordBatch] = []
+        heard = clock()
+        while self._ends:
+            batch = await consumer.poll_arrow(_POLL_S)
+            watch.raise_error()  # these may be rows of another topic of that name
+            if batch.num_rows:
+                parts.extend(self._wanted(batch))
+                heard = clock()
+            elif clock() - heard > _SILENCE_S:
+                await self._look_again()
+                heard = clock()
+            for where in list(self._ends):
+                if consumer._subscription.state(where).position_reached(self._ends[where]):
+                    del self._ends[where]
+                    consumer.pause(where)
+        return parts
+
+    def _wanted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows before the ends, each once; partitions lie one after another in a batch."""
+        import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
+
+        for where, end in self._ends.items():
+            mine = batch if len(self._ends) == 1 else batch.filter(pc.equal(batch.column("partition"), where.partition))
+            if mine.num_rows and mine.column("offset")[0].as_py() < self._reached[where]:  # a log was cut, and grew
+                mine = mine.filter(pc.greater_equal(mine.column("offset"), self._reached[where]))
+            if mine.num_rows and mine.column("offset")[mine.num_rows - 1].as_py() >= end:
+                mine = mine.filter(pc.less(mine.column("offset"), end))
+            if mine.num_rows:
+                self._reached[where] = mine.column("offset")[mine.num_rows - 1].as_py() + 1
+                yield mine
+
+    async def _look_again(self) -> None:
+        """A log that lost its last records (an unclean election) does not come to the end it had: take the new one."""
+        committed = self._consumer.settings["isolation.level"] == "read_committed"
+        with contextlib.suppress(KafkaError):  # whoever does not answer now is asked again, and by fetches anyway
+            wanted = dict.fromkeys(self._ends, LATEST)
+            found = await list_offsets(self._consumer.cluster, wanted, _SILENCE_S, committed=committed)
+            for where, last in found.items():
+                self._ends[where] = min(self._ends[where], last.offset)
+
+
+class _Watch:
+    """Notices in the metadata which the consumer gets anyway that a topic is gone, and ends what runs under `limit`."""
+
+    def __init__(self, cluster: Cluster, topic: str, limit: asyncio.Timeout) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._id: bytes = ZERO_UUID
+        self._seen = False
+        self._unknown_since: float | None = None
+        self._error: KafkaError | None = None
+        cluster.listeners.append(self._look)
+
+    def raise_error(self) -> None:
+        """UnknownTopicOrPartitionError, or what else metadata says of the topic, when it cannot be read any more."""
+        if self._error is not None:
+            raise self._error from None
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._cluster.listeners.remove(self._look)
+
+    def _look(self) -> None:
+        if self._cluster.failure is not None or self._error is not None:
+            return
+        found = self._cluster.table.topics.get(self._topic)
+        if found is None or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._unknown()
+            return
+        self._unknown_since = None
+        if found.error_code:
+            refusal = error_for(found.error_code, f"topic {self._topic}")
+            if not refusal.retriable:
+                self._end(refusal)
+            return
+        if ZERO_UUID not in (self._id, found.topic_id) and found.topic_id != self._id:
+            self._gone(f"{self._topic} was deleted and created again while it was read")
+        self._id, self._seen = found.topic_id, True
+
+    def _unknown(self) -> None:
+        now = self._loop.time()
+        if self._unknown_since is None:
+            self._unknown_since = now
+        if now - self._unknown_since >= _UNKNOWN_S:
+            self._gone(
+                f"{self._topic} was deleted while it was read" if self._seen else f"there is no topic {self._topic}"
+            )
+
+    def _gone(self, words: str) -> None:
+        self._end(error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, words))
+
+    def _end(self, error: KafkaError) -> None:
+        self._error = error
+        if not self._limit.expired():
+            self._limit.reschedule(self._loop.time())

@@ -1,0 +1,60 @@
+"""Where a bounded read begins and ends, as people say it: a word, a time, how long ago, or offsets. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Mapping
+from contextlib import suppress
+
+Moment = str | int | dt.datetime | dt.timedelta | Mapping[int, int]
+"""What `read_topic` takes for `start` and `end`."""
+
+WORDS = ("earliest", "latest")
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+_ALLOWED = (
+    '"earliest", "latest", a datetime with a timezone, a timedelta (that long ago), whole milliseconds since 1970,'
+    " or a dict of partitions to offsets"
+)
+
+
+def read_moment(given: object, what: str, now_ms: int) -> str | int | dict[int, int]:
+    """A word, a time in milliseconds or offsets by partition; `what` is the argument that is complained about."""
+    if isinstance(given, str):
+        if given in WORDS:
+            return given
+        raise ValueError(f"{what}={given!r} is no moment: write {_ALLOWED}")
+    if isinstance(given, dt.datetime):
+        if given.utcoffset() is None:
+            raise ValueError(
+                f"{what}={given!r} does not say of which timezone: write .astimezone() for local time,"
+                f" .replace(tzinfo=datetime.UTC) for UTC"
+            )
+        return _milliseconds(given - _EPOCH)
+    if isinstance(given, dt.timedelta):
+        if given < dt.timedelta():
+            raise ValueError(f"{what}={given!r} lies ahead: a timedelta says how long ago, and is not negative")
+        return max(now_ms - given // _MILLISECOND, 0)
+    if isinstance(given, Mapping):
+        return {
+            _whole(key, f"a partition of {what}"): _whole(each, f"an offset of {what}") for key, each in given.items()
+        }
+    return _whole(given, what)
+
+
+def _milliseconds(since: dt.timedelta) -> int:
+    """Rounded up, so that a record counts as before a moment when it is; no record is older than 1970."""
+    return max(-(-since // _MILLISECOND), 0)
+
+
+def _whole(given: object, what: str) -> int:
+    """A number that is not negative: -1 and -2 mean something else to brokers."""
+    if not isinstance(given, bool):
+        with suppress(TypeError):
+            number = operator.index(given)  # type: ignore[arg-type]
+            if number < 0:
+                raise ValueError(f"{what}={number} is negative: write {_ALLOWED}")
+            return number
+    raise TypeError(f"{what}={given!r} is a {type(given).__name__}: write {_ALLOWED}")

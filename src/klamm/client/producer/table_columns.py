@@ -1,0 +1,265 @@
+"""Which columns of a table become keys, values, headers and timestamps, and what the kernels read of each. Pure.
+
+Whatever is wrong with names and types is said here, before a row is sent: the column, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+_DEFAULTS = ("key", "headers", "timestamp")
+"""Columns that a table need not have: left out when they are absent under the name they have unless told otherwise."""
+_ALLOWED = {
+    "key": "text or binary",
+    "value": "text or binary",
+    "timestamp": "a timestamp, a date, or milliseconds since 1970 as whole numbers",
+    "headers": "list<struct<key: string, value: binary>> or map<string, binary>",
+    "partition": "whole numbers",
+}
+
+
+def as_table(given: Any) -> pa.Table:
+    """What was given as a table; anything that gives its columns away by Arrow's C interface will do."""
+    import pyarrow as pa  # noqa: PLC0415 - an optional extra
+
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+        return pa.table(given)
+    raise TypeError(
+        f"send_arrow takes a pyarrow Table, RecordBatch or RecordBatchReader, or a DataFrame of pandas or polars,"
+        f" not {type(given).__name__}; pyarrow.table(...) makes one of a dict of lists"
+    )
+
+
+class Chosen(NamedTuple):
+    """The columns to send, by what they become."""
+
+    roles: tuple[str, ...]
+    names: tuple[str, ...]
+    indexes: tuple[int, ...]
+    forms: tuple[Callable[[Any], Any] | None, ...]
+    """What makes a column one that the kernels read; None where it is that already."""
+    folded: bool
+    """Whether any is a dictionary."""
+
+    def name(self, role: str) -> str | None:
+        """The column for a role, where there is one."""
+        return self.names[self.roles.index(role)] if role in self.roles else None
+
+
+def chosen_columns(schema: pa.Schema, given: Mapping[str, object]) -> Chosen:
+    """The columns that the arguments of `send_arrow` name.
+
+    ValueError for a name that is not there, TypeError for a column of a type that cannot be sent.
+    """
+    for role, name in given.items():
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"{role}={name!r}: write the name of a column, or None")
+    return _chosen(schema, tuple(given.items()))
+
+
+@functools.lru_cache(maxsize=64)
+def _chosen(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]) -> Chosen:
+    import pyarrow as pa  # noqa: PLC0415
+
+    found: list[tuple[str, str, int, Callable[[Any], Any] | None]] = []
+    folded = False
+    for role, name in given:
+        if name is None or (name == role and role in _DEFAULTS and name not in schema.names):
+            continue
+        index = _index(schema, role, name)
+        kind = schema.field(index).type
+        if not _ACCEPTS[role](_stored(kind)):
+            must = f"column {name!r} is {kind}; for {role} it must be {_ALLOWED[role]}"
+            raise TypeError(f"{must}: {_advice(role, kind)}")
+        found.append((role, name, index, None if pa.types.is_binary(kind) else _PLAIN[role]))
+        folded |= pa.types.is_dictionary(_stored(kind))
+    roles, names, indexes, forms = zip(*found, strict=True) if found else ((), (), (), ())
+    if not {"key", "value", "headers"} & set(roles):
+        raise ValueError("there is nothing to send: name a column for key, value or headers")
+    return Chosen(roles, names, indexes, forms, folded)
+
+
+def _index(schema: pa.Schema, role: str, name: str) -> int:
+    places = schema.get_all_field_indices(name)
+    if len(places) == 1:
+        return int(places[0])
+    if places:
+        raise ValueError(f"there are {len(places)} columns {name!r}: rename all but the one for {role}")
+    near = difflib.get_close_matches(name, schema.names, 1, 0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"the table has {', '.join(map(repr, schema.names)) or 'none'}"
+    none = "" if role == "partition" else f"; {role}=None sends none"
+    raise ValueError(f"there is no column {name!r} for {role}: {hint} ({role}=... names the one to use{none})")
+
+
+def _advice(role: str, kind: pa.DataType) -> str:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if role not in ("key", "value"):
+        return "cast it first"
+    first = (
+        "make text of it first, e.g. JSON" if pa.types.is_nested(kind) else "cast it first, e.g. to pyarrow.string()"
+    )
+    return f"{first}, or hand rows to send() with a {role}.serializer"
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """What an extension type, such as a UUID or JSON, is kept as."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    plain = types.is_string(kind) or types.is_binary(kind) or types.is_null(kind)
+    large = types.is_large_string(kind) or types.is_large_binary(kind)
+    return plain or large or types.is_fixed_size_binary(kind) or _is_view(kind)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    return bool(types.is_string_view(kind) or types.is_binary_view(kind))
+
+
+def _is_bytes_or_dictionary(kind: pa.DataType) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    return _is_bytes(kind.value_type if types.is_dictionary(kind) else kind)
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    return bool(types.is_timestamp(kind) or types.is_date(kind) or types.is_integer(kind) or types.is_null(kind))
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    return bool(types.is_integer(kind))
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    if types.is_null(kind):
+        return True
+    if types.is_map(kind):
+        return _is_bytes(kind.key_type) and _is_bytes(kind.item_type)
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return False
+    pair = kind.value_type
+    if types.is_null(pair):
+        return True
+    parts = {"key", "value"}
+    if not types.is_struct(pair) or parts - {pair.field(each).name for each in range(pair.num_fields)}:
+        return False
+    return all(_is_bytes(pair.field(each).type) for each in parts)
+
+
+_ACCEPTS: dict[str, Callable[[Any], bool]] = {
+    "key": _is_bytes_or_dictionary,
+    "value": _is_bytes_or_dictionary,
+    "timestamp": _is_moment,
+    "headers": _is_headers,
+    "partition": _is_whole,
+}
+
+
+# What the kernels read
+
+
+def plain(rows: pa.RecordBatch, chosen: Chosen) -> pa.RecordBatch:
+    """The chosen columns under the names of their roles, in the form that the kernels read but for dictionaries.
+
+    Those are unfolded (`unfolded`) when rows are sent: they may be much smaller until then.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = []
+    for role, name, index, form in zip(chosen.roles, chosen.names, chosen.indexes, chosen.forms, strict=True):
+        column = rows.column(index)
+        if form is not None:
+            if isinstance(column.type, pa.BaseExtensionType):
+                column = column.storage
+            try:
+                column = form(column)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise ValueError(f"column {name!r} cannot be sent as {role}: {error}") from error
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, chosen.roles)
+
+
+def unfolded(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Plain rows with the values of their dictionaries in place."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = [
+        plain_bytes(each.dictionary_decode()) if pa.types.is_dictionary(each.type) else each for each in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+
+
+def plain_bytes(column: pa.Array) -> pa.Array:
+    """64-bit offsets narrowed, views and rows of one width laid out one after another; text is bytes already."""
+    from pyarrow import binary, types  # noqa: PLC0415
+
+    kind = column.type
+    if types.is_string(kind):
+        return column.view(binary())
+    if types.is_binary(kind) or types.is_null(kind) or types.is_dictionary(kind):
+        return column
+    return column.cast(binary())
+
+
+def _plain_moments(column: pa.Array) -> pa.Array:
+    from pyarrow import int64, timestamp, types  # noqa: PLC0415
+
+    if types.is_date(column.type):
+        return column.cast(timestamp("ms"))
+    return column.cast(int64()) if types.is_uint64(column.type) else column
+
+
+def _plain_headers(column: pa.Array) -> pa.Array:
+    """A list of pairs with 32-bit offsets; a map is one under other names."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        return column
+    if pa.types.is_map(kind):
+        pairs = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
+        buffers = column.buffers()[:2]
+        return pa.Array.from_buffers(pa.list_(pairs.type), len(column), buffers, offset=column.offset, children=[pairs])
+    if pa.types.is_null(kind.value_type):  # lists that are all empty, of what nobody knows
+        if len(column.flatten()):
+            raise pa.ArrowInvalid("a header is a key and a value, not null")
+        return pa.nulls(len(column))
+    return column if pa.types.is_list(kind) else column.cast(pa.list_(kind.value_type))
+
+
+def _plain_numbers(column: pa.Array) -> pa.Array:
+    from pyarrow import int32  # noqa: PLC0415
+
+    return column.cast(int32())
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "key": plain_bytes,
+    "value": plain_bytes,
+    "timestamp": _plain_moments,
+    "headers": _plain_headers,
+    "partition": _plain_numbers,
+}
