@@ -9,7 +9,8 @@ are the same for code without one, over a single thread. Nothing here knows how 
     producer/     partitioners, accumulator, idempotence, transactions: pure; sender, tables, producer: the shell
     consumer/     assignors, subscription, sessions, shelf: pure; fetcher, groups, consumer: the shell
     admin/        one file per family of questions
-    columns       Arrow tables out (in: producer/tables)     spares             buffers used again
+    columns       Arrow tables out (in: producer/tables)     bounded, moments   a topic read to its end
+    spares        buffers used again
     blocking_*    the blocking face                         wire, groups       the small one the command line began with
 
 Names are imported when they are first used: asking for a topic list should not wait for the rest.

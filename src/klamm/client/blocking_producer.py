@@ -121,7 +121,7 @@ class Producer(BlockingFace):
     def send_arrow(
         self,
         topic: str,
-        table: pa.Table | pa.RecordBatch,
+        table: pa.Table | pa.RecordBatch | Any,
         *,
         key: str | None = "key",
         value: str | None = "value",

@@ -27,6 +27,10 @@ def empty_batch() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema())
 
 
+_USUALLY = {"allow_auto_create_topics": False, "auto_offset_reset": "earliest"}
+"""Reading makes no topics, and what was deleted meanwhile must not take the rest with it."""
+
+
 def read_topic(
     topic: str,
     *,
@@ -104,12 +108,7 @@ async def read_topic_async(
         read_moment(start, "start", now_ms),
         read_moment(end, "end", now_ms),
         None if partitions is None else list(partitions),
-        {
-            "bootstrap.servers": bootstrap,
-            "isolation.level": isolation,
-            "allow.auto.create.topics": False,
-            "auto.offset.reset": "earliest",  # what was deleted meanwhile must not take the rest with it
-        },
-        settings,
+        {"bootstrap.servers": bootstrap, "isolation.level": isolation},
+        _USUALLY | settings,
     )
     return pa.Table.from_batches(await read.run(timeout_s), schema=schema())

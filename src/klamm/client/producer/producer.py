@@ -324,7 +324,7 @@ class AsyncProducer:
     async def send_arrow(
         self,
         topic: str,
-        table: pa.Table | pa.RecordBatch,
+        table: pa.Table | pa.RecordBatch | Any,
         *,
         key: str | None = "key",
         value: str | None = "value",
@@ -334,9 +334,11 @@ class AsyncProducer:
     ) -> list[Delivery]:
         """Send every row of a table; the names say which columns are key, value and so on.
 
-        A column that is not there is left out (key, headers, timestamp, partition). `partition` is a number for all
-        rows or a column's name. Returns a promise per batch, that of its last record. The table's buffers are read when
-        batches are sent: whoever writes into such a buffer must wait for the promises first.
+        A table, a batch, a DataFrame, or whatever else hands out Arrow. Only key, headers and timestamp may be absent,
+        under these names; `partition` is a number for all rows or a column's name. Nothing is accepted before the whole
+        table was looked at; what fails later has the promises of what was accepted as its `deliveries`. Returns a
+        promise per batch, that of its last record. The table's buffers are read when batches are sent: whoever writes
+        into such a buffer must wait for the promises first.
         """
         from klamm.client.producer.tables import send_table  # noqa: PLC0415 - pyarrow is an extra
 
