@@ -133,7 +133,7 @@ def test_reading_by_every_means(run, filled):
     assert run("consume", filled, "-n", "1", "-o", "csv").stdout.startswith(
         "topic,partition,offset,timestamp,key,value"
     )
-    assert f"{filled}/" in run("consume", filled, "-n", "1", "-o", "table").stdout
+    assert run("consume", filled, "-n", "1", "-o", "table").stdout.startswith("TOPIC ")
     run("consume", filled, "--where", "import os", exits=exits.USAGE)
     run("consume", filled, "-f", "%x", exits=exits.USAGE)
     run("consume", filled, "--since", "2h", "--last", "1", exits=exits.USAGE)

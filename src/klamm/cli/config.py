@@ -55,7 +55,8 @@ def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target:
         if docs:
             row["meaning"] = each.documentation
         rows.append(row)
-    show(rows, output, "nothing was set here; --all shows the defaults")
+    columns = ("setting", "value", "from", "read_only", *(("meaning",) if docs else ()))
+    show(rows, output, "nothing was set here; --all shows the defaults", columns)
 
 
 @config.command("set")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import re
 from collections.abc import Callable
 from typing import IO, Any, Final, ParamSpec, TypeVar
 
@@ -45,6 +46,10 @@ NEXT: Final = {
 """The next thing to try, by the broker's name for the error."""
 
 
+_HEADROOM_BYTES: Final = 1 << 16
+"""What a request holds besides its record."""
+
+
 class Refusal(click.ClickException):
     """One sentence on standard error and an exit code."""
 
@@ -63,9 +68,16 @@ def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
     if code.name not in sentence:
         sentence = f"{code.name}: {sentence}"
     advice = NEXT.get(code.name)
+    if "max.request.size=" in sentence:  # it never left this client: the topic's limit is not the one
+        advice = _larger_request(sentence)
     if advice and "`klamm " not in sentence and "first" not in sentence:
         sentence = f"{sentence} {advice}" if sentence.endswith("?") else f"{sentence.rstrip('.')}; {advice}"
     return Refusal(sentence, code=exits.exit_code(code))
+
+
+def _larger_request(said: str) -> str:
+    sizes = re.search(r"of (\d+) bytes", said)
+    return f"raise it with -X max.request.size={int(sizes[1]) + _HEADROOM_BYTES}" if sizes else "raise it with -X"
 
 
 def refuses(command: Callable[P, R]) -> Callable[P, R]:
@@ -77,10 +89,14 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except KlammError as error:
             raise broker_refusal(error.code, error.message) from None
-        except (ConfigError, ProtocolError) as error:
+        except ConfigError as error:
             raise Refusal(str(error)) from None
+        except ProtocolError as error:
+            raise Refusal(
+                not_kafka(str(error)) or str(error), code=exits.NO_ANSWER if not_kafka(str(error)) else exits.REFUSED
+            ) from None
         except BrokenPipeError:
-            raise  # the reader of our output has left; click ends quietly
+            raise  # the reader of our output has left; `klamm.cli.main` ends quietly
         except TimeoutError as error:
             raise Refusal(
                 f"{error or 'no answer in time'}; `klamm doctor` looks closer", code=exits.NO_ANSWER
@@ -89,6 +105,33 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
             raise Refusal(explain(error), code=_os_exit_code(error)) from None
 
     return wrapped
+
+
+def reader_left() -> click.exceptions.Exit:
+    """Whoever read our output has seen enough (`klamm consume t | head`): nothing is wrong, and no more can be said."""
+    import os
+    import sys
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return click.exceptions.Exit(exits.OK)
+
+
+_ANSWERED = re.compile(r"(\S+) answers with (-?\d+) bytes")
+
+
+def not_kafka(said: str) -> str | None:
+    """What speaks at a port whose first four bytes were no length; None when that cannot be told."""
+    match = _ANSWERED.search(said)
+    if match is None:
+        return None
+    address, first = match[1], (int(match[2]) & 0xFFFFFFFF).to_bytes(4, "big")
+    if first == b"HTTP":
+        return f"{address} speaks HTTP, not Kafka's protocol; write the address of a broker"
+    if first[0] in (0x15, 0x16) and first[1] == 3:
+        return f"{address} speaks TLS; try -X security.protocol=SSL"
+    if first == b"SSH-":
+        return f"{address} speaks SSH, not Kafka's protocol; write the address of a broker"
+    return f"{address} does not speak Kafka's protocol; write the address of a broker"
 
 
 def _os_exit_code(error: OSError) -> int:

@@ -8,7 +8,7 @@ out. Memory is bounded by one answer per leader.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class Reader:
             found += self._ask(leader, places, 0 if found else patience)
         return found
 
-    def read(self, wait_ms: int = 500) -> Iterator[Record]:
+    def read(self, wait_ms: int = 500) -> Generator[Record, None, None]:
         """All records of the spans, one by one."""
         while any(not span.done for span in self.spans.values()):
             yield from self.poll(wait_ms)
