@@ -274,8 +274,8 @@ class Doctor:
 
         assert self.cluster is not None
         name = f"{TOPIC}-{time.time_ns()}"
-        create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
         try:
+            create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
             before = time.time() * 1000
             settings = dataclasses.replace(self.target, impatient=True).client("producer", client_id="klamm-doctor")
             with Producer(settings) as producer:

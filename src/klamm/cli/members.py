@@ -95,14 +95,14 @@ class _Member:
                 while not over:
                     records = consumer.poll(POLL_S)
                     for record in records:
-                        whole.begins()
                         try:
                             yield record
                         except GeneratorExit:  # enough was read; any other error says that this one was not taken
                             read[record.topic_partition] = OffsetAndMetadata(record.offset + 1)
                             raise
                         read[record.topic_partition] = OffsetAndMetadata(record.offset + 1)
-                        whole.ends()
+                        whole.obey()
+                    whole.obey()
                     if time.monotonic() - committed > COMMIT_S:
                         self._commit()
                         committed = time.monotonic()

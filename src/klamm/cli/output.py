@@ -107,8 +107,8 @@ def _csv_line(cells: Sequence[str]) -> str:
     import io
 
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # what is in the end of a line is quoted in a cell
+    return text.getvalue().removesuffix("\r\n")
 
 
 def _csv_cell(value: Any) -> str:

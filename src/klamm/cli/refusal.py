@@ -70,7 +70,7 @@ def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
     advice = NEXT.get(code.name)
     if "max.request.size=" in sentence:  # it never left this client: the topic's limit is not the one
         advice = _larger_request(sentence)
-    if advice and "`klamm " not in sentence and "first" not in sentence:
+    if advice and not any(word in sentence for word in ("`klamm ", "first", "did you mean")):
         sentence = f"{sentence} {advice}" if sentence.endswith("?") else f"{sentence.rstrip('.')}; {advice}"
     return Refusal(sentence, code=exits.exit_code(code))
 

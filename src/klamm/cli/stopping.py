@@ -7,7 +7,7 @@ import threading
 from typing import Final, NoReturn, Self
 
 GRACE_S: Final = 1.0
-"""How long a record may take to be written once somebody has asked to end: a pipe that nobody reads takes for ever."""
+"""How long an end may wait once somebody has asked for it: a pipe that nobody reads takes a record never."""
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -26,21 +26,20 @@ def end_on_sigterm() -> None:
 
 
 class WholeRecords:
-    """Between `begins` and `ends` both signals wait: who reads in a group must know what was written and what not.
+    """Both signals wait until `obey` is called, between two records: what was written and what not is then known.
 
     A second signal does not wait, nor does the first for longer than a moment. In a thread that gets no signals this
     does nothing.
     """
 
     def __init__(self) -> None:
-        self._busy = False
         self._asked: int | None = None
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (*_NUMBERS, signal.SIGALRM):
-                if signal.getsignal(number) not in (signal.SIG_IGN, None) or number == signal.SIGALRM:
+                if number == signal.SIGALRM or signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._take)
         return self
 
@@ -50,20 +49,15 @@ class WholeRecords:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # as it was given
 
-    def begins(self) -> None:
-        """A record is about to be written."""
-        self._busy = True
-
-    def ends(self) -> None:
-        """It was; whoever has asked meanwhile is obeyed."""
-        self._busy = False
+    def obey(self) -> None:
+        """End here if somebody has asked for it."""
         if self._asked is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             _stop(self._asked)
 
     def _take(self, number: int, _frame: object) -> None:
-        if self._busy and self._asked is None and number != signal.SIGALRM:
+        if self._asked is None and number != signal.SIGALRM:
             self._asked = number
             signal.setitimer(signal.ITIMER_REAL, GRACE_S)
             return
-        self._busy = False
         _stop(self._asked or number)
