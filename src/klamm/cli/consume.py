@@ -27,12 +27,14 @@ Place = tuple[str, int]
 
 _LETTERS: Final = """
 \b
--f: %t topic  %p partition  %o offset  %k key  %v value  %h headers  %T milliseconds  %d time
-    %K and %S bytes of key and value  %%  \\n \\t \\xNN
+-f: %t topic  %p partition  %o offset  %k key  %v value  %h headers
+    %T milliseconds  %d time  %K and %S bytes of key and value  %%
+    \\n \\t \\xNN
 
 \b
---where: key, value, value.field, headers["name"], topic, partition, offset, timestamp, size; and or not;
-    == != < <= > >= in; + - * / %; len lower upper number text exists startswith endswith contains like
+--where: key, value, value.field, headers["name"], topic, partition,
+    offset, timestamp, size; and or not; == != < <= > >= in; + - * / %;
+    len lower upper number text exists startswith endswith contains like
 """
 
 _FORMATTING = (

@@ -33,8 +33,8 @@ MEANINGS: Final = {
     DENIED: "not allowed: authentication or authorization failed",
     NO_ANSWER: "nobody answers, or not in time",
     NOT_AGREED: "nothing was changed, because the change was not agreed to",
-    INTERRUPTED: "interrupted by Ctrl-C before it was done; for `--follow` and `tail` that is the way to end, and 0",
-    TERMINATED: "ended by SIGTERM before it was done; likewise",
+    INTERRUPTED: "interrupted before it was done",
+    TERMINATED: "told to end (SIGTERM) before it was done",
 }
 
 _NOT_FOUND = frozenset(

@@ -181,10 +181,6 @@ _OPTIONS = (
     click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="A client setting by Kafka's name."),
     click.option("--command-config", "settings_file", metavar="FILE", help="Client settings from a properties file."),
     click.option(
-        "--timeout",
-        "timeout_s",
-        metavar="TIME",
-        callback=_timeout,
-        help="Longest wait for an answer, and until a record is stored.  [default: 15s; two minutes for a record]",
+        "--timeout", "timeout_s", metavar="TIME", callback=_timeout, help="Longest wait for an answer.  [default: 15s]"
     ),
 )
