@@ -1,12 +1,15 @@
 """`klamm doctor`: it speaks as it goes, waits no longer than asked, and leaves nothing behind."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -103,8 +106,11 @@ def answering():
                 except OSError:
                     return
                 with connection:
-                    connection.recv(1000)
-                    connection.sendall(answer)
+                    if callable(answer):
+                        answer(connection)
+                    else:
+                        connection.recv(1000)
+                        connection.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
         return f"127.0.0.1:{server.getsockname()[1]}"
@@ -128,9 +134,31 @@ def test_a_port_that_speaks_something_else(answering, answer, words):
     bootstrap = answering(answer)
     said = run(bootstrap, "topic", "ls", exits=exits.NO_ANSWER).stderr
     found = run(bootstrap, "doctor", exits=exits.REFUSED).stdout
+    sent = CliRunner().invoke(cli, ["produce", "t", "--timeout", "2s", "-b", bootstrap], input="x\n")
+    assert sent.exit_code == exits.NO_ANSWER, sent.output
+    assert words[0] in sent.stderr
     for word in words:
         assert word in said
         assert found.count(word) == 1
+
+
+def test_a_port_with_tls_that_hangs_up(answering):
+    """Python's own TLS server says nothing to who speaks without."""
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(Path(__file__).parent / "tls" / "node.pem")
+
+    def shake(connection):
+        with contextlib.suppress(OSError):
+            served.wrap_socket(connection, server_side=True).close()
+
+    bootstrap = answering(shake)
+    assert "speaks TLS; try -X security.protocol=SSL" in run(bootstrap, "topic", "ls", exits=exits.NO_ANSWER).stderr
+    assert "speaks TLS" in run(bootstrap, "doctor", exits=exits.REFUSED).stdout
+
+
+def test_tls_at_a_port_without(klamm):
+    said = run(klamm.bootstrap, "topic", "ls", "-X", "security.protocol=SSL", exits=exits.NO_ANSWER).stderr
+    assert "does not speak TLS; leave security.protocol=SSL out" in said
 
 
 def test_a_form_with_a_head_has_one(klamm):

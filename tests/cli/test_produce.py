@@ -98,6 +98,9 @@ def test_a_partition_that_is_not_there(run, wire):
     assert "none is number 9" in run("produce", name, "-p", "9", stdin="x\n", exits=exits.NOT_FOUND).stderr
     run("produce", name, "-i", "jsonl", stdin='{"value": 3, "partition": 1}\n{"value": 4, "partition": 1}\n')
     run("produce", name, "-i", "jsonl", "-p", "0", stdin='{"value": 5, "partition": 7}\n')
+    new = unique("new")
+    said = run("produce", new, "-i", "jsonl", stdin='{"value": 1, "partition": 3}\n', exits=exits.NOT_FOUND).stderr
+    assert f"`klamm topic create {new} -p 4`" in said
     found = [json.loads(line) for line in run("consume", name).stdout.splitlines()]
     assert {row["value"]: row["partition"] for row in found if row["value"] != "1"} == {"3": 1, "4": 1, "5": 0}
 

@@ -92,7 +92,7 @@ def consume(
     """  # noqa: D301 - click wants the character itself
     if sum(each is not None for each in (start, since, last)) > 1:
         raise click.UsageError("--from, --since and --last exclude each other; write one of them")
-    view = _View(look, follow=follow)
+    view = _View(look, target, follow=follow)
     if group is not None:
         if start or since or until or last or end is not None:
             raise click.UsageError("a group goes on where it was; move it with `klamm group seek`")
@@ -120,7 +120,7 @@ def consume(
 @refuses
 def tail(*, topics: tuple[str, ...], last: int, no_follow: bool, target: Target, **look: Any) -> None:
     """Show the last records of TOPIC, and those to come until Ctrl-C."""
-    view = _View(look, follow=not no_follow)
+    view = _View(look, target, follow=not no_follow)
     with target.cluster() as cluster:
         spans = _spans(cluster, topics, view, None, None, None, None, ends_now=True)
         before = _last(cluster, spans, last, view) if last else []
@@ -132,12 +132,14 @@ def tail(*, topics: tuple[str, ...], last: int, no_follow: bool, target: Target,
 class _View:
     """How records are chosen and written: what the options of both commands say."""
 
-    def __init__(self, look: dict[str, Any], *, follow: bool) -> None:
+    def __init__(self, look: dict[str, Any], target: Target, *, follow: bool) -> None:
+        from klamm.cli.asking.reading import PATIENCE_S
         from klamm.cli.filter import FilterError, compile_filter
         from klamm.cli.record_format import compile_format
         from klamm.cli.record_output import LINES
 
         self.follow = follow
+        self.patience_s = target.timeout_s if target.impatient else PATIENCE_S
         self.partitions: tuple[int, ...] = look["partitions"]
         self.committed: bool = look["read_committed"]
         self.filter: Filter | None = None
@@ -224,7 +226,7 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
 def _reader(cluster: Cluster, spans: dict[Place, Span], view: _View) -> Any:
     from klamm.cli.asking.reading import READ_COMMITTED, Reader
 
-    return Reader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0)
+    return Reader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0, patience_s=view.patience_s)
 
 
 def _spans(

@@ -15,7 +15,8 @@ import click
 
 from klamm.cli import exits
 from klamm.cli.output import csv_lines, output_option, printable, render, show
-from klamm.cli.refusal import not_kafka, refuses
+from klamm.cli.refusal import refuses
+from klamm.cli.strangers import not_kafka
 from klamm.cli.target import Target, cluster_options, parse_addresses
 
 if TYPE_CHECKING:
@@ -284,7 +285,8 @@ class Doctor:
                 wrote = (time.perf_counter() - began) * 1000
             after = time.time() * 1000
             began = time.perf_counter()
-            records = list(Reader(self.cluster, {(name, 0): Span(offset, offset + 1)}).read())
+            span = {(name, 0): Span(offset, offset + 1)}
+            records = list(Reader(self.cluster, span, patience_s=self.target.timeout_s).read())
             read = (time.perf_counter() - began) * 1000
             if [record.value for record in records] != [b"round trip"]:
                 self.add("round trip", "wrong", "the record that was written did not come back")

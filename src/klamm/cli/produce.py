@@ -106,7 +106,7 @@ class _Partitions:
         self._target = target
         self._topic = topic
         self._given = given
-        self._count: int | None = None
+        self._count = 0
         if given is not None:
             self.check(given, "")
 
@@ -121,12 +121,20 @@ class _Partitions:
         return whole
 
     def check(self, partition: int, where: str) -> None:
-        """KlammError for one that is not there; a topic that is yet to be made may get any number."""
+        """KlammError for one that is not there; a topic that the cluster has yet to make has a first one at least."""
         from klamm.cli.units import counted
         from klamm.model.errors import ErrorCode, KlammError
 
+        if partition == 0:
+            return
         count = self.count()
-        if count and partition >= count:
+        if not count:
+            raise KlammError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{where}there is no topic {self._topic} with a partition {partition};"
+                f" `klamm topic create {self._topic} -p {partition + 1}` makes one",
+            )
+        if partition >= count:
             advice = "; leave `partition` out of the records, or write -p" if where else ""
             advice += f"; `klamm topic show {self._topic}` lists them"
             raise KlammError(
@@ -139,14 +147,13 @@ class _Partitions:
         from klamm.cli.asking.topics import find_topics
         from klamm.model.errors import ErrorCode, KlammError
 
-        if self._count is None:
+        if not self._count:
             try:
                 with self._target.cluster() as cluster:
                     self._count = len(find_topics(cluster, [self._topic])[0].partitions)
             except KlammError as error:
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
-                self._count = 0
         return self._count
 
     def would_be_made(self) -> bool:

@@ -11,6 +11,7 @@ from typing import IO, Any, Final, ParamSpec, TypeVar
 import click
 
 from klamm.cli import exits
+from klamm.cli.strangers import not_kafka
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 P = ParamSpec("P")
@@ -88,13 +89,14 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **kwargs)
         except KlammError as error:
+            if error.code is ErrorCode.NETWORK_EXCEPTION and (said := not_kafka(error.message or "")):
+                raise Refusal(said, code=exits.NO_ANSWER) from None
             raise broker_refusal(error.code, error.message) from None
         except ConfigError as error:
             raise Refusal(str(error)) from None
         except ProtocolError as error:
-            raise Refusal(
-                not_kafka(str(error)) or str(error), code=exits.NO_ANSWER if not_kafka(str(error)) else exits.REFUSED
-            ) from None
+            said = not_kafka(str(error))
+            raise Refusal(said or str(error), code=exits.NO_ANSWER if said else exits.REFUSED) from None
         except BrokenPipeError:
             raise  # the reader of our output has left; `klamm.cli.main` ends quietly
         except TimeoutError as error:
@@ -116,24 +118,6 @@ def reader_left() -> click.exceptions.Exit:
     return click.exceptions.Exit(exits.OK)
 
 
-_ANSWERED = re.compile(r"(\S+) answers with (-?\d+) bytes")
-
-
-def not_kafka(said: str) -> str | None:
-    """What speaks at a port whose first four bytes were no length; None when that cannot be told."""
-    match = _ANSWERED.search(said)
-    if match is None:
-        return None
-    address, first = match[1], (int(match[2]) & 0xFFFFFFFF).to_bytes(4, "big")
-    if first == b"HTTP":
-        return f"{address} speaks HTTP, not Kafka's protocol; write the address of a broker"
-    if first[0] in (0x15, 0x16) and first[1] == 3:
-        return f"{address} speaks TLS; try -X security.protocol=SSL"
-    if first == b"SSH-":
-        return f"{address} speaks SSH, not Kafka's protocol; write the address of a broker"
-    return f"{address} does not speak Kafka's protocol; write the address of a broker"
-
-
 def _os_exit_code(error: OSError) -> int:
     unreachable = type(error).__name__ == "Unreachable" or isinstance(error, ConnectionError)
     return exits.NO_ANSWER if unreachable else exits.REFUSED
@@ -142,6 +126,8 @@ def _os_exit_code(error: OSError) -> int:
 def explain(error: OSError) -> str:
     """An operating system's refusal in words; the sentence the error carries when it has no number."""
     if type(error).__name__ == "Unreachable" and "`klamm" not in str(error):
+        if said := not_kafka(str(error)):
+            return said
         return f"{error}; is a node running there? `klamm doctor` looks closer"
     if error.errno is None:
         return str(error)
