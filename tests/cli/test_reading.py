@@ -2,11 +2,13 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from harness import KLAMM, unique
 from harness.members import wait_until
@@ -22,6 +24,7 @@ def start(klamm):
     def call(*args, **more):
         command = [*KLAMM, *map(str, args), "-b", klamm.bootstrap]
         env = {**os.environ, "KLAMM_CONTEXTS": os.devnull}
+        env.pop("PYTHONUNBUFFERED", None)  # with it, Python itself forgets the rest of what a pipe took in part
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
         process = subprocess.Popen(command, text=True, env=env, **pipes)
         running.append(process)
@@ -161,12 +164,13 @@ def test_a_member_waits_for_a_dead_one(klamm, start, run, chat):
     assert f"waiting for the group {group} to give partitions" in err
 
 
-def test_a_member_ends_at_the_end_and_goes_on_there(klamm, run, chat):
-    group = unique("g")
-    assert values(run("consume", chat, "-g", group)[1]) == [str(i) for i in range(10)]
-    assert run("consume", chat, "-g", group)[1] == ""
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_ends_at_the_end_and_goes_on_there(klamm, run, chat, protocol):
+    group, modern = unique("g"), ["-X", f"group.protocol={protocol}"]
+    assert values(run("consume", chat, "-g", group, *modern)[1]) == [str(i) for i in range(10)]
+    assert run("consume", chat, "-g", group, *modern)[1] == ""
     write(klamm, chat, ["x", "y"])
-    assert values(run("consume", chat, "-g", group)[1]) == ["x", "y"]
+    assert values(run("consume", chat, "-g", group, *modern)[1]) == ["x", "y"]
     assert committed(klamm, group, chat) == 12
 
 
@@ -185,6 +189,54 @@ def test_a_reader_that_has_seen_enough(klamm, start, wire, form):
     process.stdout.close()  # as head -1 does, long before two megabytes fit into the pipe
     assert process.wait(PATIENCE_S) == 0
     assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "json"], ["-g", "group"]], ids=" ".join)
+def test_a_pipe_that_nobody_reads_holds_up_no_end(klamm, start, wire, options):
+    name, group = wire.create_topic(), unique("g")
+    write(klamm, name, ["small", *["x" * 100_000] * 20])
+    reads, writes = os.pipe()
+    try:
+        words = [group if word == "group" else word for word in options]
+        process = start("consume", name, "--follow", *words, stdout=writes)
+        wait_until(lambda: not select.select([], [writes], [], 0)[1])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        os.close(reads)
+        os.close(writes)
+    if "-g" in options:
+        assert committed(klamm, group, name) == 1
+
+
+def test_two_members_share_and_lose_nothing(klamm, start, wire):
+    """Partitions that go from one to the other are committed before: each record is printed once."""
+    name, group = wire.create_topic(partitions=4), unique("g")
+    producer = Producer({"bootstrap.servers": klamm.bootstrap, "log_level": 0})
+
+    def send(values):
+        for value in values:
+            producer.produce(name, str(value), partition=value % 4)
+        producer.flush(20)
+
+    send(range(40))
+    first = start("consume", name, "-g", group, "--follow", "-f", "%v\\n")
+    seen = [int(first.stdout.readline()) for _ in range(40)]
+    second = start("consume", name, "-g", group, "--follow", "-f", "%v\\n")
+    wait_until(lambda: shares(klamm, group) == [2, 2])
+    send(range(40, 80))
+    for process in (first, second):
+        seen += [int(process.stdout.readline()) for _ in range(20)]
+    for process in (first, second):
+        process.send_signal(signal.SIGTERM)
+        assert (process.stdout.read(), process.wait(PATIENCE_S)) == ("", 0)
+    assert sorted(seen) == list(range(80))
+
+
+def shares(klamm, group):
+    admin = AdminClient({"bootstrap.servers": klamm.bootstrap, "log_level": 0})
+    found = admin.describe_consumer_groups([group])[group].result(20)
+    return sorted(len(member.assignment.topic_partitions) for member in found.members)
 
 
 def test_what_a_member_could_not_write_is_not_committed(klamm, start, wire):

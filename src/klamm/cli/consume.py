@@ -176,6 +176,7 @@ class _View:
     ) -> None:
         """Write `before`, and of `records` those that pass. Ctrl-C and SIGTERM are the way to end what follows."""
         from klamm.cli.record_output import write_formatted, write_records
+        from klamm.cli.stopping import leave_full_pipe
 
         passing = itertools.chain(before, (record for record in records if self.passes(record)))
         chosen: Iterator[Record] = itertools.islice(passing, count)
@@ -192,6 +193,7 @@ class _View:
                         records.throw(error)
                     raise
         except KeyboardInterrupt:
+            leave_full_pipe()
             if not self.follow:
                 raise
         finally:

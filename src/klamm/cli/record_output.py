@@ -13,6 +13,7 @@ import click
 
 from klamm.cli.output import csv_lines, json_line, printable, yaml_lines
 from klamm.cli.record_format import compile_format, record_row, shown
+from klamm.cli.stopping import leave_full_pipe
 from klamm.cli.units import format_time
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def _write_json(rows: Iterator[dict[str, Any]]) -> None:
             click.echo(("[\n" if empty else ",\n") + text, nl=False)
             empty = False
     except KeyboardInterrupt:
+        leave_full_pipe()
         click.echo("[]" if empty else "\n]")
         raise
     click.echo("[]" if empty else "\n]")

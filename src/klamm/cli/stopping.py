@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import signal
+import sys
 import threading
 from typing import Final, NoReturn, Self
 
@@ -23,6 +27,14 @@ def end_on_sigterm() -> None:
     """Let SIGTERM be raised where the process is, as Ctrl-C is, unless somebody else wants it."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: _stop(number))
+
+
+def leave_full_pipe() -> None:
+    """Once it is time to end, do not wait for a reader that does not read: not here, nor when Python flushes."""
+    with contextlib.suppress(OSError, ValueError):  # no file at all, as in a test
+        output = sys.stdout.fileno()
+        if not select.select([], [output], [], 0)[1]:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 class WholeRecords:
