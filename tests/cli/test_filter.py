@@ -27,9 +27,11 @@ RECORD = SimpleNamespace(
         'value["who"]["tags"][0] == "vip"', 'value.who.tags[-1] == "early"', '"vip" in value.who.tags',
         'headers["trace"] == "abc"', 'exists(headers["trace"]) and not exists(headers["none"])', "offset % 2 == 1",
         'like(key, "table-*")', 'startswith(key, "table") or false', "number(value.n) * 2 == 6", "partition == 2",
-        "value.missing == None", "value.missing is None", "not (value.missing > 0)", 'contains(value, "Ada")',
+        "value.missing == None", "value.missing is None", "not (value.missing == 0)", 'contains(value, "Ada")',
         "len(value.who.tags) == 2", "size > 10", "10 < value.price < 13", "-value.price < 0", 'upper(key) == "TABLE-7"',
-        'topic == "orders" and timestamp > 1e12', "value.price / 0 == None",
+        'topic == "orders" and timestamp > 1e12', "value.price / 0 == 1 or true",
+        'timestamp > "2026-09-21" and timestamp < "2026-09-22T00:00:00Z"', '"2026-09-21T13:33:20+00:00" < timestamp',
+        "not exists(number(key))", "not exists(value.price / 0)",
     ],
 )  # fmt: skip
 def test_what_passes(text):
@@ -38,8 +40,15 @@ def test_what_passes(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["value.missing > 1", "value.missing < 1", "key > 5", 'value.price == "12.5"', '"a" * 999999999', "key.x.y.z == 1",
-     'value.price < "z"', "key.__class__", 'headers["empty"] == "x"', '"x" in value.missing', "value[0] == 1"],
+    ["value.missing > 1", "value.missing < 1", 'value.price == "12.5"', "key.x.y.z == 1",
+     'value.price < "z"',
+     # What cannot be computed is unknown: neither it nor its opposite passes, and it equals nothing.
+     "value.price / 0 == None", "not (value.price / 0 == 1)", "not (value.missing > 0)", 'not (value.price < "z")',
+     "value.who * 2 == value.missing", "number(key) == None", "not (number(key) in (1, 2))",
+     "value.price % 0 == value.missing",
+     "len(value.price) == None", "value.price in value.price", "not (value.price in value.missing)",
+     "value.price / 0 == 1 and true", "-value.who == None", "10 < value.price / 0",
+     "key.__class__", 'headers["empty"] == "x"', '"x" in value.missing', "value[0] == 1"],
 )  # fmt: skip
 def test_what_does_not(text):
     assert compile_filter(text)(RECORD) is False
@@ -54,11 +63,31 @@ def test_what_does_not(text):
         "a b", "key ==", "(" * 500 + "1" + ")" * 500, "not " * 500 + "key", "1" + "+1" * NODES_MAX,
         "x" * (TEXT_MAX + 1),
         "value" + ".a" * 60,
+        # Text and numbers, known as such before any record is looked at.
+        "key > 5", '"a" * 999999999', '"a" * 999999999 == key', 'len(value) > "x"', "value == 5", "-key == 1",
+        'size == "1"', "partition < topic", '"x" < true', '(key == "a") > 1', 'timestamp > "yesterday"',
+        'offset > "2026-01-01"',
     ],
 )  # fmt: skip
 def test_what_is_no_filter_is_refused_with_a_sentence(text):
     with pytest.raises(FilterError):
         compile_filter(text)
+
+
+def test_records_that_cannot_be_judged_are_counted_with_a_reason():
+    null_key = SimpleNamespace(**{**vars(RECORD), "key": None, "offset": 42})
+    passes = compile_filter('value.price > "x"')
+    assert [passes(RECORD), passes(null_key)] == [False, False]
+    assert (passes.unjudged, passes.reason) == (
+        2, "a number and text cannot be compared (the first at orders/2@41)",
+    )  # fmt: skip
+    passes.forget_unjudged()
+    missing = compile_filter("value.missing > 1")  # what is not there needs no explanation
+    assert not missing(RECORD)
+    assert (passes.unjudged, missing.unjudged) == (0, 0)
+    torn = compile_filter("value.price > 1")
+    assert not torn(SimpleNamespace(**{**vars(RECORD), "value": b"{"}))
+    assert "not JSON" in torn.reason
 
 
 def test_a_value_that_is_no_json_has_no_fields():

@@ -126,7 +126,9 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, group, topic):
     assert "write TOPIC:0,1,2" in run("seek", group, "--to", "1", "--topic", "t:x", code=2)
     assert "no topic ghost" in run("seek", group, "--to", "1", "--topic", "ghost", code=3)
     assert "3 partitions" in run("seek", group, "--to", "1", "--topic", f"{topic}:7", code=3)
-    assert "no offsets to move" in run("seek", unique("g"), "--to", "1", "-o", "table")
+    nobody = unique("g")
+    assert "GROUP_ID_NOT_FOUND" in run("seek", nobody, "--to", "earliest", "--yes", code=3)
+    assert run("seek", nobody, "--to", "1", "--topic", topic, "--dry-run").count("unset -> 1") == 3
 
 
 def test_deleting(run, group):

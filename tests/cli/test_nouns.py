@@ -95,6 +95,40 @@ def test_settings(run):
     run("config", "ls", "topic", "not-there", exits=exits.NOT_FOUND)
 
 
+@pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["done", "dry"])
+def test_settings_nobody_has_are_refused(run, words):
+    name = unique("t")
+    run("topic", "create", name)
+    for kind, thing, wrong, right in (
+        ("broker", "default", "log.retentoin.ms=5", "log.retention.ms"),
+        ("broker", "1", "min.insync.replica=1", "min.insync.replicas"),
+        ("topic", name, "retension.ms=5", "retention.ms"),
+        ("group", "billing", "consumer.sesion.timeout.ms=50000", "consumer.session.timeout.ms"),
+    ):
+        said = run("config", "set", kind, thing, wrong, *words, exits=exits.REFUSED).stderr
+        assert "INVALID_CONFIG" in said
+        assert f"did you mean {right}?" in said
+        assert run("config", "unset", kind, thing, wrong.partition("=")[0], *words, exits=exits.REFUSED)
+    assert "did you mean retention.ms?" in run("topic", "alter", name, "-c", "retension.ms=5", *words, exits=1).stderr
+
+
+def test_short_names_mean_the_settings_of_what_they_are_set_for(run):
+    dry = run("config", "set", "broker", "default", "log.retention=3d", "--dry-run").stdout
+    assert dry == "~ log.retention.ms: unset -> 3d\n"
+    dry = run(
+        "config", "set", "broker", "default", "retention=1GiB", "cleanup=compact", "max.message=2MiB", "--dry-run"
+    )
+    assert dry.stdout.splitlines() == [
+        "~ log.retention.bytes: unset -> 1 GiB", "~ log.cleanup.policy: unset -> compact",
+        "~ message.max.bytes: unset -> 2 MiB",
+    ]  # fmt: skip
+    run("config", "set", "broker", "default", "log.retention=3d")
+    found = {row["setting"]: row["value"] for row in rows(run("config", "ls", "broker", "default"))}
+    assert {name: value for name, value in found.items() if "retention" in name} == {"log.retention.ms": "259200000"}
+    run("config", "unset", "broker", "default", "log.retention")
+    assert "retention" not in run("config", "ls", "broker", "default").stdout
+
+
 @pytest.fixture
 def filled(run, klamm):
     name = unique("filled")
@@ -133,7 +167,7 @@ def test_reading_by_every_means(run, filled):
     assert run("consume", filled, "-n", "1", "-o", "csv").stdout.startswith(
         "topic,partition,offset,timestamp,key,value"
     )
-    assert f"{filled}/" in run("consume", filled, "-n", "1", "-o", "table").stdout
+    assert run("consume", filled, "-n", "1", "-o", "table").stdout.startswith("TOPIC ")
     run("consume", filled, "--where", "import os", exits=exits.USAGE)
     run("consume", filled, "-f", "%x", exits=exits.USAGE)
     run("consume", filled, "--since", "2h", "--last", "1", exits=exits.USAGE)
@@ -216,7 +250,7 @@ def test_a_protected_context_wants_its_name(run, klamm):
 
 def test_the_cluster_and_the_doctor(run):
     about = rows(run("cluster", "show"))[0]
-    assert about["quorum_leader"] == 1
+    assert about["quorum_leader"] == about["controller"] == 1
     assert [broker["state"] for broker in about["brokers"]] == ["alive"]
     found = {row["check"]: row["state"] for row in rows(run("doctor"))}
     assert found == dict.fromkeys(
@@ -256,6 +290,20 @@ def test_the_scripts_are_written_and_run(run, tmp_path, klamm):
     assert listed.returncode == 0, listed.stderr
     assert "is there already" in run("shims", str(folder), where=False, exits=1).stderr
     run("shims", str(folder), "--force", where=False)
+    again = run("shims", str(folder), "--dry-run", where=False).stdout.splitlines()
+    assert {line[0] for line in again} == {"~"}
+    other = tmp_path / "other"
+    assert run("shims", str(other), "--dry-run", where=False).stdout.startswith(f"+ {other}/kafka-configs.sh\n")
+    assert not other.exists()
+
+
+def test_one_thing_is_one_object(run):
+    for form in ("json", "jsonl"):
+        assert json.loads(run("version", "-o", form, where=False).stdout)["klamm"]
+    assert run("version", "-o", "yaml", where=False).stdout.startswith("klamm: ")
+    run("ctx", "add", "dev", "-b", "127.0.0.1:1", where=False)
+    assert json.loads(run("ctx", "show", "-o", "json", where=False).stdout)["context"] == "dev"
+    assert run("ctx", "show", "-o", "yaml", where=False).stdout.startswith("context: ")
 
 
 def test_contexts_show_what_would_change(run):

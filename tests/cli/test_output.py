@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.cli.output import default_format, printable, render, yaml_lines
+from klamm.cli.output import default_format, printable, render, table_lines, yaml_lines
 from klamm.cli.record_format import compile_format, from_shown, record_row, shown, unescape
 
 ROWS = [
@@ -37,6 +37,22 @@ def test_programs_get_raw_values():
         ["a", "2048", "90000", "1;2", "", "true"],
         ["b,c", "1", "5", "", "x", "false"],
     ]
+
+
+def test_a_cell_of_csv_is_kept_as_it_is():
+    odd = {"a": "one\ntwo\rthree\u2028four", "b": 'x"y'}
+    assert list(csv.reader(io.StringIO("\n".join(render([odd], "csv")), newline=""))) == [list(odd), list(odd.values())]
+
+
+def test_the_last_column_goes_on_below_itself_where_it_must():
+    rows = [
+        {"check": "disk", "found": "a sentence that is longer than the terminal is wide"},
+        {"check": "x", "found": "y"},
+    ]
+    assert table_lines(rows, 30) == [
+        "CHECK  FOUND", "disk   a sentence that is", "       longer than the", "       terminal is wide", "x      y",
+    ]  # fmt: skip
+    assert len(table_lines(rows, 80)) == len(table_lines(rows, 10)) == 3  # no need to, or no room for it
 
 
 def test_yaml_line_by_line():

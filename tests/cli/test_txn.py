@@ -31,9 +31,9 @@ def test_an_open_transaction_is_listed_and_shown(klamm, topic):
     listed = json.loads(run(klamm, "ls", "-o", "json", "--state", "Ongoing"))
     assert name in [row["transactional_id"] for row in listed]
     shown = json.loads(run(klamm, "show", name, "-o", "json"))
-    assert shown[0]["state"] == "Ongoing"
-    assert shown[0]["timeout_ms"] == 30_000
-    assert shown[0]["open_for_ms"] >= 0
+    assert shown["state"] == "Ongoing"
+    assert shown["timeout_ms"] == 30_000
+    assert shown["open_for_ms"] >= 0
     assert name in run(klamm, "ls", "--pattern", "shop-.*")
     assert name not in run(klamm, "ls", "--pattern", "shop")
     assert name not in run(klamm, "ls", "--older-than", "10m")

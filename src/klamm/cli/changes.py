@@ -75,6 +75,7 @@ class Consent:
         if self.dry_run:
             show_dry_run(plan)
             return False
+        target = target.guarded()
         if target.protected:
             self._ask_for_name(plan, target)
         elif plan.destructive and not self.yes:

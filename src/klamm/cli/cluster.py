@@ -75,7 +75,8 @@ def show_(*, target: Target, output: str) -> None:
     ]
     whole = {
         "cluster_id": about.cluster_id,
-        "controller": about.controller,
+        # In KRaft a broker names any broker as the controller: who leads the quorum is the one truth.
+        "controller": members.leader if members else about.controller,
         "quorum_leader": members.leader if members else None,
         "quorum_epoch": members.epoch if members else None,
         "voters": [voter.id for voter in members.voters] if members else [],

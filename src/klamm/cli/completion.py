@@ -16,13 +16,13 @@ _HOW: Final = {
 @click.command()
 @click.argument("shell", type=click.Choice(list(_HOW)))
 def completion(*, shell: str) -> None:
-    r"""Print what makes SHELL complete commands, options, topics and groups.
+    """Print what makes SHELL complete commands, options, topics and groups.
 
     \b
     bash:  eval "$(klamm completion bash)"      in ~/.bashrc
     zsh:   eval "$(klamm completion zsh)"       in ~/.zshrc
     fish:  klamm completion fish | source       in config.fish
-    """
+    """  # noqa: D301 - click wants the character itself
     from click.shell_completion import get_completion_class
 
     from klamm.cli.main import cli

@@ -12,6 +12,7 @@ from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
+    from klamm.cli.asking.configs import Setting
     from klamm.client.wire import Cluster
 
 KIND_NAMES = ("topic", "broker", "group", "client-metrics", "broker-logger")
@@ -55,7 +56,8 @@ def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target:
         if docs:
             row["meaning"] = each.documentation
         rows.append(row)
-    show(rows, output, "nothing was set here; --all shows the defaults")
+    columns = ("setting", "value", "from", "read_only", *(("meaning",) if docs else ()))
+    show(rows, output, "nothing was set here; --all shows the defaults", columns)
 
 
 @config.command("set")
@@ -106,16 +108,23 @@ def change_settings(
 ) -> list[tuple[int, str, str | None]]:
     """What has to be done, written into the plan; checked by the broker before anybody is asked."""
     from klamm.cli.asking import configs
-    from klamm.cli.setting_words import parse_settings, setting_name, to_person
+    from klamm.cli.setting_words import parse_settings, setting_name, to_person, true_name
 
     before = {each.name: each for each in configs.describe(cluster, kind, name)}
+    known = _known(cluster, kind, name, before)
+    word = next(word for word, number in configs.KINDS.items() if number == kind)
+
+    def named(key: str) -> str:
+        return key if known is None else true_name(word, key, known)
+
     operations: list[tuple[int, str, str | None]] = []
-    for key, value in parse_settings(settings).items():
+    for written, value in parse_settings(settings).items():
+        key = named(written)
         old = before.get(key)
         if old is None or old.value != value or old.is_default:
             plan.changes(key, to_person(key, old.value) if old else None, to_person(key, value))
             operations.append((configs.SET, key, value))
-    for key in map(setting_name, keys):
+    for key in (key if key in before else named(setting_name(key)) for key in keys):
         old = before.get(key)
         if old is not None and not old.is_default:
             default = next((value for source, _, value in old.synonyms if source == "DEFAULT_CONFIG"), None)
@@ -124,3 +133,14 @@ def change_settings(
     if operations:
         configs.alter(cluster, kind, name, operations, validate_only=True)
     return operations
+
+
+def _known(cluster: Cluster, kind: int, name: str, before: dict[str, Setting]) -> set[str] | None:
+    """The settings there are; None where only the broker can tell."""
+    from klamm.cli.asking import configs
+
+    if kind not in (configs.TOPIC, configs.BROKER, configs.GROUP):
+        return None
+    if kind == configs.BROKER and not name:  # what all brokers share lists only what was set: any broker lists all
+        return {each.name for each in configs.describe(cluster, kind, str(cluster.broker_ids[0]))} | set(before)
+    return set(before)

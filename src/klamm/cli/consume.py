@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from klamm.cli.completing import complete_topic
-from klamm.cli.output import FORMATS, default_format, printable
+from klamm.cli.output import FORMATS
 from klamm.cli.record_format import DECODINGS
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
     from klamm.cli.asking.reading import Span
+    from klamm.cli.filter import Filter
     from klamm.client.types import Record
     from klamm.client.wire import Cluster
 
 Place = tuple[str, int]
 
+_LETTERS: Final = """
+\b
+-f: %t topic  %p partition  %o offset  %k key  %v value  %h headers
+    %T milliseconds  %d time  %K and %S bytes of key and value  %%
+    \\n \\t \\xNN
+
+\b
+--where: key, value, value.field, headers["name"], topic, partition,
+    offset, timestamp, size; and or not; == != < <= > >= in; + - * / %;
+    len lower upper number text exists startswith endswith contains like
+"""
+
 _FORMATTING = (
-    click.option("-f", "--format", "template", metavar="TEXT", help=r"As in kcat: '%t %p %o %k %v\n'; see below."),
+    click.option("-f", "--format", "template", metavar="TEXT", help=r"As in kcat: '%t %o %k %v\n'; all letters below."),
     click.option(
         "-o", "--output", type=click.Choice(FORMATS), help="Form.  [default: lines on a terminal, jsonl elsewhere]"
     ),
@@ -41,15 +56,15 @@ def _formatting(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(epilog=_LETTERS)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
-@click.option("--from", "start", metavar="PLACE", help="earliest, latest, an offset, or -N from the end.")
+@click.option("--from", "start", metavar="PLACE", help="earliest, latest, an offset, -N from the end, or a time.")
 @click.option("--since", metavar="TIME", help="From this time on: 2h, 2026-05-01T12:00:00Z.")
 @click.option("--until", metavar="TIME", help="Up to this time.")
 @click.option("--to", "end", metavar="OFFSET", type=click.IntRange(0), help="Up to this offset, which is not read.")
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Stop after so many records that pass.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="The last N records, of all partitions together.")
-@click.option("--follow", is_flag=True, help="Do not stop at the end, wait for more.")
+@click.option("--follow", is_flag=True, help="Do not stop at the end, wait for more until Ctrl-C.")
 @click.option("-g", "--group", metavar="GROUP", help="Read as a member of a group, and commit.")
 @_formatting
 @cluster_options
@@ -68,38 +83,35 @@ def consume(
     target: Target,
     **look: Any,
 ) -> None:
-    r"""Read records from TOPIC, by default everything there is now.
+    """Read records from TOPIC, by default everything there is now.
 
     \b
     klamm consume orders --since 2h --where 'value.total > 100' -o jsonl
-    klamm consume orders -p 3 --from 1200 -n 10 -f '%o %k %v\n'
+    klamm consume orders -p 3 --from 1200 -n 10 -f '%o %k %v\\n'
     klamm consume orders --key customer-7 --last 5
-
-    \b
-    -f: %t topic  %p partition  %o offset  %k key  %v value  %h headers  %T milliseconds  %d time
-        %K and %S bytes of key and value  %%  \n \t \xNN
-    --where: key, value, value.field, headers["name"], topic, partition, offset, timestamp, size; and or not;
-        == != < <= > >= in; + - * / %; len lower upper number text exists startswith endswith contains like
-    """
+    """  # noqa: D301 - click wants the character itself
     if sum(each is not None for each in (start, since, last)) > 1:
         raise click.UsageError("--from, --since and --last exclude each other; write one of them")
+    view = _View(look, target, follow=follow)
     if group is not None:
         if start or since or until or last or end is not None:
             raise click.UsageError("a group goes on where it was; move it with `klamm group seek`")
-        _consume_as_member(topics, group, count, follow, target, look)
+        if look["partitions"]:
+            raise click.UsageError("a group shares out the partitions itself; leave -p out")
+        view.show(_as_member(topics, group, target, view), count, eager=True)
         return
+    _check_times(start, since, until)
     with target.cluster() as cluster:
-        spans = _spans(cluster, topics, look["partitions"], start, since, until, end, follow=follow)
+        spans = _spans(cluster, topics, view, start, since, until, end)
+        before: list[Record] = []
         if last is not None:
-            _show_last(cluster, spans, last, look)
-            if not follow:
-                return
+            before = _last(cluster, spans, last, view)
             for span in spans.values():
-                span.end = None
-        _show(_reader(cluster, spans, look).read(), count, look)
+                span.next, span.end = span.end or 0, None if follow else span.end
+        view.show(_reader(cluster, spans, view).read(), count, before)
 
 
-@click.command()
+@click.command(epilog=_LETTERS)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
 @click.option("-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="How many to begin with.")
 @click.option("--no-follow", is_flag=True, help="Stop at the end.")
@@ -108,41 +120,158 @@ def consume(
 @refuses
 def tail(*, topics: tuple[str, ...], last: int, no_follow: bool, target: Target, **look: Any) -> None:
     """Show the last records of TOPIC, and those to come until Ctrl-C."""
+    view = _View(look, target, follow=not no_follow)
     with target.cluster() as cluster:
-        spans = _spans(cluster, topics, look["partitions"], None, None, None, None, follow=False)
-        ends = {place: span.end or 0 for place, span in spans.items()}
-        if last:
-            _show_last(cluster, spans, last, look)
-        if no_follow:
-            return
-        for place, span in spans.items():
-            span.next, span.end = ends[place], None
-        _show(_reader(cluster, spans, look).read(), None, look)
+        spans = _spans(cluster, topics, view, None, None, None, None, ends_now=True)
+        before = _last(cluster, spans, last, view) if last else []
+        for span in spans.values():
+            span.next, span.end = span.end or 0, span.end if no_follow else None
+        view.show(_reader(cluster, spans, view).read(), None, before)
 
 
-def _reader(cluster: Cluster, spans: dict[Place, Span], look: dict[str, Any]) -> Any:
+class _View:
+    """How records are chosen and written: what the options of both commands say."""
+
+    def __init__(self, look: dict[str, Any], target: Target, *, follow: bool) -> None:
+        from klamm.cli.asking.reading import PATIENCE_S
+        from klamm.cli.filter import FilterError, compile_filter
+        from klamm.cli.record_format import compile_format
+        from klamm.cli.record_output import LINES
+
+        self.follow = follow
+        self.patience_s = target.timeout_s if target.impatient else PATIENCE_S
+        self.partitions: tuple[int, ...] = look["partitions"]
+        self.committed: bool = look["read_committed"]
+        self.filter: Filter | None = None
+        self._keys = {key.encode() for key in look["keys"]}
+        self._template: str | None = look["template"]
+        self._decode: str = look["decode"]
+        self._form: str = look["output"] or (LINES if sys.stdout.isatty() else "jsonl")
+        if self._template is not None:
+            if look["output"]:
+                raise click.UsageError("-f and -o exclude each other; write one of them")
+            try:
+                compile_format(self._template)
+            except ValueError as error:
+                raise click.UsageError(f"-f: {error}") from None
+        if look["wanted"]:
+            try:
+                self.filter = compile_filter(look["wanted"])
+            except FilterError as error:
+                raise click.UsageError(f"--where: {error}") from None
+
+    def passes(self, record: Record) -> bool:
+        """Whether a record is one of those asked for."""
+        if self._keys and record.key not in self._keys:
+            return False
+        return self.filter is None or self.filter(record)
+
+    def show(
+        self,
+        records: Generator[Record, None, None],
+        count: int | None = None,
+        before: Iterable[Record] = (),
+        *,
+        eager: bool = False,
+    ) -> None:
+        """Write `before`, and of `records` those that pass. Ctrl-C and SIGTERM are the way to end what follows."""
+        from klamm.cli.record_output import write_formatted, write_records
+        from klamm.cli.stopping import leave_full_pipe
+
+        passing = itertools.chain(before, (record for record in records if self.passes(record)))
+        chosen: Iterator[Record] = itertools.islice(passing, count)
+        try:
+            with contextlib.closing(records):
+                try:
+                    if self._template is not None:
+                        write_formatted(chosen, self._template)
+                    else:
+                        write_records(chosen, self._form, self._decode, eager=eager or self.follow)
+                except (KeyboardInterrupt, OSError) as error:
+                    # What was being written was not: a member of a group gives it back before it leaves.
+                    with contextlib.suppress(type(error)):
+                        records.throw(error)
+                    raise
+        except KeyboardInterrupt:
+            leave_full_pipe()
+            if not self.follow:
+                raise
+        finally:
+            self._tell_unjudged()
+
+    def _tell_unjudged(self) -> None:
+        if self.filter is not None and self.filter.unjudged:
+            from klamm.cli.units import counted
+
+            many = counted(self.filter.unjudged, "record")
+            _note(f"--where could not judge {many}, which did not pass: {self.filter.reason}")
+
+
+def _note(sentence: str) -> None:
+    click.echo(f"klamm: {sentence}", err=True)
+
+
+def _check_times(start: str | None, since: str | None, until: str | None) -> None:
+    from klamm.cli.asking.offsets import NoPlace, check_place
+    from klamm.cli.units import parse_time_ms
+
+    try:
+        for moment in (since, until):
+            if moment is not None:
+                parse_time_ms(moment, 0)
+        if start is not None:
+            check_place(start)
+    except (NoPlace, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _reader(cluster: Cluster, spans: dict[Place, Span], view: _View) -> Any:
     from klamm.cli.asking.reading import READ_COMMITTED, Reader
 
-    return Reader(cluster, spans, isolation=READ_COMMITTED if look["read_committed"] else 0)
+    return Reader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0, patience_s=view.patience_s)
 
 
 def _spans(
     cluster: Cluster,
     topics: tuple[str, ...],
-    partitions: tuple[int, ...],
+    view: _View,
     start: str | None,
     since: str | None,
     until: str | None,
     end: int | None,
     *,
-    follow: bool,
+    ends_now: bool = False,
 ) -> dict[Place, Span]:
-    """What to read of each partition."""
-    from klamm.cli.asking.offsets import resolve_place
+    """What to read of each partition; it has an end unless it is followed."""
+    from klamm.cli.asking.offsets import end_offsets, resolve_place
     from klamm.cli.asking.reading import Span
-    from klamm.cli.asking.topics import find_topics
     from klamm.cli.units import parse_time_ms
-    from klamm.client.groups import EARLIEST, LATEST, list_offsets
+    from klamm.client.groups import EARLIEST, list_offsets
+
+    places = _places(cluster, topics, view.partitions)
+    now = int(time.time() * 1000)
+    if since is not None:
+        begin = resolve_place(cluster, places, str(parse_time_ms(since, now)), committed=view.committed)
+    elif start is not None:
+        begin = resolve_place(cluster, places, start, committed=view.committed)
+        _tell_beyond(start, begin)
+    else:
+        begin = list_offsets(cluster, places, EARLIEST)
+    ends: dict[Place, int | None] = dict.fromkeys(places)
+    if until is not None:
+        ends.update(resolve_place(cluster, places, str(parse_time_ms(until, now)), committed=view.committed))
+    elif ends_now or not view.follow:
+        ends.update(end_offsets(cluster, places, committed=view.committed))
+        if view.committed and not view.follow:
+            _tell_open(cluster, ends)
+    if end is not None:
+        ends = {place: end if stop is None else min(end, stop) for place, stop in ends.items()}
+    return {place: Span(begin.get(place, 0), ends[place]) for place in places}
+
+
+def _places(cluster: Cluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Place]:
+    from klamm.cli.asking.topics import find_topics
+    from klamm.cli.units import counted
     from klamm.model.errors import ErrorCode, KlammError
 
     places: list[Place] = []
@@ -150,139 +279,66 @@ def _spans(
         held = [p.index for p in topic.partitions]
         for index in partitions:
             if index not in held:
-                raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has {len(held)} partitions")
+                said = f"{topic.name} has {counted(len(held), 'partition')}, and none is number {index}"
+                said += f"; `klamm topic show {topic.name}` lists them"
+                raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, said)
         places += [(topic.name, index) for index in held if not partitions or index in partitions]
-    now = int(time.time() * 1000)
-    try:
-        for moment in (since, until):
-            if moment is not None:
-                parse_time_ms(moment, now)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    begin = list_offsets(cluster, places, EARLIEST) if start is None and since is None else {}
-    if since is not None:
-        begin = resolve_place(cluster, places, str(parse_time_ms(since, now)))
-    elif start is not None:
-        begin = resolve_place(cluster, places, start)
-    ends: dict[Place, int | None] = dict.fromkeys(places)
-    if until is not None:
-        ends.update(resolve_place(cluster, places, str(parse_time_ms(until, now))))
-    elif not follow:
-        ends.update(list_offsets(cluster, places, LATEST))
-    if end is not None:
-        ends = {place: end if stop is None else min(end, stop) for place, stop in ends.items()}
-    return {place: Span(begin.get(place, 0), ends[place]) for place in places}
+    return places
 
 
-def _passes(look: dict[str, Any]) -> Callable[[Record], bool]:
-    from klamm.cli.filter import FilterError, compile_filter
+def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
+    """An offset that no partition has reached yet reads nothing, which looks like a topic without records."""
+    from klamm.cli.asking.offsets import is_offset
 
-    tests: list[Callable[[Any], bool]] = []
-    keys = {key.encode() for key in look["keys"]}
-    if keys:
-        tests.append(lambda record: record.key in keys)
-    if look["wanted"]:
-        try:
-            tests.append(compile_filter(look["wanted"]))
-        except FilterError as error:
-            raise click.UsageError(f"--where: {error}") from None
-    return lambda record: all(test(record) for test in tests)
+    if is_offset(start) and begin and all(int(start) > offset for offset in begin.values()):
+        (topic, partition), end = max(begin.items(), key=lambda each: each[1])
+        others = f", the other {len(begin) - 1} no later" if len(begin) > 1 else ""
+        _note(f"there is no offset {start} yet: {topic}-{partition} ends at {end}{others}")
 
 
-def _show_last(cluster: Cluster, spans: dict[Place, Span], last: int, look: dict[str, Any]) -> None:
+def _tell_open(cluster: Cluster, ends: dict[Place, int | None]) -> None:
+    """What an open transaction keeps back looks like records that are missing."""
+    from klamm.cli.asking.offsets import end_offsets
+
+    for (topic, partition), last in sorted(end_offsets(cluster, ends).items()):
+        stable = ends[topic, partition]
+        if stable is not None and stable < last:
+            _note(f"{topic}-{partition} is read up to offset {stable}: an open transaction keeps back what follows")
+
+
+def _last(cluster: Cluster, spans: dict[Place, Span], last: int, view: _View) -> list[Record]:
     """The last records that pass, oldest first. Reads backwards in growing steps, so a long log costs little."""
     from klamm.cli.asking.reading import Span
 
-    passes = _passes(look)
     begins = {place: span.next for place, span in spans.items()}
     ends = {place: span.end or 0 for place, span in spans.items()}
-    found: list[Record] = []
     reach = last
     while True:
+        if view.filter is not None:
+            view.filter.forget_unjudged()
         steps = {place: Span(max(begins[place], ends[place] - reach), ends[place]) for place in spans}
-        found = [record for record in _reader(cluster, steps, look).read() if passes(record)]
+        found = [record for record in _reader(cluster, steps, view).read() if view.passes(record)]
         if len(found) >= last or all(ends[place] - reach <= begins[place] for place in spans):
             break
         reach *= 8
     found.sort(key=lambda record: (record.timestamp, record.topic, record.partition, record.offset))
-    _write(found[-last:], look)
+    return found[-last:]
 
 
-def _show(records: Iterator[Record], count: int | None, look: dict[str, Any]) -> None:
-    passes = _passes(look)
+def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View) -> Generator[Record, None, None]:
+    from klamm.cli.asking.topics import find_topics
+    from klamm.cli.members import read_what_is_there
 
-    def chosen() -> Iterator[Record]:
-        left = count
-        for record in records:
-            if passes(record):
-                yield record
-                if left is not None:
-                    left -= 1
-                    if not left:
-                        return
-
-    try:
-        _write(chosen(), look)
-    except KeyboardInterrupt:
-        return
-
-
-def _write(records: Iterable[Record], look: dict[str, Any]) -> None:
-    """Write records as they come; flushed whenever there is a pause in them would be too clever, so always."""
-    from klamm.cli.output import csv_lines, json_line, yaml_lines
-    from klamm.cli.record_format import compile_format, record_row
-
-    decode = look["decode"]
-    if look["template"] is not None:
-        try:
-            template = compile_format(look["template"])
-        except ValueError as error:
-            raise click.UsageError(f"-f: {error}") from None
-        for record in records:
-            sys.stdout.buffer.write(template(record))
-            sys.stdout.buffer.flush()
-        return
-    output = look["output"] or default_format()
-    if output == "json":
-        import json
-
-        click.echo(json.dumps([record_row(record, decode) for record in records], indent=2, ensure_ascii=False))
-        return
-    head = True
-    for record in records:
-        row = record_row(record, decode)
-        if output == "jsonl":
-            click.echo(json_line(row))
-        elif output == "yaml":
-            click.echo("\n".join(yaml_lines([row])))
-        elif output == "csv":
-            click.echo("\n".join(csv_lines([row])[0 if head else 1 :]))
-        else:
-            click.echo(_line(row))
-        head = False
-        sys.stdout.flush()
-
-
-def _line(row: dict[str, Any]) -> str:
-    """A record for a person: where, when, key and value on one line."""
-    from klamm.cli.units import format_time
-
-    where = click.style(f"{row['topic']}/{row['partition']}@{row['offset']}", dim=True)
-    when = click.style(format_time(row["timestamp"]), dim=True)
-    key = "" if row["key"] is None else click.style(printable(str(row["key"])), bold=True) + "  "
-    value = "(null)" if row["value"] is None else printable(str(row["value"]))
-    return f"{where}  {when}  {key}{value}"
-
-
-def _consume_as_member(
-    topics: tuple[str, ...], group: str, count: int | None, follow: bool, target: Target, look: dict[str, Any]
-) -> None:
-    from klamm.cli.members import read_as_member
-
+    with target.cluster() as cluster:
+        find_topics(cluster, topics)
     settings = target.client(
         "consumer",
         group_id=group,
         auto_offset_reset="earliest",
-        isolation_level="read_committed" if look["read_committed"] else "read_uncommitted",
+        isolation_level="read_committed" if view.committed else "read_uncommitted",
     )
-    _show(read_as_member(settings, topics, idle_s=None if follow else 3.0), count, look)
+
+    def waits() -> None:
+        _note(f"waiting for the group {group} to give partitions; `klamm group show {group}` shows who has them")
+
+    return read_what_is_there(settings, topics, waits, follow=view.follow)

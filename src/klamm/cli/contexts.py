@@ -2,20 +2,29 @@
 
 Kept in `klamm/contexts.json` under $XDG_CONFIG_HOME (~/.config), readable by its owner alone:
 
-    {"current": "dev", "contexts": {"prod": {"bootstrap": "a:9092,b:9092", "protected": true, "settings": {}}}}
+    {"current": "dev", "contexts": {"prod": {"bootstrap": "a:9092,b:9092", "protected": true, "settings": {},
+                                             "cluster_id": "l6t1Q_H-TtyNbcQtxA6dGA"}}}
+
+The id of the cluster is kept with its first answer, so that a mark holds whatever address leads there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli import exits
 from klamm.cli.refusal import Refusal, explain
 
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+ASK_S: Final = 2.0
+"""How long a context is waited for that only has to say who it is."""
 SECRETS: Final = ("password", "jaas", "secret", "token", "private")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -27,6 +36,8 @@ class Context:
     bootstrap: str
     protected: bool = False
     settings: dict[str, str] = field(default_factory=dict)
+    cluster_id: str | None = None
+    """Which cluster it was found to be; None as long as nobody has asked it anything."""
 
 
 @dataclass(slots=True)
@@ -54,6 +65,66 @@ class Contexts:
                 return name
         return None
 
+    def has_protected(self) -> bool:
+        """Whether any context is protected."""
+        return any(context.protected for context in self.contexts.values())
+
+
+def learn(name: str, bootstrap: str, cluster: Cluster, *, again: bool = False) -> None:
+    """Keep which cluster a context is, once it is asked something."""
+    held = load()
+    context = held.contexts.get(name)
+    if context is not None and (again or context.cluster_id is None) and context.bootstrap == bootstrap:
+        _keep_id(held, name, cluster_id(cluster))
+
+
+def _keep_id(held: Contexts, name: str, found: str | None) -> None:
+    if found is not None and held.contexts[name].cluster_id != found:
+        held.contexts[name] = replace(held.contexts[name], cluster_id=found)
+        with contextlib.suppress(OSError):  # it is a help for later, not what was asked for
+            save(held)
+
+
+def guardian(cluster: Cluster) -> str | None:
+    """The name of a protected context that is this cluster.
+
+    One that nobody has asked anything yet is asked now, with little patience: as the same cluster it would answer.
+    """
+    here = cluster_id(cluster)
+    held = load()
+    for name, context in held.contexts.items():
+        if context.protected and context.cluster_id is None:
+            _keep_id(held, name, ask_id(context))
+    for name, context in held.contexts.items():
+        if context.protected and here is not None and context.cluster_id == here:
+            return name
+    return None
+
+
+def ask_id(context: Context) -> str | None:
+    """Which cluster a context is; None when it does not answer soon."""
+    from klamm.cli.client_settings import ADMIN, taken_by
+    from klamm.client.wire import Cluster
+    from klamm.model.errors import ConfigError
+
+    try:
+        with Cluster(context.bootstrap, ASK_S, taken_by(ADMIN, context.settings)) as cluster:
+            return cluster_id(cluster)
+    except (OSError, ConfigError):
+        return None
+
+
+def cluster_id(cluster: Cluster) -> str | None:
+    """The id a cluster gives itself; None when it does not tell."""
+    from klamm.model.errors import KlammError, ProtocolError
+    from klamm.protocol.messages.metadata import MetadataRequest
+
+    try:
+        found = cluster.ask(MetadataRequest(topics=[])).cluster_id
+    except (OSError, KlammError, ProtocolError):
+        return None
+    return None if found is None else str(found)
+
 
 def path() -> str:
     """Where contexts are kept."""
@@ -75,6 +146,7 @@ def load() -> Contexts:
                 bootstrap=str(each["bootstrap"]),
                 protected=bool(each.get("protected", False)),
                 settings={str(key): str(value) for key, value in dict(each.get("settings", {})).items()},
+                cluster_id=None if each.get("cluster_id") is None else str(each["cluster_id"]),
             )
             for name, each in dict(kept.get("contexts", {})).items()
         }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import click
 
 from klamm.cli import contexts as kept
 from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.output import output_option, show
+from klamm.cli.output import output_option, show, show_one
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, complete_context
 
+_COLUMNS = ("context", "in_use", "bootstrap", "protected", "cluster_id")
 _context = click.argument("name", metavar="NAME", shell_complete=complete_context)
 
 
@@ -34,10 +37,11 @@ def ls(*, output: str) -> None:
             "in_use": name == held.current,
             "bootstrap": each.bootstrap,
             "protected": each.protected,
+            "cluster_id": each.cluster_id,
         }
         for name, each in sorted(held.contexts.items())
     ]
-    show(rows, output, "no contexts; `klamm ctx add NAME -b HOST:PORT` makes one")
+    show(rows, output, "no contexts; `klamm ctx add NAME -b HOST:PORT` makes one", _COLUMNS)
 
 
 @ctx.command("show")
@@ -52,8 +56,14 @@ def show_(*, name: str | None, output: str) -> None:
         raise click.UsageError("no context is in use; name one")
     found = held.get(chosen)
     settings = [f"{key}={value}" for key, value in kept.shown_settings(found.settings).items()]
-    row = {"context": chosen, "bootstrap": found.bootstrap, "protected": found.protected, "settings": settings}
-    show([row], output)
+    row = {
+        "context": chosen,
+        "bootstrap": found.bootstrap,
+        "protected": found.protected,
+        "cluster_id": found.cluster_id,
+        "settings": settings,
+    }
+    show_one(row, output)
 
 
 @ctx.command("add")
@@ -77,8 +87,9 @@ def add(
 ) -> None:
     """Keep a context, in place of one of the same name."""
     from klamm.cli.client_settings import ADMIN, from_java, read_properties, taken_by
-    from klamm.cli.target import parse_pairs
+    from klamm.cli.target import parse_addresses, parse_pairs
 
+    parse_addresses(bootstrap)
     held = kept.load()
     settings = from_java(None, read_properties(file)) if file else {}
     settings.update(parse_pairs(pairs))
@@ -87,12 +98,12 @@ def add(
     plan = Plan()
     if before is None:
         plan.adds(f"context {name} bootstrap={bootstrap} protected={_yes(protected)}")
-    elif before != after:
+    elif before != dataclasses.replace(after, cluster_id=before.cluster_id):
         plan.changes(f"context {name}", _words(before), _words(after))
     if use_it or held.current is None:
         _put_in_use(plan, held, name)
     if consent.to(plan, _target(before, name)):
-        held.contexts[name] = after
+        held.contexts[name] = dataclasses.replace(after, cluster_id=kept.ask_id(after))
         kept.save(held)
         click.echo(f"Kept {name}." + (" It is in use." if held.current == name else ""))
 
@@ -161,6 +172,6 @@ def protect(*, name: str, off: bool, consent: Consent) -> None:
     if found.protected is off:
         plan.changes(f"context {name}", f"protected={_yes(found.protected)}", f"protected={_yes(not off)}")
     if consent.to(plan, _target(found, name)):
-        held.contexts[name] = kept.Context(found.bootstrap, not off, found.settings)
+        held.contexts[name] = dataclasses.replace(found, protected=not off)
         kept.save(held)
         click.echo(f"{name} is {'no longer ' if off else ''}protected.")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from klamm.cli import exits
-from klamm.cli.output import output_option, show
+from klamm.cli.output import csv_lines, output_option, printable, render, show
 from klamm.cli.refusal import refuses
-from klamm.cli.target import Target, cluster_options
+from klamm.cli.strangers import not_kafka
+from klamm.cli.target import Target, cluster_options, parse_addresses
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 TOPIC = "klamm-doctor"
 LOW_DISK = 0.05
 CLOCK_MS = 5000
+OLD_S = 3600
+_OWN = re.compile(rf"{TOPIC}-(\d{{19}})")
+_WIDTHS = {"CHECK": 22, "STATE": 10, "FOUND": 0}
 _NEEDED = (
     "Produce",
     "Fetch",
@@ -44,23 +50,29 @@ class Finding:
 
 
 class Doctor:
-    """Keeps findings; a check that is wrong lets those that need it be left out."""
+    """Tells findings as they are made; a check that is wrong lets those that need it be left out."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, told: Callable[[Finding], None]) -> None:
         self.target = target
         self.findings: list[Finding] = []
         self.cluster: Cluster | None = None
+        self._told = told
 
     def add(self, check: str, state: str, found: str) -> None:
-        """Keep a finding."""
+        """Keep a finding, and tell it."""
         self.findings.append(Finding(check, state, found))
+        self._told(self.findings[-1])
+
+    def is_wrong(self, check: str) -> bool:
+        """Whether that check found something wrong."""
+        return any(each.check == check and each.state == "wrong" for each in self.findings)
 
     def run(self, *, round_trip: bool, confirm: str | None = None) -> None:
         """All checks, in the order a connection needs them."""
         from klamm.client.wire import Unreachable
-        from klamm.model.errors import KlammError
+        from klamm.model.errors import KlammError, ProtocolError
 
-        reached = [address for address in _addresses(self.target.bootstrap) if self._address(*address)]
+        reached = [address for address in parse_addresses(self.target.bootstrap) if self._address(*address)]
         if not reached:
             self.add("cluster", "left out", "nobody could be asked anything")
             return
@@ -68,17 +80,31 @@ class Doctor:
             bootstrap = ",".join(f"{host}:{port}" for host, port in reached)
             with dataclasses.replace(self.target, bootstrap=bootstrap).cluster() as cluster:
                 self.cluster = cluster
-                self._guarded("versions", self._versions)
+                self._versions()
                 self._guarded("advertised addresses", self._advertised)
                 self._guarded("partitions", self._partitions)
-                self._guarded("disk", self._disk)
-                if round_trip and self.target.protected and confirm != self.target.context:
-                    name = self.target.context
-                    self.add("round trip", "left out", f"{name} is protected: --confirm {name} lets it write there")
-                elif round_trip:
-                    self._guarded("round trip", self._round_trip)
-        except (Unreachable, KlammError, OSError) as error:
-            self.add("cluster", "wrong", f"the port is open, but what listens there does not answer as Kafka: {error}")
+                if self.is_wrong("advertised addresses"):
+                    self.add("disk", "left out", "every broker is asked at its advertised address, and one is wrong")
+                else:
+                    self._guarded("disk", self._disk)
+                if round_trip:
+                    self._write(confirm)
+        except (Unreachable, KlammError, OSError, ProtocolError) as error:
+            said = not_kafka(str(error))
+            found = f"the port is open, but what listens there does not answer as Kafka: {error}"
+            self.add("cluster", "wrong", said or found)
+
+    def _write(self, confirm: str | None) -> None:
+        """The round trip, unless it is not wanted here or cannot end well."""
+        target = self.target.guarded()
+        if target.protected and confirm != target.context:
+            name = target.context
+            self.add("round trip", "left out", f"{name} is protected: --confirm {name} lets it write there")
+        elif self.is_wrong("advertised addresses"):
+            self.add("round trip", "left out", "a client goes to the advertised addresses, and one is wrong")
+        else:
+            self._guarded("old topics", self._sweep)
+            self._guarded("round trip", self._round_trip)
 
     def _guarded(self, check: str, act: Callable[[], None]) -> None:
         try:
@@ -89,28 +115,55 @@ class Doctor:
     def _address(self, host: str, port: int) -> bool:
         try:
             began = time.perf_counter()
-            found = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
+            found = self._look_up(host, port)
             took = (time.perf_counter() - began) * 1000
+        except TimeoutError:
+            self.add("DNS", "wrong", f"nobody tells the address of {host} in time; check the name, or the name server")
+            return False
         except OSError as error:
             self.add("DNS", "wrong", f"{host} has no address: {error.strerror}; check the name, or /etc/hosts")
             return False
         state = "ok" if took < 1000 else "warning"
         self.add("DNS", state, f"{host} is {', '.join(found)} ({took:.0f} ms)")
-        return self._tcp("TCP", host, port)
+        reached, said = self._tcp(host, port)
+        self.add("TCP", "ok" if reached else "wrong", said)
+        return reached
 
-    def _tcp(self, check: str, host: str, port: int) -> bool:
+    def _look_up(self, host: str, port: int) -> list[str]:
+        """The addresses of a name. The system has a patience of its own there, so a thread waits for it."""
+        found: list[str] = []
+        failed: list[OSError] = []
+
+        def ask() -> None:
+            try:
+                infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found.extend(sorted({str(info[4][0]) for info in infos}))
+            except OSError as error:
+                failed.append(error)
+
+        asker = threading.Thread(target=ask, name="dns", daemon=True)
+        asker.start()
+        asker.join(self.target.timeout_s)
+        if failed:
+            raise failed[0]
+        if not found:
+            raise TimeoutError
+        return found
+
+    def _tcp(self, host: str, port: int) -> tuple[bool, str]:
+        """Whether a port takes connections, and what to say of it."""
         try:
             began = time.perf_counter()
+            self._look_up(host, port)
             with socket.create_connection((host, port), timeout=min(self.target.timeout_s, 5.0)):
                 took = (time.perf_counter() - began) * 1000
         except TimeoutError:
-            self.add(check, "wrong", f"{host}:{port} does not answer: a firewall, or the wrong address")
-            return False
+            return False, f"{host}:{port} does not answer: a firewall, or the wrong address"
+        except socket.gaierror as error:
+            return False, f"{host} has no address: {error.strerror}"
         except OSError as error:
-            self.add(check, "wrong", f"{host}:{port} refuses ({error.strerror}): is a node running there? `klamm up`")
-            return False
-        self.add(check, "ok", f"{host}:{port} takes connections ({took:.1f} ms)")
-        return True
+            return False, f"{host}:{port} refuses ({error.strerror}): is a node running there? `klamm up`"
+        return True, f"{host}:{port} takes connections ({took:.1f} ms)"
 
     def _versions(self) -> None:
         from klamm.protocol.apis import BY_NAME
@@ -138,19 +191,19 @@ class Doctor:
 
         assert self.cluster is not None
         about = overview(self.cluster)
-        asked = {f"{host}:{port}" for host, port in _addresses(self.target.bootstrap)}
+        asked = {f"{host}:{port}" for host, port in parse_addresses(self.target.bootstrap)}
         for broker in about.brokers:
             if broker.fenced:
                 self.add("advertised addresses", "warning", f"broker {broker.id} is fenced: it is down, or starting")
                 continue
             address = f"{broker.host}:{broker.port}"
-            before = len(self.findings)
-            if not self._tcp("advertised addresses", broker.host, broker.port):
-                del self.findings[before:]
+            reached, said = self._tcp(broker.host, broker.port)
+            if not reached:
                 self.add(
                     "advertised addresses",
                     "wrong",
-                    f"broker {broker.id} tells clients to come to {address}, which cannot be reached from here;"
+                    f"broker {broker.id} tells clients to come to {address}, which cannot be reached from here"
+                    f" ({said});"
                     " set its advertised.listeners to an address that can",
                 )
             elif address not in asked and broker.host in ("localhost", "127.0.0.1") and not _local(asked):
@@ -159,6 +212,8 @@ class Doctor:
                     "wrong",
                     f"broker {broker.id} tells clients to come to {address}: that is their own machine",
                 )
+            else:
+                self.add("advertised addresses", "ok", said)
 
     def _partitions(self) -> None:
         from klamm.cli.asking.topics import list_topics
@@ -194,6 +249,24 @@ class Doctor:
                 free = f"{format_size(folder.usable_bytes)} of {format_size(folder.total_bytes)} free"
                 self.add("disk", "warning" if low else "ok", f"{where}: {free}")
 
+    def _sweep(self) -> None:
+        """Topics of a doctor that was killed: those that are too old for one at work."""
+        from klamm.cli.asking.topics import delete_topics, list_topics
+        from klamm.cli.units import counted
+
+        assert self.cluster is not None
+        before_ns = time.time_ns() - OLD_S * 1_000_000_000
+        old = [
+            topic.name
+            for topic in list_topics(self.cluster)
+            if (match := _OWN.fullmatch(topic.name)) and int(match[1]) < before_ns
+        ]
+        if old:
+            delete_topics(self.cluster, old)
+            self.add(
+                "old topics", "ok", f"deleted {counted(len(old), 'topic')} that a doctor had left, such as {old[0]}"
+            )
+
     def _round_trip(self) -> None:
         """One record there and back; its timestamp by the broker's clock tells how far the clocks are apart."""
         from klamm.cli.asking.reading import Reader, Span
@@ -202,17 +275,18 @@ class Doctor:
 
         assert self.cluster is not None
         name = f"{TOPIC}-{time.time_ns()}"
-        create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
         try:
+            create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
             before = time.time() * 1000
-            settings = self.target.client("producer", client_id="klamm-doctor", request_timeout_ms="10000")
+            settings = dataclasses.replace(self.target, impatient=True).client("producer", client_id="klamm-doctor")
             with Producer(settings) as producer:
                 began = time.perf_counter()
                 offset = producer.send(name, b"round trip", partition=0).result().offset
                 wrote = (time.perf_counter() - began) * 1000
             after = time.time() * 1000
             began = time.perf_counter()
-            records = list(Reader(self.cluster, {(name, 0): Span(offset, offset + 1)}).read())
+            span = {(name, 0): Span(offset, offset + 1)}
+            records = list(Reader(self.cluster, span, patience_s=self.target.timeout_s).read())
             read = (time.perf_counter() - began) * 1000
             if [record.value for record in records] != [b"round trip"]:
                 self.add("round trip", "wrong", "the record that was written did not come back")
@@ -220,7 +294,9 @@ class Doctor:
             self.add("round trip", "ok", f"written and acknowledged in {wrote:.1f} ms, read back in {read:.1f} ms")
             self._clock(records[0].timestamp, before, after)
         finally:
-            delete_topics(self.cluster, [name])
+            # Interrupted, the connection may still owe an answer to somebody else's question: a new one owes none.
+            with self.target.cluster() as cluster:
+                delete_topics(cluster, [name])
 
     def _clock(self, stamped_ms: int, before_ms: float, after_ms: float) -> None:
         apart = max(before_ms - stamped_ms, stamped_ms - after_ms, 0)
@@ -230,16 +306,6 @@ class Doctor:
             )
         else:
             self.add("clock", "ok", f"the broker's clock agrees with this machine's (within {max(apart, 1):.0f} ms)")
-
-
-def _addresses(bootstrap: str) -> list[tuple[str, int]]:
-    found = []
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdecimal():
-            raise click.UsageError(f"{address.strip()!r} is no address; write HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    return found
 
 
 def _local(addresses: set[str]) -> bool:
@@ -257,13 +323,42 @@ def doctor(*, no_round_trip: bool, confirm: str | None, target: Target, output: 
 
     Ends with exit code 1 when something is wrong. The round trip makes a topic of its own and deletes it again.
     """
-    examined = Doctor(target)
-    examined.run(round_trip=not no_round_trip, confirm=confirm)
-    rows: list[dict[str, Any]] = [
-        {"check": each.check, "state": each.state, "found": each.found} for each in examined.findings
-    ]
-    show(rows, output)
+    told = _Printer(output)
+    examined = Doctor(target, told.add)
+    try:
+        examined.run(round_trip=not no_round_trip, confirm=confirm)
+    finally:
+        told.end()
     wrong = [each for each in examined.findings if each.state == "wrong"]
     if wrong:
         unreachable = all(each.check in ("DNS", "TCP") for each in wrong)
         raise SystemExit(exits.NO_ANSWER if unreachable else exits.REFUSED)
+
+
+class _Printer:
+    """Prints each finding as soon as it is made; JSON is one list, at the end."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, finding: Finding) -> None:
+        """Print one."""
+        row = {"check": finding.check, "state": finding.state, "found": finding.found}
+        is_first = not self._rows
+        self._rows.append(row)
+        if self._output == "table":
+            lines = ["".join(head.ljust(width) for head, width in _WIDTHS.items()).rstrip()] if is_first else []
+            lines.append("".join(printable(row[head.lower()]).ljust(width) for head, width in _WIDTHS.items()).rstrip())
+        elif self._output == "csv":
+            lines = csv_lines([row])[0 if is_first else 1 :]
+        elif self._output == "json":
+            return
+        else:
+            lines = list(render([row], self._output))
+        click.echo("\n".join(lines))
+
+    def end(self) -> None:
+        """Print what was kept back."""
+        if self._output == "json":
+            show(self._rows, "json")

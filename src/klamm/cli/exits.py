@@ -21,7 +21,9 @@ NO_ANSWER: Final = 5
 NOT_AGREED: Final = 6
 """Nothing was changed: the change was not agreed to."""
 INTERRUPTED: Final = 130
-"""Ctrl-C."""
+"""Ctrl-C, where something was left undone by it."""
+TERMINATED: Final = 143
+"""SIGTERM, likewise."""
 
 MEANINGS: Final = {
     OK: "done",
@@ -31,7 +33,8 @@ MEANINGS: Final = {
     DENIED: "not allowed: authentication or authorization failed",
     NO_ANSWER: "nobody answers, or not in time",
     NOT_AGREED: "nothing was changed, because the change was not agreed to",
-    INTERRUPTED: "interrupted",
+    INTERRUPTED: "interrupted before it was done",
+    TERMINATED: "told to end (SIGTERM) before it was done",
 }
 
 _NOT_FOUND = frozenset(

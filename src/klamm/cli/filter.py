@@ -9,7 +9,10 @@ so an expression can neither reach anything nor run long: it costs at most its o
     == != < <= > >=  in  not in  and or not  + - * / %          as in Python; arithmetic on numbers alone
     len lower upper number text exists startswith endswith contains like(text, "a*")
 
-What a record does not have is `None`: it equals only that, is neither smaller nor larger, and contains nothing.
+What a record does not have is `None`, which equals only itself. What cannot be told or computed is unknown, as in SQL:
+whether `None` is smaller than 5, whether text is, what "a" * 2 is or `value.price / 0`. Unknown stays unknown under
+`not`, and a record passes only when its expression is true. Text and numbers that are known as such before any record
+is looked at are not compared at all: that is refused. A time in quotes may be compared with `timestamp`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+
+from klamm.cli.units import parse_iso_ms
 
 TEXT_MAX: Final = 2000
 NODES_MAX: Final = 200
@@ -64,14 +69,30 @@ class RecordLike(Protocol):
         """Pairs of name and bytes."""
 
 
+class _Unknown:
+    """What an expression is when it cannot be computed; counts as false, but is no value and equals nothing."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNKNOWN: Final = _Unknown()
+
+
 class _View:
     """A record while its filter runs; text and JSON are made when they are first looked at."""
 
-    __slots__ = ("_made", "record")
+    __slots__ = ("_made", "record", "why")
 
     def __init__(self, record: RecordLike) -> None:
         self.record = record
+        self.why: str | None = None
         self._made: dict[str, Any] = {}
+
+    def unknown(self, why: str) -> _Unknown:
+        """The first reason is kept, for the person who wonders why nothing passes."""
+        self.why = self.why or why
+        return UNKNOWN
 
     def text(self, name: str) -> Any:
         """Key or value as text."""
@@ -81,12 +102,12 @@ class _View:
 
     def parsed(self, name: str) -> Any:
         """Key or value as JSON, None when it is none."""
-        """Key or value as JSON, None when it is none."""
         slot = f"{name} parsed"
         if slot not in self._made:
             try:
                 self._made[slot] = json.loads(self.text(name) or "null")
             except (ValueError, RecursionError):
+                self.unknown(f"a {name} is not JSON and has no fields")
                 self._made[slot] = None
         return self._made[slot]
 
@@ -94,16 +115,30 @@ class _View:
 Part = Callable[[_View], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Filter:
-    """A checked expression; calling it with a record tells whether the record passes."""
+    """A checked expression; calling it with a record tells whether the record passes.
+
+    Counts the records of which it could not be told, `None` aside, and keeps the `reason` of the first.
+    """
 
     text: str
     _part: Part
+    unjudged: int = 0
+    reason: str = ""
 
     def __call__(self, record: RecordLike) -> bool:
         """Whether the record passes."""
-        return bool(self._part(_View(record)))
+        view = _View(record)
+        result = self._part(view)
+        if result is UNKNOWN and view.why is not None:
+            self.reason = self.reason or f"{view.why} (the first at {record.topic}/{record.partition}@{record.offset})"
+            self.unjudged += 1
+        return bool(result)
+
+    def forget_unjudged(self) -> None:
+        """Begin to count again."""
+        self.unjudged, self.reason = 0, ""
 
 
 def compile_filter(text: str) -> Filter:
@@ -183,17 +218,28 @@ def _get(owner: Any, key: str | int) -> Any:
 
 def _bool(node: ast.BoolOp, depth: int) -> Part:
     parts = [_build(value, depth) for value in node.values]
-    if isinstance(node.op, ast.And):
-        return lambda view: all(part(view) for part in parts)
-    return lambda view: any(part(view) for part in parts)
+    decides = isinstance(node.op, ast.Or)  # one such value is enough, whatever is unknown beside it
+
+    def joined(view: _View) -> Any:
+        unknown = False
+        for part in parts:
+            value = part(view)
+            if value is UNKNOWN:
+                unknown = True
+            elif bool(value) is decides:
+                return decides
+        return UNKNOWN if unknown else not decides
+
+    return joined
 
 
 def _unary(node: ast.UnaryOp, depth: int) -> Part:
     inside = _build(node.operand, depth)
     if isinstance(node.op, ast.Not):
-        return lambda view: not inside(view)
+        return lambda view: UNKNOWN if (value := inside(view)) is UNKNOWN else not value
     if isinstance(node.op, ast.USub):
-        return lambda view: -value if _is_number(value := inside(view)) else None
+        _must_be_number(node.operand, node)
+        return lambda view: -value if _is_number(value := inside(view)) else _not_a_number(view, value)
     raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter")
 
 
@@ -210,97 +256,209 @@ def _binary(node: ast.BinOp, depth: int) -> Part:
     act = _ARITHMETIC.get(type(node.op))
     if act is None:
         raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter: + - * / % are")
+    for side in (node.left, node.right):
+        _must_be_number(side, node)
     left, right = _build(node.left, depth), _build(node.right, depth)
+    words = ast.unparse(node)
 
     def calculate(view: _View) -> Any:
         one, other = left(view), right(view)
-        if not _is_number(one) or not _is_number(other):
-            return None
+        for value in (one, other):
+            if not _is_number(value):
+                return _not_a_number(view, value)
         try:
             result = act(one, other)
         except (ArithmeticError, ValueError):
-            return None
-        return result if abs(result) < _NUMBER_MAX else None
+            return view.unknown(f"{words} cannot be computed")
+        return result if abs(result) < _NUMBER_MAX else view.unknown(f"{words} is too large")
 
     return calculate
+
+
+def _not_a_number(view: _View, value: Any) -> _Unknown:
+    if value is None or value is UNKNOWN:
+        return UNKNOWN
+    return view.unknown(f"{_kind(value)} is no number; number(...) makes one of it")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_COMPARISONS: Final[dict[type, Callable[[Any, Any], bool]]] = {
-    ast.Eq: lambda a, b: bool(a == b),
-    ast.NotEq: lambda a, b: bool(a != b),
-    ast.Lt: lambda a, b: _ordered(operator.lt, a, b),
-    ast.LtE: lambda a, b: _ordered(operator.le, a, b),
-    ast.Gt: lambda a, b: _ordered(operator.gt, a, b),
-    ast.GtE: lambda a, b: _ordered(operator.ge, a, b),
-    ast.In: lambda a, b: _contains(b, a),
-    ast.NotIn: lambda a, b: not _contains(b, a),
-    ast.Is: lambda a, b: a is None and b is None,
-    ast.IsNot: lambda a, b: (a is None) != (b is None),
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    return "an object" if isinstance(value, Mapping) else "a list"
+
+
+_KINDS: Final = {
+    **dict.fromkeys(("key", "value", "topic", "lower", "upper", "text"), "text"),
+    **dict.fromkeys(("partition", "offset", "timestamp", "size", "len", "number"), "a number"),
+    **dict.fromkeys(("true", "false", "exists", "startswith", "endswith", "contains", "like"), "true or false"),
+    "headers": "an object",
 }
 
 
-def _ordered(compare: Callable[[Any, Any], bool], one: Any, other: Any) -> bool:
-    if (_is_number(one) and _is_number(other)) or (isinstance(one, str) and isinstance(other, str)):
-        return compare(one, other)
-    return False
+def _known_kind(node: ast.expr) -> str | None:
+    """What an expression is before any record is looked at, or nothing; None where only the record tells."""
+    if isinstance(node, ast.Constant):
+        return None if node.value is None else _kind(node.value)
+    if isinstance(node, ast.Name):
+        return _KINDS.get(node.id)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _KINDS.get(node.func.id)
+    if isinstance(node, ast.BinOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)):
+        return "a number"
+    if isinstance(node, ast.Compare | ast.BoolOp | ast.UnaryOp):
+        return "true or false"
+    return "a list" if isinstance(node, ast.List | ast.Tuple | ast.Set) else None
+
+
+def _must_be_number(node: ast.expr, whole: ast.expr) -> None:
+    kind = _known_kind(node)
+    if kind not in (None, "a number"):
+        raise FilterError(f"{ast.unparse(whole)!r}: {ast.unparse(node)} is {kind}, not a number; number(...) makes one")
+
+
+def _must_compare(one: ast.expr, op: ast.cmpop, other: ast.expr) -> None:
+    """FilterError for two that can never be compared: nobody means that."""
+    kinds = _known_kind(one), _known_kind(other)
+    if None in kinds or isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot):
+        return
+    ordered = not isinstance(op, ast.Eq | ast.NotEq)
+    if kinds[0] != kinds[1] or (ordered and kinds[0] not in ("text", "a number")):
+        raise FilterError(
+            f"{ast.unparse(one)} is {kinds[0]} and {ast.unparse(other)} is {kinds[1]}: they cannot be compared;"
+            " number(...) and text(...) make one of the other"
+        )
+
+
+def _with_time(node: ast.expr, beside: ast.expr) -> ast.expr:
+    """A time in quotes beside `timestamp` as milliseconds; anything else as it is."""
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    if not is_text or not isinstance(beside, ast.Name) or beside.id != "timestamp":
+        return node
+    assert isinstance(node, ast.Constant)
+    try:
+        return ast.Constant(parse_iso_ms(str(node.value)))
+    except ValueError:
+        raise FilterError(f"{node.value!r} is no time; write one such as '2026-05-01T12:00:00Z'") from None
+
+
+def _equals(view: _View, one: Any, other: Any) -> Any:
+    del view
+    return bool(one == other)
+
+
+def _contained(view: _View, item: Any, owner: Any) -> Any:
+    if owner is None:
+        return UNKNOWN
+    if not isinstance(owner, str | Mapping | list | tuple):
+        return view.unknown(f"{_kind(owner)} contains nothing")
+    return _contains(owner, item)
+
+
+def _negated(test: Callable[[_View, Any, Any], Any]) -> Callable[[_View, Any, Any], Any]:
+    return lambda view, one, other: UNKNOWN if (found := test(view, one, other)) is UNKNOWN else not found
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[_View, Any, Any], Any]:
+    def test(view: _View, one: Any, other: Any) -> Any:
+        if (_is_number(one) and _is_number(other)) or (isinstance(one, str) and isinstance(other, str)):
+            return compare(one, other)
+        if one is None or other is None:
+            return UNKNOWN
+        return view.unknown(f"{_kind(one)} and {_kind(other)} cannot be compared")
+
+    return test
+
+
+_COMPARISONS: Final[dict[type, Callable[[_View, Any, Any], Any]]] = {
+    ast.Eq: _equals,
+    ast.NotEq: _negated(_equals),
+    ast.Lt: _ordered(operator.lt),
+    ast.LtE: _ordered(operator.le),
+    ast.Gt: _ordered(operator.gt),
+    ast.GtE: _ordered(operator.ge),
+    ast.In: _contained,
+    ast.NotIn: _negated(_contained),
+    ast.Is: lambda _view, a, b: a is None and b is None,
+    ast.IsNot: lambda _view, a, b: (a is None) != (b is None),
+}
 
 
 def _contains(owner: Any, item: Any) -> bool:
-    if isinstance(owner, str):
-        return isinstance(item, str) and item in owner
-    if isinstance(owner, Mapping):
+    if isinstance(owner, str | Mapping):
         return isinstance(item, str) and item in owner
     return isinstance(owner, list | tuple) and item in owner
 
 
 def _compare(node: ast.Compare, depth: int) -> Part:
+    sides = [node.left, *node.comparators]
+    for i, op in enumerate(node.ops):
+        one, other = sides[i], sides[i + 1]
+        if not isinstance(op, ast.In | ast.NotIn):
+            sides[i], sides[i + 1] = _with_time(one, other), _with_time(other, one)
+        _must_compare(sides[i], op, sides[i + 1])
     acts = [_COMPARISONS[type(op)] for op in node.ops]
-    parts = [_build(each, depth) for each in (node.left, *node.comparators)]
+    parts = [_build(each, depth) for each in sides]
 
-    def holds(view: _View) -> bool:
+    def holds(view: _View) -> Any:
         values = [part(view) for part in parts]
-        return all(act(one, other) for act, one, other in zip(acts, values, values[1:], strict=False))
+        unknown = False
+        for act, one, other in zip(acts, values, values[1:], strict=False):
+            found = UNKNOWN if one is UNKNOWN or other is UNKNOWN else act(view, one, other)
+            if found is UNKNOWN:
+                unknown = True
+            elif not found:
+                return False
+        return UNKNOWN if unknown else True
 
     return holds
 
 
 def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> Part:
     parts = [_build(each, depth) for each in node.elts]
-    return lambda view: [part(view) for part in parts]
+
+    def listed(view: _View) -> Any:
+        values = [part(view) for part in parts]
+        return UNKNOWN if any(value is UNKNOWN for value in values) else values
+
+    return listed
 
 
 def _number(value: Any) -> Any:
     if _is_number(value):
         return value
     try:
-        return float(value) if isinstance(value, str) and len(value) <= 64 else None
+        return float(value) if isinstance(value, str) and len(value) <= 64 else UNKNOWN
     except ValueError:
-        return None
+        return UNKNOWN
 
 
-def _glob(value: Any, pattern: Any) -> bool:
-    return isinstance(value, str) and isinstance(pattern, str) and fnmatch.fnmatchcase(value, pattern)
+def _both(test: Callable[[str, str], bool]) -> Callable[[Any, Any], Any]:
+    return lambda one, other: test(one, other) if isinstance(one, str) and isinstance(other, str) else UNKNOWN
 
 
-def _both(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
-    return lambda one, other: isinstance(one, str) and isinstance(other, str) and test(one, other)
+def _of_text(act: Callable[[str], str]) -> Callable[[Any], Any]:
+    return lambda value: act(value) if isinstance(value, str) else UNKNOWN
 
 
 _FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
-    "len": (1, lambda value: len(value) if isinstance(value, str | list | Mapping) else None),
-    "lower": (1, lambda value: value.lower() if isinstance(value, str) else None),
-    "upper": (1, lambda value: value.upper() if isinstance(value, str) else None),
+    "len": (1, lambda value: len(value) if isinstance(value, str | list | Mapping) else UNKNOWN),
+    "lower": (1, _of_text(str.lower)),
+    "upper": (1, _of_text(str.upper)),
     "number": (1, _number),
-    "text": (1, lambda value: None if value is None else value if isinstance(value, str) else json.dumps(value)),
+    "text": (1, lambda value: value if value is None or isinstance(value, str) else json.dumps(value)),
     "exists": (1, lambda value: value is not None),
     "startswith": (2, _both(str.startswith)),
     "endswith": (2, _both(str.endswith)),
-    "contains": (2, _contains),
-    "like": (2, _glob),
+    "contains": (2, lambda owner, item: UNKNOWN if owner is None else _contains(owner, item)),
+    "like": (2, _both(fnmatch.fnmatchcase)),
 }
 
 
@@ -313,7 +471,18 @@ def _call(node: ast.Call, depth: int) -> Part:
     if len(node.args) != count:
         raise FilterError(f"{ast.unparse(node)!r}: it takes {count} value{'s' if count > 1 else ''}")
     parts = [_build(each, depth) for each in node.args]
-    return lambda view: act(*[part(view) for part in parts])
+    words, asks = ast.unparse(node), act is _FUNCTIONS["exists"][1]
+
+    def called(view: _View) -> Any:
+        values = [part(view) for part in parts]
+        if any(value is UNKNOWN for value in values):
+            return False if asks else UNKNOWN
+        found = act(*values)
+        if found is UNKNOWN and None not in values:
+            return view.unknown(f"{words} cannot be computed of {_kind(values[0])}")
+        return found
+
+    return called
 
 
 _BUILDERS: Final[dict[type, Callable[[Any, int], Part]]] = {

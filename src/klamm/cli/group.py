@@ -29,7 +29,7 @@ def ls(*, target: Target, output: str, states: tuple[str, ...], types: tuple[str
 
     with target.cluster() as cluster:
         rows = list_groups(cluster, states, types)
-    show(rows, output, "no groups")
+    show(rows, output, "no groups", ("group", "type", "protocol", "state", "coordinator"))
 
 
 @group.command("show")
@@ -53,7 +53,8 @@ def show_(*, name: str, target: Target, output: str) -> None:
                 click.echo(line)
 
     if output == "csv":
-        show(found["offsets"], output)
+        columns = ("topic", "partition", "offset", "end", "lag", "member", "metadata")
+        show(found["offsets"], output, columns=columns)
     else:
         show_one(found, output, table)
 
@@ -85,7 +86,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
 
     from klamm.cli.units import parse_time_ms
     from klamm.client.groups import Target as Goal
-    from klamm.client.groups import parse_target, parse_topic, seek_group
+    from klamm.client.groups import describe_group, parse_target, parse_topic, seek_group
 
     try:
         wanted = [parse_topic(text) for text in topics]
@@ -101,7 +102,8 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     with target.cluster() as cluster:
         rows = seek_group(cluster, name, goal, wanted, dry_run=True)
         if not rows:
-            show(rows, output, f"{name} has no offsets to move; name a topic with --topic")
+            describe_group(cluster, name)  # says so when there is no such group
+            click.echo(f"{name} has no offsets to move; name a topic with --topic", err=True)
             return
         plan = Plan()
         for row in rows:

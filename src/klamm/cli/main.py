@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import klamm
+from klamm.cli import exits
+from klamm.cli.stopping import Terminated, end_on_sigterm
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -60,6 +62,15 @@ class LazyGroup(click.Group):
 
         return find_command(cmd_name)
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; it ends well when whoever reads its output has seen enough."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            from klamm.cli.refusal import reader_left
+
+            raise reader_left() from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -105,19 +116,13 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line of this process."""
+    end_on_sigterm()
     try:
         cli(prog_name="klamm", standalone_mode=False)
     except click.exceptions.Exit as left:
         sys.exit(left.exit_code)
-    except click.Abort:
-        click.echo("", err=True)
-        sys.exit(130)
+    except click.Abort as stopped:
+        sys.exit(exits.TERMINATED if isinstance(stopped.__cause__, Terminated) else exits.INTERRUPTED)
     except click.ClickException as refused:
         refused.show()
         sys.exit(refused.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has left (`klamm consume t | head`): nothing is wrong, and nothing more can be said.
-        import os
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

@@ -7,7 +7,9 @@ is shown as a size and one called `..._ms` as a duration, and control characters
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -19,6 +21,8 @@ FORMATS: Final = ("table", "json", "jsonl", "yaml", "csv")
 Row = dict[str, Any]
 _CSV_SEPARATOR: Final = ";"
 """Between the items of a list inside one CSV cell."""
+_LAST_MIN: Final = 16
+"""A last column narrower than this is not worth being wrapped."""
 
 
 def _chosen(_: click.Context, __: click.Parameter, value: str | None) -> str:
@@ -50,19 +54,19 @@ files_output_option = click.option(
 """For what looks into files: a person reads it, also from the log of a job."""
 
 
-def show(rows: Sequence[Row], output: str, empty: str = "") -> None:
-    """Print rows; `empty` is what a person reads when there are none."""
+def show(rows: Sequence[Row], output: str, empty: str = "", columns: Sequence[str] = ()) -> None:
+    """Print rows; `empty` is what a person reads when there are none, `columns` the head of a CSV file then."""
     if output == "table" and not rows:
         if empty:
             click.echo(empty)
         return
-    for line in render(rows, output):
+    for line in csv_lines(rows, columns) if output == "csv" else render(rows, output):
         click.echo(line)
 
 
-def show_one(value: Row, output: str, table: Callable[[], None]) -> None:
-    """Print one thing that is no row of a table: `table` shows it to a person."""
-    if output == "table":
+def show_one(value: Row, output: str, table: Callable[[], None] | None = None) -> None:
+    """Print one thing, which is no list: `table` shows it to a person, as a row of its own without one."""
+    if output == "table" and table is not None:
         table()
     elif output == "json":
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
@@ -90,19 +94,21 @@ def json_line(row: Row) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(", ", ": "))
 
 
-def csv_lines(rows: Sequence[Row]) -> list[str]:
-    """Heads and rows with commas, quoted where they must be."""
+def csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
+    """Heads and rows with commas, quoted where they must be; `columns` are the heads when there are no rows."""
+    heads = list(rows[0]) if rows else list(columns)
+    if not heads:
+        return []
+    return [_csv_line(heads), *(_csv_line([_csv_cell(value) for value in row.values()]) for row in rows)]
+
+
+def _csv_line(cells: Sequence[str]) -> str:
     import csv
     import io
 
-    if not rows:
-        return []
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0])
-    for row in rows:
-        writer.writerow([_csv_cell(value) for value in row.values()])
-    return text.getvalue().splitlines()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # what is in the end of a line is quoted in a cell
+    return text.getvalue().removesuffix("\r\n")
 
 
 def _csv_cell(value: Any) -> str:
@@ -138,8 +144,11 @@ def yaml_lines(value: Any, indent: int = 0) -> list[str]:
     return [f"{pad}{json.dumps(value, ensure_ascii=False)}"]
 
 
-def table_lines(rows: Sequence[Row]) -> list[str]:
-    """Columns as wide as they need to be, numbers to the right, heads in capitals."""
+def table_lines(rows: Sequence[Row], width: int | None = None) -> list[str]:
+    """Columns as wide as they need to be, numbers to the right, heads in capitals.
+
+    Where the terminal is too narrow (`width` in tests), the last column goes on below itself.
+    """
     if not rows:
         return []
     heads = list(rows[0])
@@ -153,7 +162,23 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
         return "  ".join(placed).rstrip()
 
     title = line(titles)
-    return [click.style(title, bold=True) if sys.stdout.isatty() else title, *(line(each) for each in cells)]
+    head = click.style(title, bold=True) if sys.stdout.isatty() else title
+    room = _room(width)
+    indent = sum(widths[:-1]) + 2 * len(widths[:-1])
+    if room is None or indent + widths[-1] <= room or right[-1] or room - indent < _LAST_MIN:
+        return [head, *(line(each) for each in cells)]
+    wrapped = []
+    for each in cells:
+        first, *more = textwrap.wrap(each[-1], room - indent) or [""]
+        wrapped += [line([*each[:-1], first]), *(" " * indent + rest for rest in more)]
+    return [head, *wrapped]
+
+
+def _room(width: int | None) -> int | None:
+    """How many characters a line may have: the terminal's, or any number where there is none."""
+    if width is None and sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return width
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:

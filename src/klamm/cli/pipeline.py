@@ -207,7 +207,8 @@ def ls(*, home: str, output: str) -> None:
                 "error": _first_line(status.get("error")),
             }
         )
-    show(rows, output, f"no pipeline ran in {home}")
+    columns = ("pipeline", "state", "queries", "rows_per_s", "lag_records", "error")
+    show(rows, output, f"no pipeline ran in {home}", columns)
 
 
 @pipeline.command("show")

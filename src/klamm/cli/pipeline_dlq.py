@@ -70,7 +70,8 @@ def show_(
         }
         for each in letters
     ]
-    show(rows, output, f"no dead letters of {name}")
+    columns = ("topic", "partition", "offset", "error", "key", "value")
+    show(rows, output, f"no dead letters of {name}", columns)
 
 
 @dlq.command("redrive")

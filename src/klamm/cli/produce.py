@@ -11,8 +11,11 @@ import click
 
 from klamm.cli.changes import Consent, Plan, consent_options, show_dry_run
 from klamm.cli.completing import complete_topic
+from klamm.cli.record_format import unescape
+from klamm.cli.record_input import Draft, from_json
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
+from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.client import Producer
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
 SHOWN_MAX = 10
 CUT_BYTES = 60
 """How much a dry run shows: so many records, so much of each."""
-Draft = dict[str, Any]
-"""key, value, partition, timestamp, headers: what `Producer.send` takes."""
 
 
 @click.command()
@@ -65,14 +66,13 @@ def produce(
     consent: Consent,
     target: Target,
 ) -> None:
-    r"""Write records to TOPIC, from FILEs or from standard input.
+    """Write records to TOPIC, from FILEs or from standard input.
 
     \b
     echo 'two espressi' | klamm produce orders -k table-7
     klamm produce orders -K : < orders.txt
     klamm consume orders -o jsonl | klamm produce copy -i jsonl
-    """
-    from klamm.cli.record_format import unescape
+    """  # noqa: D301 - click wants the character itself
     from klamm.client import Producer
 
     common: Draft = {
@@ -80,32 +80,105 @@ def produce(
         "partition": partition,
         "headers": [_header(text) for text in headers] or None,
     }
-    separator = None if key_separator is None else unescape(key_separator)
-    drafts = _drafts(files, form, separator, tombstone=tombstone)
+    drafts = _drafts(files, form, key_separator, tombstone=tombstone)
     settings = target.client(
         "producer", acks=acks, compression_type=compression, enable_idempotence=None if acks == "all" else "false"
     )
+    partitions = _Partitions(target, topic, partition)
     if consent.dry_run:
-        _show_drafts(topic, drafts, common)
+        _show_drafts(topic, partitions, drafts, common)
         return
     plan = Plan()
     plan.adds(f"records in {topic}")
     consent.to(plan, target)
     began = time.monotonic()
     with Producer(settings) as producer:
-        records, size = _send(producer, topic, drafts, common, interactive=sys.stdin.isatty() and not files)
+        interactive = sys.stdin.isatty() and not files
+        records, size = _send(producer, topic, partitions, drafts, common, interactive=interactive)
     if not quiet:
         _report(topic, records, size, time.monotonic() - began)
 
 
-def _show_drafts(topic: str, drafts: Iterator[Draft], common: Draft) -> None:
+class _Partitions:
+    """How many partitions the topic has, asked when a record first names one: a wrong number is told at once."""
+
+    def __init__(self, target: Target, topic: str, given: int | None) -> None:
+        self._target = target
+        self._topic = topic
+        self._given = given
+        self._count = 0
+        if given is not None:
+            self.check(given, "")
+
+    def whole(self, common: Draft, draft: Draft) -> Draft:
+        """A record with what all have; where -p sends everything, its own partition does not count."""
+        where = draft.pop("where", "")
+        whole = {**common, **{name: value for name, value in draft.items() if value is not None or name == "value"}}
+        if self._given is not None:
+            whole["partition"] = self._given
+        elif whole["partition"] is not None:
+            self.check(whole["partition"], where)
+        return whole
+
+    def check(self, partition: int, where: str) -> None:
+        """KlammError for one that is not there; a topic that the cluster has yet to make has a first one at least."""
+        from klamm.cli.units import counted
+        from klamm.model.errors import ErrorCode, KlammError
+
+        if partition == 0:
+            return
+        count = self.count()
+        if not count:
+            raise KlammError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{where}there is no topic {self._topic} with a partition {partition};"
+                f" `klamm topic create {self._topic} -p {partition + 1}` makes one",
+            )
+        if partition >= count:
+            advice = "; leave `partition` out of the records, or write -p" if where else ""
+            advice += f"; `klamm topic show {self._topic}` lists them"
+            raise KlammError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{where}{self._topic} has {counted(count, 'partition')}, and none is number {partition}{advice}",
+            )
+
+    def count(self) -> int:
+        """How many there are; 0 when there is no such topic."""
+        from klamm.cli.asking.topics import find_topics
+        from klamm.model.errors import ErrorCode, KlammError
+
+        if not self._count:
+            try:
+                with self._target.cluster() as cluster:
+                    self._count = len(find_topics(cluster, [self._topic])[0].partitions)
+            except KlammError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return self._count
+
+    def would_be_made(self) -> bool:
+        """Whether the cluster makes topics that are written to; KlammError says that it does not."""
+        from klamm.cli.asking.configs import BROKER, describe
+        from klamm.model.errors import ErrorCode, KlammError
+
+        with self._target.cluster() as cluster:
+            found = describe(cluster, BROKER, str(cluster.broker_ids[0]), ["auto.create.topics.enable"])
+        if found and found[0].value == "false":
+            said = f"there is no topic {self._topic}, and the cluster makes none by itself"
+            raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{said}; `klamm topic create {self._topic}` does")
+        return True
+
+
+def _show_drafts(topic: str, partitions: _Partitions, drafts: Iterator[Draft], common: Draft) -> None:
     """What would be written: the first records, and how many there are."""
     from klamm.cli.units import format_size
 
     plan = Plan()
+    if not partitions.count() and partitions.would_be_made():
+        plan.adds(f"topic {topic}, made by the cluster with its defaults")
     records = size = 0
     for draft in drafts:
-        whole = _whole(common, draft)
+        whole = partitions.whole(common, draft)
         records += 1
         size += _size(whole)
         if records <= SHOWN_MAX:
@@ -123,16 +196,18 @@ def _shown(data: bytes | None) -> str:
     return text if len(data) <= CUT_BYTES else f"{text[:CUT_BYTES]}... ({len(data)} bytes)"
 
 
-def _whole(common: Draft, draft: Draft) -> Draft:
-    return {**common, **{name: value for name, value in draft.items() if value is not None or name == "value"}}
-
-
 def _size(whole: Draft) -> int:
     return len(whole.get("value") or b"") + len(whole.get("key") or b"")
 
 
 def _send(
-    producer: Producer, topic: str, drafts: Iterator[Draft], common: Draft, *, interactive: bool
+    producer: Producer,
+    topic: str,
+    partitions: _Partitions,
+    drafts: Iterator[Draft],
+    common: Draft,
+    *,
+    interactive: bool,
 ) -> tuple[int, int]:
     from klamm.cli.progress import progress
 
@@ -145,16 +220,23 @@ def _send(
             failures.append(error)
 
     with progress("produced", unit="records") as advance:
-        for draft in drafts:
-            whole = _whole(common, draft)
-            producer.send(topic, on_delivery=delivered, **whole)
-            records += 1
-            size += _size(whole)
-            advance(records)
-            if interactive:
-                producer.flush()
-            if failures:
-                break
+        try:
+            for draft in drafts:
+                whole = partitions.whole(common, draft)
+                producer.send(topic, on_delivery=delivered, **whole)
+                records += 1
+                size += _size(whole)
+                advance(records)
+                if interactive:
+                    producer.flush()
+                if failures:
+                    break
+        except (click.UsageError, KlammError):
+            producer.flush()
+            if records and not failures:
+                written = "1 record before it was" if records == 1 else f"{records} records before it were"
+                click.echo(f"klamm: {written} written to {topic}", err=True)
+            raise
         producer.flush()
     if failures:
         raise failures[0]
@@ -175,7 +257,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name, value.encode() if equals else None
 
 
-def _drafts(files: tuple[str, ...], form: str, separator: bytes | None, *, tombstone: bool) -> Iterator[Draft]:
+def _drafts(files: tuple[str, ...], form: str, key_separator: str | None, *, tombstone: bool) -> Iterator[Draft]:
     if form == "file":
         if not files:
             raise click.UsageError("--input file needs the names of files")
@@ -183,19 +265,20 @@ def _drafts(files: tuple[str, ...], form: str, separator: bytes | None, *, tombs
             with open(path, "rb") as file:
                 yield {"value": file.read()}
         return
+    separator = None if key_separator is None else unescape(key_separator)
     for name, stream in _streams(files):
         for number, raw in enumerate(stream, 1):
             line = raw.rstrip(b"\n").removesuffix(b"\r")
             if form == "jsonl":
                 if line.strip():
-                    yield _from_json(line, f"{name}, line {number}")
+                    yield from_json(line, f"{name}, line {number}: ")
                 continue
             key: bytes | None = None
             value: bytes | None = line
             if separator is not None:
                 key, found, rest = line.partition(separator)
                 if not found:
-                    raise click.UsageError(f"{name}, line {number}: there is no {separator!r} to end the key")
+                    raise click.UsageError(f"{name}, line {number}: there is no {key_separator} to end the key")
                 value = rest
             yield {"key": key, "value": None if tombstone and not value else value}
 
@@ -207,25 +290,3 @@ def _streams(files: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
         else:
             with open(path, "rb") as file:
                 yield path, file
-
-
-def _from_json(line: bytes, where: str) -> Draft:
-    """One object with any of key, value, headers, partition, timestamp; anything else is a value itself."""
-    import json
-
-    from klamm.cli.record_format import from_shown
-
-    try:
-        given = json.loads(line)
-        if not isinstance(given, dict) or "value" not in given:
-            return {"value": line}
-        headers = given.get("headers") or {}
-        pairs = headers.items() if isinstance(headers, dict) else headers
-        return {
-            "key": from_shown(given.get("key")),
-            "value": from_shown(given["value"]),
-            "headers": [(str(name), from_shown(value)) for name, value in pairs] or None,
-            "timestamp": given.get("timestamp"),
-        }
-    except (ValueError, TypeError) as error:
-        raise click.UsageError(f"{where}: this is no JSON record: {error}") from None

@@ -92,8 +92,14 @@ def record_row(record: RecordLike, decode: str = "text") -> dict[str, Any]:
         "timestamp": record.timestamp,
         "key": shown(record.key, decode),
         "value": shown(record.value, decode),
-        "headers": {name: shown(value, "text") for name, value in record.headers or ()},
+        "headers": _header_row(record.headers or ()),
     }
+
+
+def _header_row(headers: Sequence[tuple[str, Any]]) -> Any:
+    """An object, as everybody expects; pairs where a name is there twice, so that none is lost."""
+    named = {name: shown(value, "text") for name, value in headers}
+    return named if len(named) == len(headers) else [[name, shown(value, "text")] for name, value in headers]
 
 
 def shown(data: Any, decode: str) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import functools
+import re
 from collections.abc import Callable
 from typing import IO, Any, Final, ParamSpec, TypeVar
 
 import click
 
 from klamm.cli import exits
+from klamm.cli.strangers import not_kafka
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 P = ParamSpec("P")
@@ -45,6 +47,10 @@ NEXT: Final = {
 """The next thing to try, by the broker's name for the error."""
 
 
+_HEADROOM_BYTES: Final = 1 << 16
+"""What a request holds besides its record."""
+
+
 class Refusal(click.ClickException):
     """One sentence on standard error and an exit code."""
 
@@ -63,9 +69,16 @@ def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
     if code.name not in sentence:
         sentence = f"{code.name}: {sentence}"
     advice = NEXT.get(code.name)
-    if advice and "`klamm " not in sentence and "first" not in sentence:
+    if "max.request.size=" in sentence:  # it never left this client: the topic's limit is not the one
+        advice = _larger_request(sentence)
+    if advice and not any(word in sentence for word in ("`klamm ", "first", "did you mean")):
         sentence = f"{sentence} {advice}" if sentence.endswith("?") else f"{sentence.rstrip('.')}; {advice}"
     return Refusal(sentence, code=exits.exit_code(code))
+
+
+def _larger_request(said: str) -> str:
+    sizes = re.search(r"of (\d+) bytes", said)
+    return f"raise it with -X max.request.size={int(sizes[1]) + _HEADROOM_BYTES}" if sizes else "raise it with -X"
 
 
 def refuses(command: Callable[P, R]) -> Callable[P, R]:
@@ -76,11 +89,16 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **kwargs)
         except KlammError as error:
+            if error.code is ErrorCode.NETWORK_EXCEPTION and (said := not_kafka(error.message or "")):
+                raise Refusal(said, code=exits.NO_ANSWER) from None
             raise broker_refusal(error.code, error.message) from None
-        except (ConfigError, ProtocolError) as error:
+        except ConfigError as error:
             raise Refusal(str(error)) from None
+        except ProtocolError as error:
+            said = not_kafka(str(error))
+            raise Refusal(said or str(error), code=exits.NO_ANSWER if said else exits.REFUSED) from None
         except BrokenPipeError:
-            raise  # the reader of our output has left; click ends quietly
+            raise  # the reader of our output has left; `klamm.cli.main` ends quietly
         except TimeoutError as error:
             raise Refusal(
                 f"{error or 'no answer in time'}; `klamm doctor` looks closer", code=exits.NO_ANSWER
@@ -91,6 +109,15 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
+def reader_left() -> click.exceptions.Exit:
+    """Whoever read our output has seen enough (`klamm consume t | head`): nothing is wrong, and no more can be said."""
+    import os
+    import sys
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return click.exceptions.Exit(exits.OK)
+
+
 def _os_exit_code(error: OSError) -> int:
     unreachable = type(error).__name__ == "Unreachable" or isinstance(error, ConnectionError)
     return exits.NO_ANSWER if unreachable else exits.REFUSED
@@ -99,6 +126,8 @@ def _os_exit_code(error: OSError) -> int:
 def explain(error: OSError) -> str:
     """An operating system's refusal in words; the sentence the error carries when it has no number."""
     if type(error).__name__ == "Unreachable" and "`klamm" not in str(error):
+        if said := not_kafka(str(error)):
+            return said
         return f"{error}; is a node running there? `klamm doctor` looks closer"
     if error.errno is None:
         return str(error)

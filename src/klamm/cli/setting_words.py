@@ -6,6 +6,7 @@ broker wants, and back for a person to read.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 import click
@@ -19,7 +20,7 @@ _SHORT = {
     "max.message": "max.message.bytes",
     "delete.retention": "delete.retention.ms",
 }
-_BOTH = ("retention", "local.retention", "segment")
+_BOTH = ("retention", "local.retention", "segment", "log.retention", "log.local.retention")
 """Kept by time or by size: the unit says which."""
 
 
@@ -43,6 +44,24 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 def setting_name(written: str) -> str:
     """Kafka's name for a setting to take away; one of both kinds means the time."""
     return f"{written}.ms" if written in _BOTH else _SHORT.get(written, written)
+
+
+def true_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """The setting that is meant of those there are; KlammError offers the nearest when there is none.
+
+    A topic's name for what all topics begin with is a broker's setting of another name.
+    """
+    from klamm.model.errors import ErrorCode, KlammError
+    from klamm.model.topic_configs import TOPIC_SYNONYMS
+
+    names = set(known)
+    if name in names or (kind == "broker" and name.startswith("listener.name.")):
+        return name
+    if kind == "broker" and name in TOPIC_SYNONYMS:
+        return TOPIC_SYNONYMS[name][0]
+    near = difflib.get_close_matches(name.lower().replace("_", "."), sorted(names), 1)
+    hint = f"did you mean {near[0]}?" if near else f"`klamm config ls {kind} NAME --all` lists those there are"
+    raise KlammError(ErrorCode.INVALID_CONFIG, f"{name} is not a {kind} setting; {hint}")
 
 
 def to_broker(name: str, value: str) -> str:

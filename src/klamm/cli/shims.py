@@ -14,9 +14,10 @@ exec {klamm} {name} "$@"
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--force", is_flag=True, help="Replace files of the same names.")
+@click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
+@click.option("-y", "--yes", "--force", "yes", is_flag=True, help="Replace files of the same names without asking.")
 @refuses
-def shims(*, folder: str, force: bool) -> None:
+def shims(*, folder: str, dry_run: bool, yes: bool) -> None:
     """Write kafka-topics.sh and the other scripts into DIR.
 
     Put DIR into PATH, or point whatever wants a Kafka's bin folder at it.
@@ -25,17 +26,21 @@ def shims(*, folder: str, force: bool) -> None:
     import shlex
     import sys
 
+    from klamm.cli.changes import Plan, show_dry_run
     from klamm.cli.kafka import SCRIPTS
     from klamm.cli.refusal import Refusal
 
     beside = os.path.join(os.path.dirname(sys.executable), "klamm")
     command = [beside] if os.access(beside, os.X_OK) else [sys.executable, "-m", "klamm"]
     klamm = " ".join(shlex.quote(word) for word in command)
-    os.makedirs(folder, exist_ok=True)
     paths = {name: os.path.join(folder, f"{name}.sh") for name in sorted(SCRIPTS)}
-    taken = [path for path in paths.values() if os.path.exists(path)]
-    if taken and not force:
-        raise Refusal(f"{taken[0]} is there already; choose another folder or write --force")
+    taken = {path for path in paths.values() if os.path.exists(path)}
+    if dry_run:
+        show_dry_run(Plan([("~" if path in taken else "+", path) for path in paths.values()]))
+        return
+    if taken and not yes:
+        raise Refusal(f"{min(taken)} is there already; choose another folder or write --yes")
+    os.makedirs(folder, exist_ok=True)
     for name, path in paths.items():
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -46,6 +46,7 @@ def random_uuid() -> None:
 )
 @click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="Not supported yet: a first password.")
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Formatting takes nothing away and never does.")
 @refuses
 def format_(
     *,
@@ -59,8 +60,10 @@ def format_(
     initial_controllers: str | None,
     add_scram: tuple[str, ...],
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Give the data folders of a node their cluster id."""
+    del yes
     from klamm.server.config import load_config
     from klamm.server.format import METADATA_VERSION, format_folders, parse_initial_controllers, standalone_voters
 

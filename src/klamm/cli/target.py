@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,17 +31,42 @@ class Target:
     context: str | None = None
     protected: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
+    impatient: bool = False
+    """Whether `timeout_s` was asked for: it then bounds a producer's and a consumer's waits too."""
 
     def cluster(self) -> Cluster:
-        """A connection for a few questions."""
+        """A connection for a few questions; the first one in a context learns which cluster it is."""
         from klamm.client.wire import Cluster
 
-        return Cluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
+        found = Cluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
+        if self.context is not None:
+            kept.learn(self.context, self.bootstrap, found)
+        return found
+
+    def guarded(self) -> Target:
+        """This target with the mark of the protected context that is the same cluster, whatever address it has."""
+        if not self.bootstrap or not kept.load().has_protected():
+            return self
+        with self.cluster() as cluster:
+            if self.context is not None:  # it may have been made anew since it was last asked
+                kept.learn(self.context, self.bootstrap, cluster, again=True)
+            name = None if self.protected else kept.guardian(cluster)
+        return self if name is None else dataclasses.replace(self, context=name, protected=True)
 
     def client(self, role: str, **more: object) -> dict[str, Any]:
         """Settings for a "producer" or "consumer", by Kafka's names (dots as underscores in `more`)."""
         named = {name.replace("_", "."): value for name, value in more.items() if value is not None}
-        return {"bootstrap.servers": self.bootstrap, **named, **self._taken_by(role)}
+        return {"bootstrap.servers": self.bootstrap, **self._waits(role), **named, **self._taken_by(role)}
+
+    def _waits(self, role: str) -> dict[str, str]:
+        if not self.impatient:
+            return {}
+        wait_ms = str(max(round(self.timeout_s * 1000), 1))
+        if role == "producer":
+            # A record is delivered or failed in that time: its requests may not take longer, nor does it linger.
+            names = ("max.block.ms", "delivery.timeout.ms", "request.timeout.ms")
+            return {**dict.fromkeys(names, wait_ms), "linger.ms": "0"}
+        return {"default.api.timeout.ms": wait_ms} if role == "consumer" else {}
 
     def _taken_by(self, role: str) -> dict[str, str]:
         if not self.settings:
@@ -52,7 +78,7 @@ class Target:
 
 @refuses
 def resolve(
-    bootstrap: str | None, context: str | None, pairs: tuple[str, ...], timeout_s: float, file: str | None = None
+    bootstrap: str | None, context: str | None, pairs: tuple[str, ...], timeout_s: float | None, file: str | None = None
 ) -> Target:
     """The target of what was written: the command line wins over the environment, that over the context in use."""
     contexts = kept.load()
@@ -64,10 +90,25 @@ def resolve(
         raise click.UsageError("-b and --ctx exclude each other; write one of them")
     if context is not None:
         found = contexts.get(context)
-        return Target(found.bootstrap, {**found.settings, **settings}, context, found.protected, timeout_s)
-    address = bootstrap or DEFAULT_BOOTSTRAP
-    guarded = contexts.is_protected(address)
-    return Target(address, settings, guarded, guarded is not None, timeout_s)
+        address, settings, is_protected = found.bootstrap, {**found.settings, **settings}, found.protected
+    else:
+        address = bootstrap or DEFAULT_BOOTSTRAP
+        context = contexts.is_protected(address)
+        is_protected = context is not None
+    parse_addresses(address)
+    wait_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
+    return Target(address, settings, context, is_protected, wait_s, timeout_s is not None)
+
+
+def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """HOST:PORT,... as pairs; a mistake is one of the command line."""
+    found = []
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise click.UsageError(f"{address.strip()!r} is no address; write HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    return found
 
 
 def _from_file(file: str | None) -> dict[str, str]:
@@ -104,15 +145,18 @@ def cluster_options(command: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-def _timeout(_: click.Context, __: click.Parameter, value: str | None) -> float:
+def _timeout(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     from klamm.cli.units import parse_duration_ms
 
     if value is None:
-        return DEFAULT_TIMEOUT_S
+        return None
     try:
-        return parse_duration_ms(value) / 1000
+        wait_ms = parse_duration_ms(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+    if wait_ms <= 0:
+        raise click.BadParameter(f"{value!r} leaves no time for an answer; write a longer one, such as 5s")
+    return wait_ms / 1000
 
 
 def complete_context(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

@@ -54,7 +54,8 @@ def ls(*, pattern: str | None, internal: bool, sizes: bool, target: Target, outp
         }
         for each in found
     ]
-    show(rows, output, "no topics; `klamm topic create NAME` makes one")
+    columns = ("topic", "partitions", "replicas", "problem", *(("offsets", "size_bytes") if sizes else ()))
+    show(rows, output, "no topics; `klamm topic create NAME` makes one", columns)
 
 
 def _problem(each: Topic) -> str | None:
@@ -304,12 +305,22 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
 @refuses
 def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consent, target: Target) -> None:
     """Forget the records before an offset or a time."""
-    from klamm.cli.asking.offsets import delete_records, resolve_place
+    from klamm.cli.asking.offsets import NoPlace, check_place, delete_records, resolve_place
     from klamm.cli.asking.topics import find_topics
     from klamm.client.groups import EARLIEST, list_offsets
+    from klamm.model.errors import ErrorCode
 
+    try:
+        check_place(before)
+    except NoPlace as error:
+        raise click.UsageError(f"--before: {error}") from None
     with target.cluster() as cluster:
         held = find_topics(cluster, [name])[0]
+        missing = set(partitions) - {p.index for p in held.partitions}
+        if missing:
+            many = counted(len(held.partitions), "partition")
+            said = f"{name} has {many}, and none is number {min(missing)}; `klamm topic show {name}` lists them"
+            raise broker_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, said)
         chosen = [(name, p.index) for p in held.partitions if not partitions or p.index in partitions]
         first = list_offsets(cluster, chosen, EARLIEST)
         goals = resolve_place(cluster, chosen, before)

@@ -9,7 +9,7 @@ import click
 
 from klamm.cli import exits
 from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.output import output_option, show
+from klamm.cli.output import output_option, show, show_one
 from klamm.cli.refusal import Refusal, broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 
@@ -66,7 +66,8 @@ def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str 
                 }
                 for each in answer.transaction_states
             ]
-    show(sorted(rows, key=lambda row: row["transactional_id"]), output, "no transactional ids")
+    columns = ("transactional_id", "state", "producer_id", "coordinator")
+    show(sorted(rows, key=lambda row: row["transactional_id"]), output, "no transactional ids", columns)
 
 
 @txn.command("show")
@@ -77,7 +78,7 @@ def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str 
 def show_(*, transactional_id: str, target: Target, output: str) -> None:
     """Show one transactional id: its state, producer, age and partitions."""
     with target.cluster() as cluster:
-        show([_describe(cluster, transactional_id)], output, "")
+        show_one(_describe(cluster, transactional_id), output)
 
 
 @txn.command("abort")

@@ -68,7 +68,7 @@ def parse_time_ms(text: str, now_ms: int) -> int:
         number = int(words)
         return number if number >= 10**11 else number * 1000
     try:
-        moment = dt.datetime.fromisoformat(words)
+        return parse_iso_ms(words)
     except ValueError:
         try:
             return now_ms - parse_duration_ms(words.removesuffix("ago").rstrip(" -").lstrip("-"))
@@ -76,6 +76,11 @@ def parse_time_ms(text: str, now_ms: int) -> int:
             raise ValueError(
                 f"{text!r} is no time; write 2h (before now), 2026-05-01T12:00:00Z or milliseconds since 1970"
             ) from None
+
+
+def parse_iso_ms(text: str) -> int:
+    """A moment in ISO's form, in local time where it names no zone; ValueError for anything else."""
+    moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.astimezone()
     return int(moment.timestamp() * 1000)

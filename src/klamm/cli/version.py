@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from klamm.cli.output import output_option, show
+from klamm.cli.output import output_option, show_one
 
 
 @click.command()
@@ -23,4 +23,4 @@ def version(*, output: str) -> None:
         "kernels": "compiled" if kernels_compiled() else "interpreted",
         "speaks": "Apache Kafka 4.3",
     }
-    show([row], output)
+    show_one(row, output)

@@ -9,29 +9,81 @@ from klamm.cli.units import parse_time_ms
 from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
 from klamm.client.wire import Cluster
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
+READ_COMMITTED = 1
 _TIMEOUT_MS = 30_000
+_FIRST = ("earliest", "beginning", "start")
+_LAST = ("latest", "end")
 
 
-def resolve_place(cluster: Cluster, places: Iterable[Place], text: str) -> dict[Place, int]:
-    """An offset for each partition from `earliest`, `latest`, a number, `-N` from the end, or a time."""
-    wanted = list(places)
-    first, last = list_offsets(cluster, wanted, EARLIEST), list_offsets(cluster, wanted, LATEST)
+class NoPlace(ValueError):
+    """What was written names no place in a partition; says how to write one."""
+
+
+def check_place(text: str) -> None:
+    """NoPlace unless `resolve_place` understands the text."""
     words = text.strip()
-    if words in ("earliest", "beginning", "start"):
+    if words in _FIRST or words in _LAST or words.removeprefix("-").isdecimal():
+        return
+    try:
+        parse_time_ms(words, 0)
+    except ValueError:
+        raise NoPlace(
+            f"{text!r} is no place; write earliest, latest, an offset, -N (from the end)"
+            " or a time such as 2h or 2026-05-01T12:00:00Z"
+        ) from None
+
+
+def resolve_place(cluster: Cluster, places: Iterable[Place], text: str, *, committed: bool = False) -> dict[Place, int]:
+    """An offset for each partition from `earliest`, `latest`, a number, `-N` from the end, or a time.
+
+    A number is brought into what the partition holds. With `committed` the end is the last stable offset.
+    """
+    check_place(text)
+    wanted = list(places)
+    first, last = list_offsets(cluster, wanted, EARLIEST), end_offsets(cluster, wanted, committed=committed)
+    words = text.strip()
+    if words in _FIRST:
         return first
-    if words in ("latest", "end"):
+    if words in _LAST:
         return last
-    if words.isdecimal() and len(words) < 12:
+    if is_offset(words):
         return {place: min(max(int(words), first[place]), last[place]) for place in last}
     if words.startswith("-") and words[1:].isdecimal():
         return {place: max(last[place] - int(words[1:]), first[place]) for place in last}
-    try:
-        moment = parse_time_ms(words, int(time.time() * 1000))
-    except ValueError as error:
-        raise KlammError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    timed = list_offsets(cluster, wanted, moment)
+    timed = list_offsets(cluster, wanted, parse_time_ms(words, int(time.time() * 1000)))
     return {place: timed[place] if timed.get(place, -1) >= 0 else last[place] for place in last}
+
+
+def is_offset(text: str) -> bool:
+    """Whether a number is meant as an offset; longer ones are milliseconds since 1970."""
+    return text.strip().isdecimal() and len(text.strip()) < 12
+
+
+def end_offsets(cluster: Cluster, places: Iterable[Place], *, committed: bool = False) -> dict[Place, int]:
+    """Where each partition ends for a reader: at its last stable offset when only what is committed is read."""
+    wanted = sorted(set(places))
+    if not committed:
+        return list_offsets(cluster, wanted, LATEST)
+    from klamm.cli.asking.topics import find_topics
+
+    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+    for topic in find_topics(cluster, sorted({topic for topic, _ in wanted})):
+        for each in topic.partitions:
+            if (topic.name, each.index) in wanted and each.leader >= 0:
+                asked = ListOffsetsPartition(partition_index=each.index, timestamp=LATEST)
+                by_leader.setdefault(each.leader, {}).setdefault(topic.name, []).append(asked)
+    found: dict[Place, int] = {}
+    for leader, topics in by_leader.items():
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=READ_COMMITTED,
+            topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        )
+        for answer in cluster.broker(leader).ask(request).topics:
+            found.update({(answer.name, e.partition_index): e.offset for e in answer.partitions if not e.error_code})
+    return found
 
 
 def delete_records(cluster: Cluster, goals: Mapping[Place, int]) -> dict[Place, int]:

@@ -8,7 +8,7 @@ out. Memory is bounded by one answer per leader.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,7 +35,8 @@ _MOVED = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-_TRIES: Final = 100
+PATIENCE_S: Final = 10.0
+"""How long a partition may be without a leader that answers."""
 _PAUSE_S: Final = 0.1
 
 
@@ -55,12 +56,15 @@ class Span:
 class Reader:
     """Reads spans of partitions."""
 
-    def __init__(self, cluster: Cluster, spans: Mapping[Place, Span], *, isolation: int = 0) -> None:
+    def __init__(
+        self, cluster: Cluster, spans: Mapping[Place, Span], *, isolation: int = 0, patience_s: float = PATIENCE_S
+    ) -> None:
         self._cluster = cluster
         self.spans = dict(spans)
         self._isolation = isolation
+        self._patience_s = patience_s
         self._leaders: dict[Place, int] = {}
-        self._failures = 0
+        self._failing_since: float | None = None
 
     def poll(self, wait_ms: int = 500) -> list[Record]:
         """What came next of all partitions; empty when nothing came in time."""
@@ -73,7 +77,7 @@ class Reader:
             found += self._ask(leader, places, 0 if found else patience)
         return found
 
-    def read(self, wait_ms: int = 500) -> Iterator[Record]:
+    def read(self, wait_ms: int = 500) -> Generator[Record, None, None]:
         """All records of the spans, one by one."""
         while any(not span.done for span in self.spans.values()):
             yield from self.poll(wait_ms)
@@ -103,8 +107,9 @@ class Reader:
 
     def _failed(self, error: Exception) -> None:
         """Something that passes: a moment's rest, but not for ever."""
-        self._failures += 1
-        if self._failures > _TRIES:
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > self._patience_s:
             raise error
         time.sleep(_PAUSE_S)
 
@@ -149,7 +154,7 @@ class Reader:
             return []
         if code:
             raise KlammError(code, f"{place[0]}-{place[1]} cannot be read: {code.text}")
-        self._failures = 0
+        self._failing_since = None
         if not part.records:
             return []
         return _records(place, span, part, committed=self._isolation == READ_COMMITTED)

@@ -1,0 +1,67 @@
+"""What speaks at a port that does not speak Kafka's protocol, told from its first bytes or from how it hung up."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_FIRST_BYTES: Final = (
+    re.compile(r"(\S+) answers with (-?\d+) bytes"),
+    re.compile(r"the connection to (\S+) broke: an answer of (-?\d+) bytes"),
+)
+"""The first four bytes were taken for a length, which nobody answers with."""
+_HUNG_UP: Final = re.compile(
+    r"(\S+?) (?:does not answer: Connection reset|closed the connection|broke: .*reset by peer)"
+)
+_NO_TLS: Final = re.compile(
+    r"(\S+) and this client do not agree on TLS: .*(?:WRONG_VERSION|UNEXPECTED_EOF|record layer)"
+)
+_PROBE_S: Final = 2.0
+
+
+def not_kafka(said: str) -> str | None:
+    """A sentence for an error of a connection that failed because something else listens; None where it did not."""
+    for pattern in _FIRST_BYTES:
+        if match := pattern.search(said):
+            return _by_first_bytes(match[1], (int(match[2]) & 0xFFFFFFFF).to_bytes(4, "big"))
+    if (match := _HUNG_UP.search(said)) and _speaks_tls(match[1]):
+        return _tls(match[1])
+    if match := _NO_TLS.search(said):
+        return (
+            f"{match[1]} does not speak TLS; leave security.protocol=SSL out, or write the address of the TLS listener"
+        )
+    return None
+
+
+def _by_first_bytes(address: str, first: bytes) -> str:
+    if first[0] in (0x15, 0x16) and first[1] == 3:
+        return _tls(address)
+    name = {b"HTTP": "HTTP, not Kafka's protocol", b"SSH-": "SSH, not Kafka's protocol"}.get(first)
+    said = f"{address} does not speak Kafka's protocol" if name is None else f"{address} speaks {name}"
+    return f"{said}; write the address of a broker"
+
+
+def _tls(address: str) -> str:
+    return f"{address} speaks TLS; try -X security.protocol=SSL"
+
+
+def _speaks_tls(address: str) -> bool:
+    """Whether somebody shakes hands there: a TLS port may hang up on what it does not understand without a word."""
+    import socket
+    import ssl
+
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return False
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE  # nothing is said to it
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S) as raw,
+            anybody.wrap_socket(raw),
+        ):
+            return True
+    except ssl.SSLError as error:
+        return "CERTIFICATE" in (error.reason or "")
+    except OSError:
+        return False
