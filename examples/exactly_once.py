@@ -14,15 +14,13 @@ second argument): who comes back under the same id ends what it left open, and l
 
 import json
 import sys
-import time
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 ORDERS, BILLS, GROUP = "orders", "bills", "till"
 PARTITIONS = 2
 PRICES = {"soup": 7, "wine": 6, "strudel": 5}
-IDLE_SECONDS = 3.0
 
 
 def fill(address: str) -> None:
@@ -44,7 +42,7 @@ def fill(address: str) -> None:
 
 
 def bill(address: str, transactional_id: str) -> None:
-    """Consume, transform, produce, until no order has come for a while."""
+    """Consume, transform, produce, until every order of the partitions that this till was given is billed."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -53,21 +51,37 @@ def bill(address: str, transactional_id: str) -> None:
             "enable.auto.commit": False,  # the transaction commits the offsets
             "auto.offset.reset": "earliest",
             "session.timeout.ms": 6000,
+            "enable.partition.eof": True,
         }
     )
     producer = Producer({"bootstrap.servers": address, "transactional.id": transactional_id})
     producer.init_transactions()  # ends what an earlier self left open
     consumer.subscribe([ORDERS])
     billed = 0
-    last_order = time.monotonic()
-    while time.monotonic() - last_order < IDLE_SECONDS:
-        orders = [order for order in consumer.consume(25, 0.5) if order.error() is None]
-        if orders or not consumer.assignment():  # until the group has given out partitions, nothing can come
-            last_order = time.monotonic()
-            if orders and bill_once(consumer, producer, orders):
-                billed += len(orders)
-                print(f"{billed} orders billed", flush=True)
+    ended: set[int] = set()
+    while not is_done(consumer, ended):
+        orders = []
+        for message in consumer.consume(25, 0.5):
+            error = message.error()
+            if error is None:
+                orders.append(message)
+                ended.discard(message.partition())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+        if not orders:
+            continue
+        if bill_once(consumer, producer, orders):
+            billed += len(orders)
+            print(f"{billed} orders billed", flush=True)
+        else:
+            ended.clear()
     consumer.close()
+
+
+def is_done(consumer: Consumer, ended: set[int]) -> bool:
+    """Whether the group has given out partitions, and all of ours were read to their end."""
+    ours = {place.partition for place in consumer.assignment()}
+    return bool(ours) and ours <= ended
 
 
 def bill_once(consumer: Consumer, producer: Producer, orders: list[Message]) -> bool:
