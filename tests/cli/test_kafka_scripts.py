@@ -14,10 +14,8 @@ from click.testing import CliRunner
 
 from harness import KLAMM, unique
 from klamm.cli.kafka import SCRIPTS, script_name
-from klamm.cli.kafka.console_consumer import line_formatter
 from klamm.cli.kafka.options import Flag, Flags, Usage
 from klamm.cli.main import cli
-from klamm.client.types import Record
 
 # The notes end with these lines, to be typed in Kafka's bin folder; here `klamm` stands in front of each.
 LIST = """\
@@ -144,23 +142,6 @@ def test_mistakes_end_with_1_and_kafkas_sentence():
     assert done.exit_code == 1
     assert "nobody answers" in done.stderr
     assert run("kafka-console-consumer", "--bootstrap-server", "x:1").exit_code == 1
-
-
-def test_the_default_formatter():
-    record = Record("t", 1, 5, 1000, b"k", None, (("a", b"x"), ("b", None)), 0, 3)
-    everything = dict.fromkeys(
-        ("print.key", "print.partition", "print.offset", "print.timestamp", "print.headers", "print.epoch"), "true"
-    )
-    assert (
-        line_formatter(everything)(record) == b"CreateTime:1000\tPartition:1\tOffset:5\tEpoch:3\ta:x,b:null\tk\tnull\n"
-    )
-    assert line_formatter({"null.literal": "-", "line.separator": "|"})(record) == b"-|"
-    assert line_formatter({"print.value": "false", "print.key": "true"})(record) == b"k\n"
-    bare = record._replace(headers=(), timestamp=-1)
-    assert (
-        line_formatter({"print.headers": "true", "print.timestamp": "true"})(bare)
-        == b"NO_TIMESTAMP\tNO_HEADERS\tnull\n"
-    )
 
 
 def test_groups_are_read_reset_and_deleted(klamm, wire):
