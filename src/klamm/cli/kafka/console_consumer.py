@@ -131,8 +131,9 @@ def _check(parsed: Parsed) -> None:
             f"The provided offset value '{parsed.text('offset')}' is incorrect. Valid values are 'earliest', 'latest',"
             " or a non-negative long."
         )
-    for name in ("partition", "max-messages", "timeout-ms"):
-        parsed.integer(name)
+    parsed.integer("partition")
+    parsed.integer("max-messages")
+    parsed.integer("timeout-ms", bits=64)
 
 
 def _properties(parsed: Parsed) -> dict[str, str]:

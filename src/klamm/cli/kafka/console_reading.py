@@ -113,14 +113,14 @@ class Source:
         self._parsed = parsed
         self._config = config
         self._signals = signals
-        timeout_ms = parsed.integer("timeout-ms", -1)
+        timeout_ms = parsed.integer("timeout-ms", -1, bits=64)
         self._idle_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
 
     def records(self) -> Generator[Record]:
         """The records; whoever leaves in between gives the rest of what was fetched back."""
         from klamm.client import Consumer
 
-        pattern = _pattern(self._parsed.text("include")) if self._parsed.has("include") else None
+        pattern = compiled(self._parsed.text("include")) if self._parsed.has("include") else None
         consumer = Consumer(self._config)  # before signals are caught: nobody need wait for a broker that is not there
         with self._signals, consumer:
             if pattern is not None:
@@ -198,7 +198,8 @@ class Source:
         return []
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def compiled(text: str) -> re.Pattern[str]:
+    """A pattern of topics; ToolFailed for what is none."""
     try:
         return re.compile(text)
     except re.error as error:

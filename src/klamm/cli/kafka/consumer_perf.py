@@ -74,19 +74,19 @@ def _settings(parsed: Parsed) -> dict[str, Any]:
 
 
 def _measure(parsed: Parsed) -> None:
-    import re
-
+    from klamm.cli.kafka.console_reading import compiled
     from klamm.client import Consumer
 
-    wanted = parsed.integer("num-records") or parsed.integer("messages") or 0
-    patience_s = (parsed.integer("timeout", 10_000) or 10_000) / 1000
-    interval_s = (parsed.integer("reporting-interval", 5000) or 5000) / 1000
+    pattern = compiled(parsed.text("include")) if parsed.has("include") else None
+    wanted = parsed.integer("num-records", bits=64) or parsed.integer("messages", bits=64) or 0
+    patience_s = (parsed.integer("timeout", 10_000, bits=64) or 10_000) / 1000
+    interval_s = (parsed.integer("reporting-interval", 5000, bits=64) or 5000) / 1000
     detailed = parsed.has("show-detailed-stats")
     count = size = 0
     with Consumer(_settings(parsed)) as consumer:
         began = last = reported = time.time()
         joined: float | None = None
-        consumer.subscribe(re.compile(parsed.text("include")) if parsed.has("include") else [parsed.text("topic")])
+        consumer.subscribe([parsed.text("topic")] if pattern is None else pattern)
         window = (0, 0)
         while count < wanted and time.time() - last < patience_s:
             records = consumer.poll(0.1)

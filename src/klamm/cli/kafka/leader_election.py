@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
+from klamm.cli.kafka.json_form import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed, Usage, require
 from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, read_flags
 from klamm.model.errors import ErrorCode
@@ -81,7 +81,8 @@ def _places(parsed: Parsed) -> Places | None:
         return [(parsed.text("topic"), parsed.integer("partition") or 0)]
     with open(parsed.text("path-to-json-file"), encoding="utf-8") as file:
         try:
-            listed = json.load(file)["partitions"]
-            return [(str(each["topic"]), int(each["partition"])) for each in listed]
+            return [(str(each["topic"]), int(each["partition"])) for each in listed(file.read(), "partitions")]
+        except NotThatJson as error:
+            raise ToolFailed(str(error)) from None
         except (ValueError, KeyError, TypeError):
             raise ToolFailed('Replica election data is missing "partitions" field') from None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage
-from klamm.model.errors import ConfigError, ErrorCode, KlammError
+from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage, java_integer
+from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
 
 TIMEOUT_S: Final = 60.0
+_HTTP: Final = int.from_bytes(b"HTTP", "big")
+_TLS: Final = frozenset({0x1503, 0x1603})
+"""An alert, or a handshake, of TLS."""
+_SIZE: Final = re.compile(r"(\S+) answers with (-?\d+) bytes")
 ADDRESSES: Final = ("bootstrap-server", "bootstrap-controller", "broker-list")
 _JAVA_NAMES: Final = {
     "TOPIC_ALREADY_EXISTS": "TopicExists",
@@ -53,6 +58,12 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
+    except ProtocolError as error:
+        print(f"Error: {protocol_words(error)}", file=sys.stderr)
+        return 1
+    except UnicodeDecodeError as error:
+        print(f"Error: a file or argument is not UTF-8: {error.reason}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -62,6 +73,19 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
 
         print(f"klamm: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def protocol_words(error: ProtocolError) -> str:
+    """What a peer that does not speak Kafka's protocol is, as far as the first four bytes of its answer tell."""
+    said = str(error)
+    size = _SIZE.search(said)
+    length = int(size.group(2)) & 0xFFFFFFFF if size else 0
+    where = size.group(1) if size else ""
+    if length == _HTTP:
+        return f"{where} answers in HTTP, not in Kafka's protocol; check the port of the address"
+    if length >> 16 in _TLS:
+        return f"{where} answers in TLS; write security.protocol=SSL into a file and give it with --command-config"
+    return said
 
 
 def read_flags(flags: Flags, args: list[str], *, empty_is_help: bool = False) -> Parsed | None:
@@ -104,8 +128,24 @@ def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Cluster
     """The cluster a script speaks to: where its flags say, with the settings of --command-config and of `pairs`."""
     from klamm.client.wire import Cluster
 
+    own = settings(parsed, "admin", *files, pairs=pairs)
+    if parsed.has("bootstrap-controller") and not parsed.has("bootstrap-server"):
+        from klamm.cli.kafka.controllers import ControllerCluster
+
+        return ControllerCluster(parsed.text("bootstrap-controller"), TIMEOUT_S, own)
     address = next((parsed.text(name) for name in ADDRESSES if parsed.has(name)), "")
-    return Cluster(address, TIMEOUT_S, settings(parsed, "admin", *files, pairs=pairs))
+    return Cluster(address, TIMEOUT_S, own)
+
+
+def integers(text: str, before: str = "") -> list[int]:
+    """Numbers parted by commas; ToolFailed with Java's sentence (and what stands before it) for what is none."""
+    found = []
+    for each in text.split(","):
+        number = java_integer(each)
+        if number is None:
+            raise ToolFailed(f'{before}For input string: "{each}"')
+        found.append(number)
+    return found
 
 
 def java_name(code: ErrorCode) -> str:

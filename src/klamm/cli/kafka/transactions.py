@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed
-from klamm.cli.kafka.running import ToolFailed, columns, connect, read_flags
-from klamm.model.errors import ErrorCode
+from klamm.cli.kafka.running import ToolFailed, columns, connect, java_error, read_flags
+from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.wire import Cluster, Connection
 
 FLAGS: Final = Flags(
     "kafka-transactions",
@@ -62,7 +62,7 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
     from klamm.protocol.messages.list_transactions import ListTransactionsRequest
 
     request = ListTransactionsRequest(
-        duration_filter=parsed.integer("duration-filter", -1) or -1,
+        duration_filter=parsed.integer("duration-filter", -1, bits=64) or -1,
         transactional_id_pattern=parsed.get("transactional-id-pattern"),
     )
     rows = []
@@ -105,11 +105,23 @@ def _describe(cluster: Cluster, parsed: Parsed) -> None:
     print(columns(heads, [row]))
 
 
+def _leader(cluster: Cluster, topic: str, partition: int) -> Connection:
+    """Who leads a partition. Asked so that the broker makes no topic that is not there, as `Cluster.leader` does."""
+    from klamm.cli.asking.topics import find_topics
+
+    found = next((each for each in find_topics(cluster, [topic])[0].partitions if each.index == partition), None)
+    if found is None:
+        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition}")
+    if found.leader < 0:
+        raise KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic}-{partition}")
+    return cluster.broker(found.leader)
+
+
 def _producers(cluster: Cluster, topic: str, partition: int, broker: int | None) -> list[Any]:
     from klamm.cli.asking.topics import check
     from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
-    asked = cluster.leader(topic, partition) if broker is None else cluster.broker(broker)
+    asked = _leader(cluster, topic, partition) if broker is None else cluster.broker(broker)
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
     found = asked.ask(request).topics[0].partitions[0]
     check(found.error_code, found.error_message)
@@ -121,6 +133,14 @@ def _describe_producers(cluster: Cluster, parsed: Parsed) -> None:
     partition = parsed.integer("partition") or 0
     heads = ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"]
     heads.append("CurrentTransactionStartOffset")
+    topic, broker = parsed.text("topic"), parsed.integer("broker-id")
+    try:
+        found = _producers(cluster, topic, partition, broker)
+    except KlammError as error:
+        whom = "leader" if broker is None else f"broker {broker}"
+        raise ToolFailed(
+            f"Failed to describe producers for partition {topic}-{partition} on {whom}: {java_error(error)}"
+        ) from None
     rows = [
         [
             str(each.producer_id),
@@ -130,7 +150,7 @@ def _describe_producers(cluster: Cluster, parsed: Parsed) -> None:
             str(each.last_timestamp),
             "None" if each.current_txn_start_offset < 0 else str(each.current_txn_start_offset),
         ]
-        for each in _producers(cluster, parsed.text("topic"), partition, parsed.integer("broker-id"))
+        for each in found
     ]
     print(columns(heads, rows))
 
@@ -203,8 +223,13 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
     _needs(parsed, "topic", "partition")
     topic, partition = parsed.text("topic"), parsed.integer("partition") or 0
     if parsed.has("start-offset"):
-        start = parsed.integer("start-offset")
-        found = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
+        start = parsed.integer("start-offset", bits=64)
+        try:
+            found = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
+        except KlammError as error:
+            raise ToolFailed(
+                f"Failed to validate producer state for partition {topic}-{partition}: {java_error(error)}"
+            ) from None
         if not found:
             raise ToolFailed(
                 f"Could not find any open transactions starting at offset {start} on partition {topic}-{partition}"
@@ -216,7 +241,7 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
                 "The transaction to abort must be identified either with --start-offset or with --producer-id"
             )
         _needs(parsed, "producer-epoch", "coordinator-epoch")
-        producer, epoch = parsed.integer("producer-id") or 0, parsed.integer("producer-epoch") or 0
+        producer, epoch = parsed.integer("producer-id", bits=64) or 0, parsed.integer("producer-epoch", bits=16) or 0
         coordinator_epoch = parsed.integer("coordinator-epoch") or 0
     marker = WritableTxnMarker(
         producer_id=producer,
@@ -225,8 +250,11 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
         coordinator_epoch=max(coordinator_epoch, 0),
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
     )
-    answer = cluster.leader(topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
-    check(answer.markers[0].topics[0].partitions[0].error_code)
+    try:
+        answer = _leader(cluster, topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
+        check(answer.markers[0].topics[0].partitions[0].error_code)
+    except KlammError as error:
+        raise ToolFailed(f"Failed to abort transaction of producer {producer}: {java_error(error)}") from None
 
 
 def _force(cluster: Cluster, parsed: Parsed) -> None:
