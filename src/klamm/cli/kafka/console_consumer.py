@@ -100,6 +100,8 @@ def _print_all(parsed: Parsed, source: Source, formatter: Formatter) -> None:
         print("Unable to write to standard out, closing consumer.", file=sys.stderr)
         _forget_output()
     except KlammError as error:
+        if not source.reached:
+            raise
         print(f"ERROR Error processing message, terminating consumer process: {java_error(error)}", file=sys.stderr)
     finally:
         records.close()

@@ -113,6 +113,8 @@ class Source:
         self._parsed = parsed
         self._config = config
         self._signals = signals
+        self.reached = False
+        """Whether there is a cluster to read from."""
         timeout_ms = parsed.integer("timeout-ms", -1, bits=64)
         self._idle_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
 
@@ -122,6 +124,7 @@ class Source:
 
         pattern = compiled(self._parsed.text("include")) if self._parsed.has("include") else None
         consumer = Consumer(self._config)  # before signals are caught: nobody need wait for a broker that is not there
+        self.reached = True
         with self._signals, consumer:
             if pattern is not None:
                 consumer.subscribe(pattern)

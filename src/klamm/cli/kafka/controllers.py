@@ -43,7 +43,15 @@ class ControllerCluster(Cluster):
     def ask(self, request: object) -> object:
         """Ask the active controller."""
         active = self._overview().controller_id
-        return self.broker(active).ask(request) if active >= 0 else self._first.ask(request)
+        try:
+            return self.broker(active).ask(request) if active >= 0 else self._first.ask(request)
+        except KlammError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            raise KlammError(
+                ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                "This Admin API is not yet supported when communicating directly with the controller quorum.",
+            ) from None
 
 
 def cluster_id(cluster: Cluster) -> str:

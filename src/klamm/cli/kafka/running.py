@@ -17,7 +17,7 @@ TIMEOUT_S: Final = 60.0
 _HTTP: Final = int.from_bytes(b"HTTP", "big")
 _TLS: Final = frozenset({0x1503, 0x1603})
 """An alert, or a handshake, of TLS."""
-_SIZE: Final = re.compile(r"(\S+) answers with (-?\d+) bytes")
+_SIZE: Final = re.compile(r"(\S+) (?:answers with|broke: an answer of) (-?\d+) bytes")
 ADDRESSES: Final = ("bootstrap-server", "bootstrap-controller", "broker-list")
 _JAVA_NAMES: Final = {
     "TOPIC_ALREADY_EXISTS": "TopicExists",
@@ -53,13 +53,14 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
         print(usage, file=sys.stderr)
         return 1
     except KlammError as error:
-        print(f"Error: {java_error(error)}", file=sys.stderr)
+        print(f"Error: {peer_words(str(error)) or java_error(error)}", file=sys.stderr)
         return 1
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     except ProtocolError as error:
-        print(f"Error: {protocol_words(error)}", file=sys.stderr)
+        words = peer_words(str(error)) or f"{error}; is it a broker of Kafka's protocol that listens there?"
+        print(f"Error: {words}", file=sys.stderr)
         return 1
     except UnicodeDecodeError as error:
         print(f"Error: a file or argument is not UTF-8: {error.reason}", file=sys.stderr)
@@ -75,17 +76,17 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
         return 1
 
 
-def protocol_words(error: ProtocolError) -> str:
-    """What a peer that does not speak Kafka's protocol is, as far as the first four bytes of its answer tell."""
-    said = str(error)
+def peer_words(said: str) -> str | None:
+    """What a peer that does not speak Kafka's protocol speaks, as far as the first four bytes of its answer tell."""
     size = _SIZE.search(said)
-    length = int(size.group(2)) & 0xFFFFFFFF if size else 0
-    where = size.group(1) if size else ""
+    if size is None:
+        return None
+    where, length = size.group(1), int(size.group(2)) & 0xFFFFFFFF
     if length == _HTTP:
         return f"{where} answers in HTTP, not in Kafka's protocol; check the port of the address"
     if length >> 16 in _TLS:
         return f"{where} answers in TLS; write security.protocol=SSL into a file and give it with --command-config"
-    return said
+    return None
 
 
 def read_flags(flags: Flags, args: list[str], *, empty_is_help: bool = False) -> Parsed | None:
