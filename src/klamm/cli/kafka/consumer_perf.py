@@ -25,7 +25,7 @@ FLAGS: Final = Flags(
     Flag("reporting-interval", "Milliseconds between lines.", "ms"),
     Flag("show-detailed-stats", "A line per interval."),
     Flag("hide-header", "Leave out the names of the columns."),
-    Flag("print-metrics", "Accepted."),
+    Flag("print-metrics", "Print what was measured, by the names of Kafka's metrics."),
     Flag("date-format", "Accepted; times are printed one way.", "format"),
     COMMAND_CONFIG,
     Flag("consumer.config", "As --command-config, the old way.", "file"),
@@ -64,6 +64,7 @@ def main(args: list[str]) -> int:
 
 def _settings(parsed: Parsed) -> dict[str, Any]:
     return {
+        "client.id": "perf-consumer-client",
         "group.id": parsed.text("group") or f"perf-consumer-{time.time_ns() % 100_000}",
         "auto.offset.reset": "latest" if parsed.has("from-latest") else "earliest",
         "max.partition.fetch.bytes": parsed.text("fetch-size", "1048576"),
@@ -83,7 +84,8 @@ def _measure(parsed: Parsed) -> None:
     interval_s = (parsed.integer("reporting-interval", 5000, bits=64) or 5000) / 1000
     detailed = parsed.has("show-detailed-stats")
     count = size = 0
-    with Consumer(_settings(parsed)) as consumer:
+    own = _settings(parsed)
+    with Consumer(own) as consumer:
         began = last = reported = time.time()
         joined: float | None = None
         consumer.subscribe([parsed.text("topic")] if pattern is None else pattern)
@@ -104,9 +106,23 @@ def _measure(parsed: Parsed) -> None:
                 print(_line(_moment(last), "0", size, count, size - window[0], count - window[1], last - reported, 0.0))
                 window, reported = (size, count), last
         ended = time.time()
+        held = len(consumer.assignment())
     rebalance_s = 0.0 if joined is None else joined - began
     if not detailed:
         print(_line(_moment(began), _moment(ended), size, count, size, count, ended - began, rebalance_s))
+    if parsed.has("print-metrics"):
+        from klamm.cli.kafka.perf_metrics import table
+
+        elapsed = max(ended - began, 0.001)
+        group = "consumer-fetch-manager-metrics"
+        measured = {
+            "consumer-coordinator-metrics:assigned-partitions": float(held),
+            f"{group}:bytes-consumed-rate": size / elapsed,
+            f"{group}:bytes-consumed-total": float(size),
+            f"{group}:records-consumed-rate": count / elapsed,
+            f"{group}:records-consumed-total": float(count),
+        }
+        print(table(own["client.id"], int(began * 1000), measured))
 
 
 def _moment(seconds: float) -> str:
