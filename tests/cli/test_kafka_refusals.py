@@ -143,8 +143,19 @@ def test_plans_that_are_none(klamm, wire, tmp_path: Path, text, words, said):
     assert said in refused(klamm, f"kafka-reassign-partitions {words} {plan}")
 
 
-def test_looking_makes_no_topic(klamm):
+def test_partitions_that_are_not_there(klamm, wire, tmp_path: Path):
+    topic = wire.create_topic()
+    for goal in ("--to-latest", "--to-earliest", "--to-current", "--to-offset 1", "--by-duration PT1S"):
+        line = f"kafka-consumer-groups --reset-offsets --group {topic} --topic {topic}:0,99 {goal} --execute"
+        assert f'The partitions "{topic}-99" do not exist' in refused(klamm, line, code=0)
+    assert "is not found" in refused(klamm, f"kafka-consumer-groups --describe --group {topic}", code=0)
+
+
+def test_looking_makes_no_topic(klamm, tmp_path: Path):
     ghost = unique("ghost")
+    plan, offsets = tmp_path / "plan.json", tmp_path / "offsets.csv"
+    plan.write_text(f'{{"partitions": [{{"topic": "{ghost}", "partition": 0, "offset": 1, "replicas": [1]}}]}}')
+    offsets.write_text(f"{ghost},0,1\n")
     described = refused(klamm, f"kafka-transactions describe-producers --topic {ghost} --partition 0")
     assert f"Failed to describe producers for partition {ghost}-0 on leader" in described
     assert "UnknownTopicOrPartitionException" in described
@@ -155,9 +166,19 @@ def test_looking_makes_no_topic(klamm):
     for line in (
         f"kafka-transactions find-hanging --topic {ghost}",
         f"kafka-consumer-groups --reset-offsets --group {ghost} --topic {ghost} --to-latest --dry-run",
+        f"kafka-consumer-groups --reset-offsets --group {ghost} --topic {ghost}:0 --to-latest --dry-run",
+        f"kafka-consumer-groups --reset-offsets --group {ghost} --from-file {offsets} --dry-run",
         f"kafka-configs --describe --topic {ghost}",
+        f"kafka-delete-records --offset-json-file {plan}",
     ):
         refused(klamm, line, code=0)
-    for line in (f"kafka-get-offsets --topic {ghost}", f"kafka-topics --describe --topic {ghost}"):
+    for line in (
+        f"kafka-get-offsets --topic {ghost}",
+        f"kafka-topics --describe --topic {ghost}",
+        f"kafka-leader-election --election-type preferred --path-to-json-file {plan}",
+        f"kafka-reassign-partitions --execute --reassignment-json-file {plan}",
+        f"kafka-reassign-partitions --verify --reassignment-json-file {plan}",
+        f"kafka-reassign-partitions --cancel --reassignment-json-file {plan}",
+    ):
         refused(klamm, line)
     assert ghost not in run("kafka-topics", "--list", "--bootstrap-server", klamm.bootstrap).stdout.split()

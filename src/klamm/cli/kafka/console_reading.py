@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.cli.kafka.options import Parsed, Usage
-from klamm.cli.kafka.running import ToolFailed, connect, settings
+from klamm.cli.kafka.running import TIMEOUT_S, ToolFailed, settings
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
@@ -166,9 +166,12 @@ class Source:
 
     def _take_places(self, consumer: Consumer, topic: str) -> bool:
         """Hand the consumer its partitions; without a group to decide, all of them. False when the time is over."""
+        from klamm.client.wire import Cluster
+
         wanted = self._parsed.integer("partition")
         if wanted is None:
-            with connect(self._parsed, *FILES, pairs=PAIRS) as cluster:
+            own = settings(self._parsed, "admin", *FILES, pairs=PAIRS)
+            with Cluster(self._parsed.text("bootstrap-server"), TIMEOUT_S, own) as cluster:
                 indexes = self._partitions(cluster, topic)
             consumer.assign([(topic, index) for index in indexes])
             return bool(indexes)

@@ -31,8 +31,11 @@ def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int]
         return None
     committed = {} if group is None else {place: offset for place, (offset, _) in group.committed.items()}
     if parsed.has("from-file"):
-        return _bounded(cluster, _from_file(parsed.text("from-file"), name))
+        goals = _from_file(parsed.text("from-file"), name)
+        _check_exist(cluster, list(goals))
+        return _bounded(cluster, goals)
     places = sorted(committed) if parsed.has("all-topics") else partitions(cluster, parsed.all("topic"))
+    _check_exist(cluster, places)
     first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
     if parsed.has("to-earliest"):
         return first
@@ -59,6 +62,16 @@ def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int]
         if timed.get((topic, partition), -1) < 0:
             print(f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset.")
     return {place: timed[place] if timed.get(place, -1) >= 0 else last[place] for place in places}
+
+
+def _check_exist(cluster: Cluster, places: list[Place]) -> None:
+    """Usage with Kafka's sentence when there are partitions among them that nobody has."""
+    from klamm.cli.asking.topics import list_topics
+
+    known = {(topic.name, each.index) for topic in list_topics(cluster) for each in topic.partitions}
+    missing = ",".join(f"{topic}-{partition}" for topic, partition in places if (topic, partition) not in known)
+    if missing:
+        raise Usage(f'The partitions "{missing}" do not exist', flags=False)
 
 
 def _bounded(cluster: Cluster, goals: dict[Place, int]) -> dict[Place, int]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.json_form import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, integers, read_flags
+from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, integers, java_error, read_flags
+from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
@@ -74,6 +75,8 @@ def main(args: list[str]) -> int:
             _ACTIONS[action](cluster, parsed)
     except ToolFailed as failed:
         raise ToolFailed(str(failed), out=True) from None  # as Kafka's, beside the plan that was printed before
+    except KlammError as error:
+        raise ToolFailed(f"Error: {java_error(error)}", out=True) from None
     return 0
 
 

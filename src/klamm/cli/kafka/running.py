@@ -127,7 +127,7 @@ def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()
 
 def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Cluster:
     """The cluster a script speaks to: where its flags say, with the settings of --command-config and of `pairs`."""
-    from klamm.client.wire import Cluster
+    from klamm.cli.kafka.looking import LookingCluster
 
     own = settings(parsed, "admin", *files, pairs=pairs)
     if parsed.has("bootstrap-controller") and not parsed.has("bootstrap-server"):
@@ -135,7 +135,7 @@ def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Cluster
 
         return ControllerCluster(parsed.text("bootstrap-controller"), TIMEOUT_S, own)
     address = next((parsed.text(name) for name in ADDRESSES if parsed.has(name)), "")
-    return Cluster(address, TIMEOUT_S, own)
+    return LookingCluster(address, TIMEOUT_S, own)
 
 
 def integers(text: str, before: str = "") -> list[int]:

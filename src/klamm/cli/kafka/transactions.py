@@ -10,7 +10,7 @@ from klamm.cli.kafka.running import ToolFailed, columns, connect, java_error, re
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster, Connection
+    from klamm.client.wire import Cluster
 
 FLAGS: Final = Flags(
     "kafka-transactions",
@@ -105,23 +105,11 @@ def _describe(cluster: Cluster, parsed: Parsed) -> None:
     print(columns(heads, [row]))
 
 
-def _leader(cluster: Cluster, topic: str, partition: int) -> Connection:
-    """Who leads a partition. Asked so that the broker makes no topic that is not there, as `Cluster.leader` does."""
-    from klamm.cli.asking.topics import find_topics
-
-    found = next((each for each in find_topics(cluster, [topic])[0].partitions if each.index == partition), None)
-    if found is None:
-        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition}")
-    if found.leader < 0:
-        raise KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic}-{partition}")
-    return cluster.broker(found.leader)
-
-
 def _producers(cluster: Cluster, topic: str, partition: int, broker: int | None) -> list[Any]:
     from klamm.cli.asking.topics import check
     from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
-    asked = _leader(cluster, topic, partition) if broker is None else cluster.broker(broker)
+    asked = cluster.leader(topic, partition) if broker is None else cluster.broker(broker)
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
     found = asked.ask(request).topics[0].partitions[0]
     check(found.error_code, found.error_message)
@@ -251,7 +239,7 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
     )
     try:
-        answer = _leader(cluster, topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
+        answer = cluster.leader(topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
         check(answer.markers[0].topics[0].partitions[0].error_code)
     except KlammError as error:
         raise ToolFailed(f"Failed to abort transaction of producer {producer}: {java_error(error)}") from None
