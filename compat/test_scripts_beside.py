@@ -101,6 +101,8 @@ def test_configs(beside: Beside, filled: str) -> None:
     beside("kafka-configs", "--describe", "--broker", "99")
     beside("kafka-configs", "--describe", "--broker", "a", exits=1)
     beside("kafka-configs", "--describe", "--entity-type", "nonsense", exits=1)
+    beside("kafka-configs", "--describe", "--entity-type", "users", "--topic", filled, exits=1)
+    beside("kafka-configs", "--describe", "--entity-type", "topics", "--topic", filled, exits=1)
     beside("kafka-configs", "--alter", "--entity-type", "brokers", "--add-config", "log.cleaner.threads=2", exits=1)
 
 

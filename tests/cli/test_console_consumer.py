@@ -3,6 +3,7 @@
 import signal
 import struct
 import subprocess
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -51,6 +52,22 @@ def test_a_group_that_read_nothing_keeps_its_place(klamm, wire):
     assert run("kafka-console-producer", "--bootstrap-server", klamm.bootstrap, "--topic", topic, stdin="late\n")
     found = consume(klamm, "--topic", topic, "--group", group, "--max-messages", "1", "--timeout-ms", "20000")
     assert found.stdout == "late\n"
+
+
+def test_an_idle_group_commits_as_time_passes(klamm, wire):
+    """Not only at the end: a process that is killed has kept its place too."""
+    topic, group = wire.create_topic(), unique("g")
+    words = ("--bootstrap-server", klamm.bootstrap, "--topic", topic, "--group", group)
+    often = ("--command-property", "auto.commit.interval.ms=50")
+    reader = subprocess.Popen([*KLAMM, "kafka-console-consumer", *words, *often], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while committed(klamm, group, topic) != 0:
+            assert time.monotonic() < deadline, "never committed"
+            assert reader.poll() is None
+    finally:
+        reader.kill()
+        reader.wait()
 
 
 def test_what_was_fetched_and_not_printed_is_not_committed(klamm, wire):

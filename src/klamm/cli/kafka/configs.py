@@ -113,7 +113,13 @@ def _check(parsed: Parsed) -> None:
 
 
 def _check_names(entities: list[Entity], *, describe: bool) -> None:
-    """Refuse names that cannot be, and what Kafka wants a name for."""
+    """Refuse kinds that do not go together, names that cannot be, and what Kafka wants a name for."""
+    kinds = [kind for kind, _ in entities]
+    twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
+    if twice:
+        raise ToolFailed(f"Duplicate entity type(s) specified: {','.join(twice)}")
+    if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
+        raise ToolFailed("Only 'users' and 'clients' entity types may be specified together")
     for kind, name in entities:
         if kind in ("brokers", "broker-loggers") and name not in (None, "*") and java_integer(str(name)) is None:
             raise ToolFailed(f"The entity name for {kind} must be a valid integer broker id, but it is: {name}")

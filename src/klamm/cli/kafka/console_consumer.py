@@ -133,6 +133,8 @@ def _check(parsed: Parsed) -> None:
             f"The provided offset value '{parsed.text('offset')}' is incorrect. Valid values are 'earliest', 'latest',"
             " or a non-negative long."
         )
+    if not (parsed.text("topic") or parsed.has("include")):
+        raise Usage("Topic collection to subscribe to cannot contain null or empty topic", flags=False)
     parsed.integer("partition")
     parsed.integer("max-messages")
     parsed.integer("timeout-ms", bits=64)

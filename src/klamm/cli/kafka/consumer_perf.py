@@ -51,6 +51,10 @@ def main(args: list[str]) -> int:
         if sum(parsed.has(name) for name in ("topic", "include")) != 1:
             raise Usage("Exactly one of the following arguments is required: [topic], [include]")
         require(parsed, "bootstrap-server")
+        if not (parsed.text("topic") or parsed.has("include")):
+            raise Usage("Topic collection to subscribe to cannot contain null or empty topic", flags=False)
+        for name in ("num-records", "messages", "timeout", "reporting-interval"):
+            parsed.integer(name, bits=64)
 
     checked(FLAGS, check)
     if parsed.has("messages"):

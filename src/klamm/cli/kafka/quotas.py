@@ -25,8 +25,8 @@ def run(
     """Show or change the quotas of one combination of entities."""
     if any(name.startswith("SCRAM-") for name in (*additions, *deletions)):
         raise ToolFailed(
-            "Klamm does not let users in by SCRAM password yet, so there is none to set or take away; kafka-configs"
-            " changes the quotas of users alone"
+            "Klamm does not let users in by SCRAM password yet: there is none to set or take away, and clients need"
+            " none to get in"
         )
     if describe:
         for entity, values in _describe(cluster, entities):
