@@ -131,6 +131,17 @@ def test_by_controllers(beside: Beside, broker: Broker) -> None:
     beside("kafka-configs", *where, "--describe", "--broker", "1", server=False, ordered=False)
     beside("kafka-configs", *where, "--describe", "--entity-type", "brokers", server=False, ordered=False)
     beside("kafka-configs", *where, "--describe", "--entity-type", "topics", server=False, exits=1)
+    beside("kafka-reassign-partitions", *where, "--list", server=False)
+    for script, words in (
+        ("kafka-reassign-partitions", ("--list",)),
+        ("kafka-configs", ("--describe", "--broker", "1")),
+        ("kafka-metadata-quorum", ("describe", "--status")),
+    ):
+        beside(script, *where, *words, exits=1)
+    plan = ("--verify", "--reassignment-json-file", "there-is-none.json")
+    beside("kafka-reassign-partitions", *where, *plan, server=False, exits=1)
+    elect = ("--election-type", "preferred", "--all-topic-partitions")
+    beside("kafka-leader-election", *where, *elect, server=False, exits=1)
     gone = ("remove-controller", "--controller-id", "2", "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAAg")
     beside("kafka-metadata-quorum", *where, *gone, server=False, exits=1)
     beside("kafka-metadata-quorum", *gone, exits=1)

@@ -102,6 +102,8 @@ def _check(parsed: Parsed) -> None:
         raise Usage(
             "One of the required --bootstrap-server or --bootstrap-controller arguments must be specified", flags=False
         )
+    if parsed.has("bootstrap-server") and parsed.has("bootstrap-controller"):
+        raise Usage("Only one of --bootstrap-server or --bootstrap-controller can be specified", flags=False)
     if parsed.has("alter"):
         if not any(parsed.has(name) for name in ("add-config", "add-config-file", "delete-config")):
             raise Usage(

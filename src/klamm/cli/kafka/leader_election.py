@@ -12,7 +12,6 @@ from klamm.model.errors import ErrorCode
 FLAGS: Final = Flags(
     "kafka-leader-election",
     BOOTSTRAP,
-    Flag("bootstrap-controller", "Controllers to begin with.", "addresses"),
     Flag("admin.config", "A properties file with client settings.", "file"),
     Flag("command-config", "A properties file with client settings.", "file"),
     Flag("election-type", "preferred or unclean (required).", "type"),
@@ -63,9 +62,7 @@ def _names(places: Places) -> str:
 
 
 def _check(parsed: Parsed) -> None:
-    if not (parsed.has("bootstrap-server") or parsed.has("bootstrap-controller")):
-        raise Usage('Missing required argument "[bootstrap-server]"')
-    require(parsed, "election-type")
+    require(parsed, "bootstrap-server", "election-type")
     if sum(parsed.has(scope) for scope in _SCOPES) != 1:
         raise Usage(f"One and only one of the following options is required: {', '.join(_SCOPES)}", flags=False)
     if parsed.has("topic") and not parsed.has("partition"):

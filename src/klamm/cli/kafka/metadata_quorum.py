@@ -42,6 +42,8 @@ def main(args: list[str]) -> int:
         raise ToolFailed(_USAGE + "too few arguments")
     if not (parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")):
         raise ToolFailed(_USAGE + "one of the arguments --bootstrap-server --bootstrap-controller is required")
+    if parsed.has("bootstrap-server") and parsed.has("bootstrap-controller"):
+        raise ToolFailed(_USAGE + "argument --bootstrap-controller: not allowed with argument --bootstrap-server")
     command = parsed.rest[0]
     if command == "describe":
         return _describe(parsed)

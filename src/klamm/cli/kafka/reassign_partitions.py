@@ -64,6 +64,10 @@ def main(args: list[str]) -> int:
         action = one_action(parsed, ACTIONS, _SENTENCE)
         if not (parsed.has("bootstrap-server") or parsed.has("bootstrap-controller")):
             raise Usage("Please specify --bootstrap-server")
+        if parsed.has("bootstrap-server") and parsed.has("bootstrap-controller"):
+            raise Usage("Please don't specify both --bootstrap-server and --bootstrap-controller")
+        if parsed.has("bootstrap-controller") and action not in ("list", "cancel"):
+            raise Usage(f'Option "[bootstrap-controller]" can\'t be used with action "[{action}]"')
         needs = {"generate": ("topics-to-move-json-file", "broker-list"), "list": ()}
         for name in needs.get(action, ("reassignment-json-file",)):
             if not parsed.has(name):
