@@ -10,6 +10,7 @@ import pytest
 from compat.brokers import Broker
 from compat.clients import JavaClient
 from compat.clusters import changing_quorum
+from compat.scripts import run_klamm
 
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 PATIENCE_S = 200.0
@@ -70,6 +71,28 @@ def test_controllers_are_added(java: JavaClient, nodes: list[Broker], replicas: 
     again = java.tool(QUORUM, "--command-config", config, "--bootstrap-server", nodes[0].bootstrap, "add-controller")
     assert again.exit == 1
     assert "DuplicateVoter" in again.text
+
+
+def test_our_script_removes_and_adds_one(nodes: list[Broker], replicas: Replicas) -> None:
+    """By brokers and by controllers, one that leads and one that does not."""
+    directory, _ = replicas()[3]
+    which = ("--controller-id", "3", "--controller-directory-id", directory)
+    for node in nodes[:2]:
+        controller = ("--bootstrap-controller", f"127.0.0.1:{node.controller_port}")
+        removed = run_klamm("kafka-metadata-quorum", *controller, "remove-controller", *which)
+        assert removed.exit == 0, removed.text
+        assert removed.out == f"Removed KRaft controller 3 with directory id {directory}\n"
+        wait_for(lambda: statuses(replicas) == {1: "Leader", 2: "Follower", 3: "Observer"}, "two voters")
+        config = ("--command-config", str(Path(nodes[2].folder) / "node.properties"))
+        added = run_klamm("kafka-metadata-quorum", "--bootstrap-server", node.bootstrap, *config, "add-controller")
+        assert added.exit == 0, added.text
+        assert added.out.startswith(f"Added controller 3 with directory id {directory} and endpoints: CONTROLLER://")
+        wait_for(lambda: statuses(replicas) == {1: "Leader", 2: "Follower", 3: "Follower"}, "three voters")
+    again = run_klamm("kafka-metadata-quorum", "--bootstrap-server", nodes[0].bootstrap, *config, "add-controller")
+    assert again.exit == 1
+    assert "DuplicateVoter" in again.text
+    status = ("--bootstrap-controller", f"127.0.0.1:{nodes[2].controller_port}", "describe", "--status")
+    assert re.search(r"LeaderId:\s+1\n", run_klamm("kafka-metadata-quorum", *status).out)
 
 
 def test_the_leader_is_removed(java: JavaClient, nodes: list[Broker], replicas: Replicas) -> None:

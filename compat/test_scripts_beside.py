@@ -7,6 +7,7 @@ lines are compared as a set. Changes are made on a topic of each side's own, of 
 
 import json
 import re
+import struct
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,10 @@ from compat.brokers import Broker
 from compat.clients import JavaClient, Record
 from compat.scripts import MAINS, Beside
 
+FORMATTERS = "org.apache.kafka.tools.consumer."
+SERIALIZATION = "org.apache.kafka.common.serialization."
+DOUBLES = (0.0, -0.0, 1.0, 0.001, 0.00099, 1e7, 123456.789, 5e-324, 1.7976931348623157e308, 2e-3, float("nan"))
+FLOATS = (0.1, 16777216.0, 3.4028235e38, 1.4e-45, -2.5, 1e10, float("-inf"))
 NOW_MS = int(time.time()) * 1000 - 3_600_000
 """An hour ago: old enough to have happened, young enough to be kept."""
 
@@ -53,6 +58,9 @@ def test_topics(beside: Beside, filled: str, java: JavaClient, broker: Broker, k
     beside("kafka-topics", "--create", "--topic", "odd", "--config", "bare", exits=1)
     beside("kafka-topics", "--create", "--topic", "odd", "--partitions", "0", exits=1)
     beside("kafka-topics", "--create", "--topic", "odd", "--partitions", "x", exits=1)
+    beside("kafka-topics", "--create", "--topic", "odd", "--partitions", "99999999999", exits=1)
+    beside("kafka-topics", "--create", "--topic", "odd", "--replica-assignment", "1:a", exits=1)
+    beside("kafka-topics", "--create", "--topic", "odd", "--partitions", "1", "--replica-assignment", "1", exits=1)
     beside("kafka-topics", "--alter", "--topic", filled, "--partitions", "1", exits=1)
     beside("kafka-topics", "--delete", "--topic", "there-is-none", exits=1)
     beside("kafka-topics", "--delete", "--topic", "there-is-none", "--if-exists")
@@ -90,6 +98,54 @@ def test_configs(beside: Beside, filled: str) -> None:
     beside("kafka-configs", "--describe", "--entity-type", "brokers", "--entity-default", ordered=False)
     beside("kafka-configs", "--alter", *entity, exits=1)
     beside("kafka-configs", "--describe", exits=1)
+    beside("kafka-configs", "--describe", "--broker", "99")
+    beside("kafka-configs", "--describe", "--broker", "a", exits=1)
+    beside("kafka-configs", "--describe", "--entity-type", "nonsense", exits=1)
+    beside("kafka-configs", "--describe", "--entity-type", "users", "--topic", filled, exits=1)
+    beside("kafka-configs", "--describe", "--entity-type", "topics", "--topic", filled, exits=1)
+    beside("kafka-configs", "--alter", "--entity-type", "brokers", "--add-config", "log.cleaner.threads=2", exits=1)
+
+
+def test_configs_of_groups_metrics_and_loggers(beside: Beside, topic: str) -> None:
+    group, metrics, logger = ("--group", topic), ("--client-metrics", topic), ("--broker-logger", "1")
+    beside("kafka-configs", "--describe", *group)
+    beside("kafka-configs", "--alter", *group, "--add-config", "consumer.session.timeout.ms=50000")
+    beside("kafka-configs", "--describe", *group)
+    beside("kafka-configs", "--describe", "--entity-type", "groups", ordered=False)
+    beside("kafka-configs", "--describe", *metrics)
+    beside("kafka-configs", "--alter", *metrics, "--add-config", "interval.ms=1000,metrics=[a,b]")
+    beside("kafka-configs", "--describe", *metrics)
+    beside("kafka-configs", "--describe", *metrics, "--all")
+    beside("kafka-configs", "--describe", "--entity-type", "client-metrics", ordered=False)
+    beside("kafka-configs", "--describe", *logger, ordered=False)
+    beside("kafka-configs", "--describe", "--broker-logger", "7")
+    beside("kafka-configs", "--describe", "--entity-type", "broker-loggers", exits=1)
+    beside("kafka-configs", "--alter", *logger, "--add-config", "root=LOUD", exits=1)
+    beside("kafka-configs", "--alter", *logger, "--add-config", "no.such.logger=INFO", exits=1)
+    beside("kafka-configs", "--alter", *logger, "--delete-config", "root", exits=1)
+
+
+def test_by_controllers(beside: Beside, broker: Broker) -> None:
+    where = ("--bootstrap-controller", f"127.0.0.1:{broker.controller_port}")
+    beside("kafka-metadata-quorum", *where, "describe", "--status", server=False)
+    beside("kafka-configs", *where, "--describe", "--broker", "1", server=False, ordered=False)
+    beside("kafka-configs", *where, "--describe", "--entity-type", "brokers", server=False, ordered=False)
+    beside("kafka-configs", *where, "--describe", "--entity-type", "topics", server=False, exits=1)
+    beside("kafka-reassign-partitions", *where, "--list", server=False)
+    for script, words in (
+        ("kafka-reassign-partitions", ("--list",)),
+        ("kafka-configs", ("--describe", "--broker", "1")),
+        ("kafka-metadata-quorum", ("describe", "--status")),
+    ):
+        beside(script, *where, *words, exits=1)
+    plan = ("--verify", "--reassignment-json-file", "there-is-none.json")
+    beside("kafka-reassign-partitions", *where, *plan, server=False, exits=1)
+    elect = ("--election-type", "preferred", "--all-topic-partitions")
+    beside("kafka-leader-election", *where, *elect, server=False, exits=1)
+    gone = ("remove-controller", "--controller-id", "2", "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAAg")
+    beside("kafka-metadata-quorum", *where, *gone, server=False, exits=1)
+    beside("kafka-metadata-quorum", *gone, exits=1)
+    beside("kafka-metadata-quorum", *gone[:3], "--controller-directory-id", "zz", exits=1)
 
 
 def test_offsets(beside: Beside, filled: str, tmp_path: Path) -> None:
@@ -106,6 +162,8 @@ def test_offsets(beside: Beside, filled: str, tmp_path: Path) -> None:
     beside("kafka-get-offsets", "--topic", "there-is-none", exits=1)
     beside("kafka-get-offsets", "--topic", filled, "--time", "noon", exits=1)
     beside("kafka-get-offsets", "--topic", filled, server=False, exits=1)
+    beside("kafka-get-offsets", "--topic", "[", exits=1)
+    beside("kafka-get-offsets", "--topic-partitions", f"{filled}:99999999999", exits=1)
     plan = tmp_path / "delete.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": filled, "partition": 0, "offset": 1}]}))
     beside("kafka-delete-records", "--offset-json-file", str(plan))
@@ -141,6 +199,19 @@ def test_consumer_groups(beside: Beside, filled: str) -> None:
     beside("kafka-consumer-groups", "--list", "--state", ordered=False)
     beside("kafka-consumer-groups", "--list", "--state", "Empty", "--type", ordered=False)
     beside("kafka-consumer-groups", "--describe", "--group", "there-is-none")
+    beside("kafka-consumer-groups", "--list", "--state", "preparingrebalance", ordered=False)
+    for mistaken in (
+        ("--list", "--state", "bogus"),
+        ("--list", "--type", "share"),
+        ("--list", "--group", group),
+        ("--describe", "--group", group, "--members", "--state"),
+        ("--describe", "--group", group, "--state", "Empty"),
+        ("--delete", "--group", group, "--topic", filled),
+        (*reset[:3], "--topic", f"{filled}:a", "--to-earliest", "--dry-run"),
+    ):
+        beside("kafka-consumer-groups", *mistaken, exits=1)
+    beside("kafka-consumer-groups", "--describe", "--group", group, "--timeout", "abc")
+    beside("kafka-consumer-groups", *reset, "--to-offset", "abc", "--dry-run")
     beside("kafka-consumer-groups", "--delete-offsets", "--group", group, "--topic", f"{filled}:1")
     beside("kafka-consumer-groups", exits=1)
 
@@ -188,6 +259,21 @@ def test_console(beside: Beside, filled: str, klamm, broker: Broker) -> None:
     separated = ("--property", "print.key=true", "--property", "key.separator=:", "--property", "null.literal=-")
     beside("kafka-console-consumer", *one, *separated)
     beside("kafka-console-consumer", "--topic", filled, "--offset", "3", exits=1)
+    soon = ("--topic", filled, "--timeout-ms", "200")
+    for mistaken in (
+        ("--isolation-level", "bogus"),
+        ("--command-property", "auto.offset.reset=bogus"),
+        ("--group", "a", "--command-property", "group.id=b"),
+        ("--from-beginning", "--command-property", "auto.offset.reset=latest"),
+        ("--formatter", "no.such.Formatter"),
+        ("--max-messages", "x"),
+    ):
+        beside("kafka-console-consumer", *soon, *mistaken, exits=1)
+    beside("kafka-console-consumer", "--include", "[", exits=1)
+    beside("kafka-console-consumer", "--topic", "bad topic", "--timeout-ms", "3000")
+    beside("kafka-console-consumer", *soon, "--partition", "99")
+    beside("kafka-console-consumer", *start, "--formatter", FORMATTERS + "NoOpMessageFormatter")
+    beside("kafka-console-consumer", *start, "--formatter", FORMATTERS + "LoggingMessageFormatter", ordered=False)
     beside("kafka-console-consumer", exits=1)
     lines = b"k:v1\nk2:v2\n"
     sent = klamm(
@@ -200,6 +286,59 @@ def test_console(beside: Beside, filled: str, klamm, broker: Broker) -> None:
     keyed = ("--topic", filled, "--from-beginning", "--max-messages", "6", "--timeout-ms", "20000")
     read = beside("kafka-console-consumer", *keyed, "--formatter-property", "print.key=true", ordered=False)
     assert {"k\tv1", "k2\tv2"} <= set(read.out.splitlines())
+
+
+def test_deserializers(beside: Beside, java: JavaClient, broker: Broker, topic: str) -> None:
+    """One record after the other, each by its deserializer; what is too short or too long ends both."""
+    values = {
+        "String": ["grün".encode(), b"\xff\xfe"],
+        "Long": [struct.pack(">q", -5)],
+        "Integer": [struct.pack(">i", 7), None],  # what stands for null is read as a number, four letters long
+        "Short": [struct.pack(">h", -7)],
+        "Double": [struct.pack(">d", each) for each in DOUBLES],
+        "Float": [struct.pack(">f", each) for each in FLOATS],
+        "Boolean": [b"\0", b"\1"],
+        "UUID": [b"C0FFEE00-0000-4000-8000-000000000001"],
+        "Bytes": [b"a\\\0~\xff"],
+        "ByteBuffer": [b"abc"],
+    }
+    java.create(broker.bootstrap, topic, 1)
+    java.produce(broker.bootstrap, topic, [Record(each) for data in values.values() for each in data])
+    offset = 0
+    for kind, data in values.items():
+        place = ("--topic", topic, "--partition", "0", "--offset", str(offset), "--max-messages", str(len(data)))
+        name = f"{SERIALIZATION}{kind}Deserializer"
+        beside("kafka-console-consumer", *place, "--timeout-ms", "20000", "--value-deserializer", name)
+        offset += len(data)
+    first = ("--topic", topic, "--partition", "0", "--offset", "0", "--max-messages", "1", "--timeout-ms", "20000")
+    wrong = f"value.deserializer={SERIALIZATION}LongDeserializer"
+    beside("kafka-console-consumer", *first, "--formatter-property", wrong, exits=1)
+    beside("kafka-console-consumer", *first, "--formatter-property", wrong, "--skip-message-on-error")
+    beside("kafka-console-consumer", *first, "--value-deserializer", "no.such.Deserializer")
+
+
+@pytest.mark.parametrize("partition", ["0", "1"])
+@pytest.mark.parametrize(
+    ("of", "formatter"),
+    [
+        ("__consumer_offsets", "OffsetsMessageFormatter"),
+        ("__consumer_offsets", "GroupMetadataMessageFormatter"),
+        ("__transaction_state", "TransactionLogMessageFormatter"),
+    ],
+)
+def test_formatters_of_internal_topics(
+    beside: Beside, java: JavaClient, broker: Broker, of: str, formatter: str, partition: str
+) -> None:
+    """By partition: a group of one's own would write to the topic while it is read."""
+    told = java.tool(MAINS["kafka-get-offsets"], "--bootstrap-server", broker.bootstrap, "--topic", of)
+    if f"{of}:{partition}:" not in told.out:
+        java.tool(
+            MAINS["kafka-producer-perf-test"],
+            *("--bootstrap-server", broker.bootstrap, "--topic", "formatted", "--transactional-id", "formatted"),
+            *("--num-records", "1", "--record-size", "1", "--throughput", "-1"),
+        )
+    place = ("--topic", of, "--partition", partition, "--offset", "earliest", "--timeout-ms", "2000")
+    beside("kafka-console-consumer", *place, "--formatter", FORMATTERS + formatter)
 
 
 def test_dump_log(beside: Beside, filled: str, broker: Broker) -> None:

@@ -3,6 +3,8 @@
 That their output is Kafka's is judged beside Kafka itself, in compat/test_scripts_beside.py.
 """
 
+import io
+import re
 import shlex
 import signal
 import socket
@@ -14,10 +16,9 @@ from click.testing import CliRunner
 
 from harness import KLAMM, unique
 from klamm.cli.kafka import SCRIPTS, script_name
-from klamm.cli.kafka.console_consumer import line_formatter
+from klamm.cli.kafka.console_producer import read_drafts
 from klamm.cli.kafka.options import Flag, Flags, Usage
 from klamm.cli.main import cli
-from klamm.client.types import Record
 
 # The notes end with these lines, to be typed in Kafka's bin folder; here `klamm` stands in front of each.
 LIST = """\
@@ -95,6 +96,7 @@ def test_the_list_works_as_written(tmp_path):
         reader.send_signal(signal.SIGINT)  # it reads on until Ctrl-C, as Kafka's does
         _, said = reader.communicate(timeout=30)
         assert b"Processed a total of 2 messages" in said
+        assert reader.returncode == 130
     finally:
         node.terminate()
         node.communicate(timeout=30)
@@ -146,23 +148,6 @@ def test_mistakes_end_with_1_and_kafkas_sentence():
     assert run("kafka-console-consumer", "--bootstrap-server", "x:1").exit_code == 1
 
 
-def test_the_default_formatter():
-    record = Record("t", 1, 5, 1000, b"k", None, (("a", b"x"), ("b", None)), 0, 3)
-    everything = dict.fromkeys(
-        ("print.key", "print.partition", "print.offset", "print.timestamp", "print.headers", "print.epoch"), "true"
-    )
-    assert (
-        line_formatter(everything)(record) == b"CreateTime:1000\tPartition:1\tOffset:5\tEpoch:3\ta:x,b:null\tk\tnull\n"
-    )
-    assert line_formatter({"null.literal": "-", "line.separator": "|"})(record) == b"-|"
-    assert line_formatter({"print.value": "false", "print.key": "true"})(record) == b"k\n"
-    bare = record._replace(headers=(), timestamp=-1)
-    assert (
-        line_formatter({"print.headers": "true", "print.timestamp": "true"})(bare)
-        == b"NO_TIMESTAMP\tNO_HEADERS\tnull\n"
-    )
-
-
 def test_groups_are_read_reset_and_deleted(klamm, wire):
     topic, group = wire.create_topic(), unique("g")
     where = ("--bootstrap-server", klamm.bootstrap)
@@ -203,3 +188,51 @@ def test_reassigning_where_nothing_moves(klamm, wire, tmp_path: Path):
         "No partition reassignments found"
         in run("kafka-reassign-partitions", "--list", "--bootstrap-server", klamm.bootstrap).stdout
     )
+
+
+def test_perf_tools_print_what_they_measured(klamm, wire):
+    topic = wire.create_topic()
+    load = ("--topic", topic, "--num-records", "20", "--record-size", "50", "--throughput", "-1", "--print-metrics")
+    sent = run("kafka-producer-perf-test", *load, "--bootstrap-server", klamm.bootstrap).stdout
+    assert "\n\nMetric Name " in sent
+    measured = dict(line.rsplit(" : ", 1) for line in sent.splitlines() if " : " in line)
+    values = {name.strip(): value for name, value in measured.items()}
+    tags = f"{{client-id=perf-producer-client, topic={topic}}}"
+    assert values[f"producer-topic-metrics:byte-total:{tags}"] == "1000.000"
+    words = ("--bootstrap-server", klamm.bootstrap, "--topic", topic, "--num-records", "20", "--print-metrics")
+    read = run("kafka-consumer-perf-test", *words).stdout
+    assert re.search(r"^consumer-fetch-manager-metrics:records-consumed-total:\S+ +: 20\.000$", read, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "said"),
+    [
+        ("h1\tv", ("parse.headers=true",), "No header key separator found in pair 'h1' on line number 1"),
+        ("v", ("parse.headers=true",), "No headers delimiter found on line number 1: 'v'"),
+        ("v", ("parse.key=true", "key.separator=:"), "No key separator found on line number 1: 'v'"),
+        ("N:x\tv", ("parse.headers=true", "null.marker=N"), "Header keys should not be equal to the null marker 'N'"),
+    ],
+)
+def test_lines_that_are_not_as_promised(klamm, wire, line, words, said):
+    properties = [each for word in words for each in ("--reader-property", word)]
+    where = ("--bootstrap-server", klamm.bootstrap, "--topic", wire.create_topic())
+    done = run("kafka-console-producer", *where, *properties, stdin=f"{line}\n")
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_a_key_may_be_parted_by_nothing():
+    """Java finds an empty separator right at the beginning."""
+    [draft] = read_drafts(io.BytesIO(b"abc\n"), {"parse.key": "true", "key.separator": ""})
+    assert (draft["key"], draft["value"]) == (b"", b"abc")
+    lenient = {"parse.headers": "true", "ignore.error": "true"}
+    [draft] = read_drafts(io.BytesIO(b"h1,h2:x\tv\n"), lenient)
+    assert draft["headers"] == [("h1", None), ("h2", b"x")]
+
+
+def test_readers_and_numbers_of_the_console_producer():
+    words = ("kafka-console-producer", "--bootstrap-server", "127.0.0.1:1", "--topic", "t")
+    strange = run(*words, "--line-reader", "no.such.Reader", stdin="")
+    assert (strange.exit_code, "no such reader" in strange.stderr) == (1, True)
+    number = run(*words, "--batch-size", "x", stdin="")
+    assert (number.exit_code, number.stderr) == (1, "Cannot parse argument 'x' of option batch-size\n")

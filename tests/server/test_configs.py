@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from harness.wire import batch
+from harness.wire import batch, unique
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER, DYNAMIC_CLIENT_METRICS = range(1, 8)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -176,3 +176,79 @@ def test_group_settings(wire):
     assert alter(wire, GROUP, "my-group", ("consumer.session.timeout.ms", SET, "50000")) == 0
     found = values(wire, GROUP, "my-group", "consumer.session.timeout.ms")
     assert found["consumer.session.timeout.ms"][0] == "50000"
+
+
+def resources(wire, kinds, version=1):
+    fields = {"resource_types": kinds} if version else {}
+    reply = wire.call("list_config_resources", version, **fields)
+    if reply.error_code:
+        return int(reply.error_code)
+    return {(getattr(each, "resource_type", CLIENT_METRICS), each.resource_name) for each in reply.config_resources}
+
+
+def test_what_can_have_settings_is_listed(wire):
+    name, metrics = wire.create_topic(), unique("metrics")
+    assert alter(wire, GROUP, "listed-group", ("consumer.session.timeout.ms", SET, "50000")) == 0
+    assert alter(wire, CLIENT_METRICS, metrics, ("interval.ms", SET, "1000")) == 0
+    assert (GROUP, "listed-group") in resources(wire, [GROUP])
+    assert {kind for kind, _ in resources(wire, [GROUP])} == {GROUP}
+    assert resources(wire, [BROKER, BROKER_LOGGER]) == {(BROKER, "1"), (BROKER_LOGGER, "1")}
+    everything = {
+        (TOPIC, name),
+        (BROKER, "1"),
+        (BROKER_LOGGER, "1"),
+        (GROUP, "listed-group"),
+        (CLIENT_METRICS, metrics),
+    }
+    assert everything <= resources(wire, [])
+    assert (CLIENT_METRICS, metrics) in resources(wire, None, version=0)
+    assert resources(wire, [77]) == 35
+    assert alter(wire, CLIENT_METRICS, metrics, ("interval.ms", DELETE, None)) == 0
+    assert (CLIENT_METRICS, metrics) not in resources(wire, [])
+
+
+def test_client_metrics_settings(wire):
+    metrics = unique("metrics")
+    assert alter(wire, CLIENT_METRICS, metrics, ("interval.ms", SET, "1000")) == 0
+    found = values(wire, CLIENT_METRICS, metrics)
+    assert found["interval.ms"] == ("1000", DYNAMIC_CLIENT_METRICS)
+    assert found["match"] == ("", DEFAULT)
+    assert describe(wire, CLIENT_METRICS, "").error_code == 42
+
+
+def test_a_brokers_loggers_are_its_own_to_change(wire):
+    def level():
+        return values(wire, BROKER_LOGGER, "1")
+
+    before, _ = level()["root"]
+    try:
+        assert alter(wire, BROKER_LOGGER, "1", ("root", SET, "ERROR"), validate_only=True) == 0
+        assert level() == {"root": (before, DYNAMIC_LOGGER)}
+        assert alter(wire, BROKER_LOGGER, "1", ("root", SET, "WARN")) == 0
+        assert level() == {"root": ("WARN", DYNAMIC_LOGGER)}
+        assert alter(wire, BROKER_LOGGER, "1", ("root", SET, "LOUD")) == 40
+        assert alter(wire, BROKER_LOGGER, "1", ("no.such.logger", SET, "INFO")) == 40
+        assert alter(wire, BROKER_LOGGER, "1", ("root", DELETE, None)) == 42
+        assert alter(wire, BROKER_LOGGER, "1", ("root", APPEND, "INFO")) == 42
+        assert alter(wire, BROKER_LOGGER, "2", ("root", SET, "INFO")) == 42
+        assert describe(wire, BROKER_LOGGER, "2").error_code == 42
+        assert level() == {"root": ("WARN", DYNAMIC_LOGGER)}
+    finally:
+        assert alter(wire, BROKER_LOGGER, "1", ("root", SET, before)) == 0
+
+
+def test_loggers_beside_other_settings_in_one_request(wire):
+    name = wire.create_topic()
+    before, _ = values(wire, BROKER_LOGGER, "1")["root"]
+    change = {"config_operation": SET}
+    asked = [
+        {"resource_type": TOPIC, "resource_name": name, "configs": [{**change, "name": "retention.ms", "value": "7"}]},
+        {
+            "resource_type": BROKER_LOGGER,
+            "resource_name": "1",
+            "configs": [{**change, "name": "root", "value": before}],
+        },
+    ]
+    responses = wire.call("incremental_alter_configs", 1, resources=asked).responses
+    assert {(each.resource_type, int(each.error_code)) for each in responses} == {(TOPIC, 0), (BROKER_LOGGER, 0)}
+    assert values(wire, TOPIC, name, "retention.ms")["retention.ms"] == ("7", DYNAMIC_TOPIC)

@@ -56,6 +56,7 @@ SERVED = (
     "ListTransactions",
     "ConsumerGroupHeartbeat",
     "ConsumerGroupDescribe",
+    "ListConfigResources",
     "DescribeTopicPartitions",
     "AddRaftVoter",
     "RemoveRaftVoter",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer, one_action
 from klamm.cli.kafka.running import ToolFailed, checked, connect, java_error, read_flags
 from klamm.model.errors import KlammError
 
@@ -69,11 +69,12 @@ def main(args: list[str]) -> int:
         raise ToolFailed("At least one entity type must be specified")
     unknown = [kind for kind, _ in entities if kind not in KINDS and kind not in QUOTAS]
     if unknown:
-        valid = ", ".join((*KINDS, *QUOTAS))
+        valid = "topics, clients, users, brokers, ips, client-metrics, groups, broker-loggers"
         raise ToolFailed(
             f"Invalid entity type {unknown[0]}, the entity type must be one of {valid}"
-            " with a --bootstrap-server argument"
+            " with a --bootstrap-server or --bootstrap-controller argument"
         )
+    _check_names(entities, describe=parsed.has("describe"))
     try:
         with connect(parsed) as cluster:
             if entities[0][0] in QUOTAS:
@@ -101,6 +102,8 @@ def _check(parsed: Parsed) -> None:
         raise Usage(
             "One of the required --bootstrap-server or --bootstrap-controller arguments must be specified", flags=False
         )
+    if parsed.has("bootstrap-server") and parsed.has("bootstrap-controller"):
+        raise Usage("Only one of --bootstrap-server or --bootstrap-controller can be specified", flags=False)
     if parsed.has("alter"):
         if not any(parsed.has(name) for name in ("add-config", "add-config-file", "delete-config")):
             raise Usage(
@@ -109,6 +112,30 @@ def _check(parsed: Parsed) -> None:
             )
         if parsed.has("add-config") and parsed.has("add-config-file"):
             raise Usage("Only one of --add-config or --add-config-file must be specified", flags=False)
+
+
+def _check_names(entities: list[Entity], *, describe: bool) -> None:
+    """Refuse kinds that do not go together, names that cannot be, and what Kafka wants a name for."""
+    kinds = [kind for kind, _ in entities]
+    twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
+    if twice:
+        raise ToolFailed(f"Duplicate entity type(s) specified: {','.join(twice)}")
+    if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
+        raise ToolFailed("Only 'users' and 'clients' entity types may be specified together")
+    for kind, name in entities:
+        if kind in ("brokers", "broker-loggers") and name not in (None, "*") and java_integer(str(name)) is None:
+            raise ToolFailed(f"The entity name for {kind} must be a valid integer broker id, but it is: {name}")
+    kind, name = entities[0]
+    if describe:
+        if kind == "broker-loggers" and name in (None, "*"):
+            raise ToolFailed(f"An entity name must be specified with --describe of {kind}")
+        return
+    if name == "*" and (kind in QUOTAS or kind == "brokers"):
+        raise ToolFailed(
+            "An entity-name or default entity must be specified with --alter of users, clients, brokers or ips"
+        )
+    if name == "*" or (name is None and kind not in QUOTAS and kind != "brokers"):
+        raise ToolFailed(f"An entity name must be specified with --alter of {kind}")
 
 
 def _entities(parsed: Parsed) -> list[Entity]:
@@ -154,10 +181,13 @@ def _deletions(parsed: Parsed) -> list[str]:
 def _alter(cluster: Cluster, kind: str, name: str | None, parsed: Parsed) -> None:
     from klamm.cli.asking import configs
 
-    if name == "*":
-        raise ToolFailed("An entity name must be specified with --alter of " + kind)
     operations: list[tuple[int, str, str | None]] = [(configs.SET, k, v) for k, v in _additions(parsed).items()]
     operations += [(configs.DELETE, key, None) for key in _deletions(parsed)]
+    if kind == "broker-loggers":
+        known = {each.name for each in configs.describe(cluster, KINDS[kind], str(name))}
+        strange = [key for _, key, _ in operations if key not in known]
+        if strange:
+            raise ToolFailed(f"Invalid broker logger(s): {','.join(strange)}")
     configs.alter(cluster, KINDS[kind], name or "", operations)
     if name is None:
         print(f"Completed updating default config for {kind} in the cluster.")
@@ -166,7 +196,7 @@ def _alter(cluster: Cluster, kind: str, name: str | None, parsed: Parsed) -> Non
 
 
 def _singular(kind: str) -> str:
-    return kind if kind == "client-metrics" else kind.removesuffix("s")
+    return kind.removesuffix("s")
 
 
 def _describe(cluster: Cluster, kind: str, name: str | None, *, everything: bool) -> None:
@@ -176,12 +206,13 @@ def _describe(cluster: Cluster, kind: str, name: str | None, *, everything: bool
         print(f"The {_singular(kind)} '{name}' doesn't exist and doesn't have dynamic config.")
         return
     for each in _names(cluster, kind) if name == "*" else [name]:
+        settings = configs.describe(cluster, KINDS[kind], each or "")
         if each is None:
             print(f"Default configs for {kind} in the cluster are:")
         else:
             word = "All" if everything else "Dynamic"
             print(f"{word} configs for {_singular(kind)} {each} are:")
-        for setting in configs.describe(cluster, KINDS[kind], each or ""):
+        for setting in settings:
             if everything or _dynamic(kind, each, setting):
                 print(_line(setting))
 
@@ -208,11 +239,7 @@ def _null(value: str | None) -> str:
 
 
 def _exists(cluster: Cluster, kind: str, name: str) -> bool:
-    if kind == "topics":
-        return name in _names(cluster, kind)
-    if kind in ("groups", "client-metrics"):
-        return name in _names(cluster, kind)
-    return True
+    return name in _names(cluster, kind)
 
 
 def _names(cluster: Cluster, kind: str) -> list[str | None]:
@@ -227,9 +254,9 @@ def _names(cluster: Cluster, kind: str) -> list[str | None]:
 
     answer = cluster.ask(ListConfigResourcesRequest(resource_types=[KINDS[kind]]))
     check(answer.error_code)
-    listed = [each.resource_name for each in answer.config_resources]
+    listed: list[str | None] = [each.resource_name for each in answer.config_resources]
     if kind == "groups":
         from klamm.client.groups import list_groups
 
         listed += [row["group"] for row in list_groups(cluster) if row["group"] not in listed]
-    return sorted(listed)
+    return sorted(listed, key=str)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klamm.cli.kafka.console_reading import Signals, Source, consumer_settings
+from klamm.cli.kafka.formatters import Formatter, Unprintable, find_formatter, unknown_deserializers
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.running import checked, connect, read_flags, settings
-
-if TYPE_CHECKING:
-    from klamm.client.types import Record
-    from klamm.client.wire import Cluster
+from klamm.cli.kafka.running import ToolFailed, checked, java_error, read_flags
+from klamm.model.errors import KlammError
 
 FLAGS: Final = Flags(
     "kafka-console-consumer",
@@ -28,54 +25,96 @@ FLAGS: Final = Flags(
     Flag("group", "Read as a member of this group.", "group"),
     Flag("isolation-level", "read_committed or read_uncommitted.", "level"),
     Flag("skip-message-on-error", "Go on when a record cannot be printed."),
-    Flag("enable-systest-events", "Accepted."),
+    Flag("enable-systest-events", "Say so when a signal ended it and all is closed."),
     COMMAND_CONFIG,
     Flag("consumer.config", "As --command-config, the old way.", "file"),
     Flag("command-property", "A consumer setting.", "name=value"),
     Flag("consumer-property", "As --command-property, the old way.", "name=value"),
-    Flag("formatter", "Accepted; the default formatter is the one there is.", "class"),
+    Flag("formatter", "How to print records: one of Kafka's formatters.", "class"),
     Flag("formatter-property", "print.key, print.offset, key.separator, null.literal ...", "name=value"),
     Flag("property", "As --formatter-property, the old way.", "name=value"),
     Flag("formatter-config", "A properties file for the formatter.", "file"),
-    Flag("key-deserializer", "Accepted; bytes are printed as they are.", "class"),
-    Flag("value-deserializer", "Accepted; bytes are printed as they are.", "class"),
+    Flag("key-deserializer", "What keys are: one of Kafka's deserializers.", "class"),
+    Flag("value-deserializer", "What values are: one of Kafka's deserializers.", "class"),
 )
 _OLD: Final = {
     "property": "formatter-property",
     "consumer-property": "command-property",
     "consumer.config": "command-config",
 }
-_IDLE_MS: Final = 500
-_FILES: Final = ("consumer.config",)
-_PAIRS: Final = ("consumer-property", "command-property")
+_DEFAULT: Final = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
 
 
 def main(args: list[str]) -> int:
-    """Run kafka-console-consumer."""
+    """Run kafka-console-consumer; a signal ends it as it ends Kafka's, with 128 and the signal's number."""
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, lambda: _check(parsed))
+    config: dict[str, Any] = {}
+    formatter: Formatter | None = None
+
+    def check() -> None:
+        nonlocal config, formatter
+        _check(parsed)
+        config = consumer_settings(parsed)
+        formatter = find_formatter(parsed.text("formatter", _DEFAULT), _properties(parsed))
+
+    checked(FLAGS, check)
+    assert formatter is not None
     for old, new in _OLD.items():
         if parsed.has(old):
             print(f"Option --{old} is deprecated and will be removed in a future version. Use --{new} instead.")
-    formatter = line_formatter({**_file(parsed), **parsed.pairs("property", "formatter-property")})
-    limit = parsed.integer("max-messages", -1) or -1
+    for name in unknown_deserializers(_properties(parsed)):
+        print(f"ERROR Unable to instantiate a deserializer from {name}", file=sys.stderr)
+    signals = Signals()
+    _print_all(parsed, Source(parsed, config, signals), formatter)
+    if signals.caught() and parsed.has("enable-systest-events"):
+        print("shutdown_complete")
+    return 128 + signals.caught() if signals.caught() else 0
+
+
+def _print_all(parsed: Parsed, source: Source, formatter: Formatter) -> None:
+    """Print what comes. As in Kafka, what ends the reading is told and is no failure; a record that is none is."""
+    limit = parsed.integer("max-messages")
+    limit = -1 if limit is None else limit
     count = 0
     out = sys.stdout.buffer
     sys.stdout.flush()
+    failed: Unprintable | None = None
+    records = source.records()
     try:
-        for record in _records(parsed):
-            line = formatter(record)
-            count += 1  # before it can be seen: an interrupt may follow at once, and output may not be buffered
-            out.write(line)
-            out.flush()
-            if count == limit:
+        while count != limit:
+            record = next(records, None)
+            if record is None:
                 break
-    except KeyboardInterrupt:
-        pass
+            count += 1  # before it can be seen: a signal may follow at once, and output may not be buffered
+            try:
+                out.write(formatter(record))
+            except Unprintable as error:
+                if not parsed.has("skip-message-on-error"):
+                    failed = error
+                    break
+                print(f"ERROR Error processing message, skipping this message: {error}", file=sys.stderr)
+            out.flush()
+    except BrokenPipeError:
+        print("Unable to write to standard out, closing consumer.", file=sys.stderr)
+        _forget_output()
+    except KlammError as error:
+        if not source.reached:
+            raise
+        print(f"ERROR Error processing message, terminating consumer process: {java_error(error)}", file=sys.stderr)
+    finally:
+        records.close()
     print(f"Processed a total of {count} messages", file=sys.stderr)
-    return 0
+    if failed is not None:
+        raise ToolFailed(f"ERROR Unknown error when running consumer: {failed}")
+
+
+def _forget_output() -> None:
+    """Let what is left in the buffer go nowhere: there is nobody to read it, which was said."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _check(parsed: Parsed) -> None:
@@ -88,124 +127,27 @@ def _check(parsed: Parsed) -> None:
         raise Usage("The partition is required when offset is specified.")
     if parsed.has("offset") and parsed.has("from-beginning"):
         raise Usage("Options from-beginning and offset cannot be specified together.")
-    if parsed.has("group") and parsed.has("partition"):
-        raise Usage("Options group and partition cannot be specified together.")
     offset = parsed.text("offset", "latest").lower()
     if offset not in ("earliest", "latest") and not offset.isdecimal():
         raise Usage(
             f"The provided offset value '{parsed.text('offset')}' is incorrect. Valid values are 'earliest', 'latest',"
             " or a non-negative long."
         )
+    if not (parsed.text("topic") or parsed.has("include")):
+        raise Usage("Topic collection to subscribe to cannot contain null or empty topic", flags=False)
+    parsed.integer("partition")
+    parsed.integer("max-messages")
+    parsed.integer("timeout-ms", bits=64)
 
 
-def _file(parsed: Parsed) -> dict[str, str]:
-    if not parsed.has("formatter-config"):
-        return {}
-    from klamm.cli.client_settings import read_properties
+def _properties(parsed: Parsed) -> dict[str, str]:
+    """What the formatter was told: in a file, by flags of its own, and by properties, which win."""
+    found: dict[str, str] = {}
+    if parsed.has("formatter-config"):
+        from klamm.cli.client_settings import read_properties
 
-    return read_properties(parsed.text("formatter-config"))
-
-
-def _records(parsed: Parsed) -> Iterator[Record]:
-    own = settings(parsed, "consumer", *_FILES, pairs=_PAIRS)
-    group = parsed.get("group") or own.get("group.id")
-    timeout_ms = parsed.integer("timeout-ms", -1)
-    idle_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
-    isolation = parsed.text("isolation-level", own.get("isolation.level", "read_uncommitted"))
-    reset = "earliest" if parsed.has("from-beginning") else own.get("auto.offset.reset", "latest")
-    if group is not None or parsed.has("include"):
-        from klamm.cli.members import read_as_member
-
-        config: dict[str, Any] = {
-            "group.id": group or f"console-consumer-{time.time_ns() % 100_000}",
-            "auto.offset.reset": reset,
-            "isolation.level": isolation,
-            **own,
-            "bootstrap.servers": parsed.text("bootstrap-server"),
-        }
-        topics = re.compile(parsed.text("include")) if parsed.has("include") else [parsed.text("topic")]
-        yield from read_as_member(config, topics, idle_s=idle_s, commit=group is not None)
-        return
-    with connect(parsed, *_FILES, pairs=_PAIRS) as cluster:
-        yield from _by_place(cluster, parsed, reset, idle_s, committed=isolation == "read_committed")
-
-
-def _by_place(
-    cluster: Cluster, parsed: Parsed, reset: str, idle_s: float | None, *, committed: bool
-) -> Iterator[Record]:
-    from klamm.cli.asking.reading import READ_COMMITTED, Reader, Span
-    from klamm.client.groups import EARLIEST, LATEST, list_offsets
-
-    topic = parsed.text("topic")
-    indexes = _partitions(cluster, topic, idle_s)
-    wanted = parsed.integer("partition")
-    places = [(topic, index) for index in indexes if wanted is None or index == wanted]
-    offset = parsed.text("offset", "").lower()
-    if offset.isdecimal():
-        begin = dict.fromkeys(places, int(offset))
-    else:
-        begin = list_offsets(cluster, places, EARLIEST if "earliest" in (offset, reset) else LATEST)
-    reader = Reader(
-        cluster, {place: Span(begin.get(place, 0)) for place in places}, isolation=READ_COMMITTED if committed else 0
-    )
-    last = time.monotonic()
-    while idle_s is None or time.monotonic() - last < idle_s:
-        found = reader.poll(_IDLE_MS if idle_s is None else min(_IDLE_MS, max(int(idle_s * 1000), 1)))
-        if found:
-            yield from found
-            last = time.monotonic()
-
-
-def _partitions(cluster: Cluster, topic: str, idle_s: float | None) -> list[int]:
-    """The topic's partitions; like Kafka's consumer it lets the broker make a topic that is not there."""
-    from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-    deadline = None if idle_s is None else time.monotonic() + idle_s
-    while True:
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
-        found = cluster.ask(asked).topics[0]
-        if not found.error_code and found.partitions:
-            return sorted(each.partition_index for each in found.partitions)
-        if deadline is not None and time.monotonic() > deadline:
-            return []
-        time.sleep(0.1)
-
-
-def line_formatter(properties: dict[str, str]) -> Callable[[Record], bytes]:
-    """Kafka's default formatter: the columns asked for, in its order."""
-
-    def on(name: str, *, default: bool = False) -> bool:
-        return properties.get(name, str(default)).strip().lower() == "true"
-
-    separator = properties.get("key.separator", "\t").encode()
-    end = properties.get("line.separator", "\n").encode()
-    between = properties.get("headers.separator", ",").encode()
-    null = properties.get("null.literal", "null").encode()
-    with_time, with_partition, with_offset = on("print.timestamp"), on("print.partition"), on("print.offset")
-    with_epoch, with_headers, with_key = on("print.epoch"), on("print.headers"), on("print.key")
-    with_value = on("print.value", default=True)
-
-    def shown(data: bytes | None) -> bytes:
-        return null if data is None else bytes(data)
-
-    def line(record: Record) -> bytes:
-        cells: list[bytes] = []
-        if with_time:
-            kind = "LogAppendTime" if record.timestamp_type else "CreateTime"
-            cells.append(f"{kind}:{record.timestamp}".encode() if record.timestamp >= 0 else b"NO_TIMESTAMP")
-        if with_partition:
-            cells.append(f"Partition:{record.partition}".encode())
-        if with_offset:
-            cells.append(f"Offset:{record.offset}".encode())
-        if with_epoch:
-            cells.append(f"Epoch:{record.leader_epoch}".encode())
-        if with_headers:
-            pairs = [name.encode() + b":" + shown(value) for name, value in record.headers]
-            cells.append(between.join(pairs) if pairs else b"NO_HEADERS")
-        if with_key:
-            cells.append(shown(record.key))
-        if with_value:
-            cells.append(shown(record.value))
-        return separator.join(cells) + end
-
-    return line
+        found.update(read_properties(parsed.text("formatter-config")))
+    for name in ("key", "value"):
+        if parsed.text(f"{name}-deserializer"):
+            found[f"{name}.deserializer"] = parsed.text(f"{name}-deserializer")
+    return {**found, **parsed.pairs("property", "formatter-property")}

@@ -21,7 +21,7 @@ FLAGS: Final = Flags(
     Flag("reader-property", "parse.key, key.separator, parse.headers, null.marker, ignore.error ...", "name=value"),
     Flag("property", "As --reader-property, the old way.", "name=value"),
     Flag("reader-config", "A properties file for the reader.", "file"),
-    Flag("line-reader", "Accepted; lines are read one way.", "class"),
+    Flag("line-reader", "The class that reads lines; there is one.", "class"),
     Flag("compression-codec", "none, gzip (alone), snappy, lz4 or zstd.", "codec", optional=True),
     Flag("sync", "Wait for each record before the next."),
     Flag("batch-size", "batch.size", "bytes"),
@@ -49,6 +49,9 @@ _SETTINGS: Final = {
     "max-memory-bytes": "buffer.memory",
     "socket-buffer-size": "send.buffer.bytes",
 }
+_READER: Final = "org.apache.kafka.tools.LineMessageReader"
+_LONGS: Final = frozenset({"max-block-ms", "max-memory-bytes", "retry-backoff-ms", "metadata-expiry-ms", "timeout"})
+_NUMBERS: Final = tuple(name for name in _SETTINGS if name != "request-required-acks")
 _OLD: Final = {
     "property": "reader-property",
     "producer-property": "command-property",
@@ -66,6 +69,10 @@ def main(args: list[str]) -> int:
         require(parsed, "topic")
         if not (parsed.has("bootstrap-server") or parsed.has("broker-list")):
             raise Usage("Error while validating the bootstrap address\n")
+        if parsed.text("line-reader", _READER) != _READER:
+            raise Usage(f"{parsed.text('line-reader')}: no such reader; there is {_READER}", flags=False)
+        for name in _NUMBERS:
+            parsed.integer(name, bits=64 if name in _LONGS else 32)
 
     checked(FLAGS, check)
     for old, new in _OLD.items():
@@ -121,11 +128,15 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
     headers_delimiter = reader.get("headers.delimiter", "\t").encode()
     headers_separator = reader.get("headers.separator", ",").encode()
     pair_separator = reader.get("headers.key.separator", ":").encode()
+    if not (headers_separator and pair_separator):
+        raise ToolFailed("headers.separator and headers.key.separator must not be empty")
     lenient = reader.get("ignore.error", "false").strip().lower() == "true"
     marker = reader.get("null.marker")
     null = None if marker is None else marker.encode()
 
     def cut(line: bytes, separator: bytes, what: str, number: int) -> tuple[bytes | None, bytes]:
+        if not separator:  # Java finds nothing right at the beginning
+            return b"", line
         head, found, rest = line.partition(separator)
         if found:
             return head, rest
@@ -133,6 +144,18 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
             return None, line
         text = line.decode(errors="replace")
         raise ToolFailed(f"No {what} found on line number {number}: '{text}'")
+
+    def header(pair: bytes, number: int) -> tuple[str, bytes | None]:
+        name, found, value = pair.partition(pair_separator)
+        text = name.decode(errors="replace")
+        if not found and not lenient:
+            raise ToolFailed(f"No header key separator found in pair '{text}' on line number {number}")
+        if null is not None and name == null:
+            raise ToolFailed(
+                f"Header keys should not be equal to the null marker '{marker}' as they can't be null,"
+                f" on line number {number}"
+            )
+        return text, value if found and value != null else None
 
     number = 0
     while True:
@@ -148,8 +171,7 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
         if with_headers:
             text, rest = cut(rest, headers_delimiter, "headers delimiter", number)
             if text is not None and text != null:
-                pairs = [each.partition(pair_separator) for each in text.split(headers_separator)]
-                headers = [(name.decode(), None if value == null else value) for name, _, value in pairs]
+                headers = [header(each, number) for each in text.split(headers_separator)]
         if with_key:
             key, rest = cut(rest, key_separator, "key separator", number)
             key = None if key == null else key

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka import group_tables
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.running import checked, connect, error_text, java_error, read_flags
+from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, java_error, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ FLAGS: Final = Flags(
     Flag("shift-by", "By so many, forward or (negative) back.", "number"),
     Flag("from-file", "To the offsets of a CSV file.", "file"),
 )
+STATES: Final = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling"),
+)
+TYPES: Final = ("Consumer", "Classic")
 SCENARIOS: Final = (
     *("shift-by", "from-file", "to-datetime", "by-duration"),
     *("to-latest", "to-current", "to-earliest", "to-offset"),
@@ -77,16 +83,38 @@ def main(args: list[str]) -> int:
         return _validate(parsed.text("validate-regex"))
     with connect(parsed) as cluster:
         try:
+            _numbers(parsed)
             _ACTIONS[action](cluster, parsed)
         except KlammError as error:
             print(f"\nError: Executing consumer group command failed due to {java_error(error)}")
+        except Usage as usage:
+            if usage.flags:
+                raise ToolFailed(f"{usage}\n{FLAGS.usage()}") from None
+            print(f"\nError: Executing consumer group command failed due to {usage}")
     return 0
 
 
-def _check(action: str, parsed: Parsed) -> None:
-    from klamm.cli.kafka.running import ToolFailed
+def _numbers(parsed: Parsed) -> None:
+    """Usage for what should be a number and is none; Kafka reads them late, and ends with 0."""
+    for name in ("timeout", "to-offset", "shift-by"):
+        parsed.integer(name, bits=64)
 
+
+def _check(action: str, parsed: Parsed) -> None:
     groups = parsed.has("group"), parsed.has("all-groups")
+    if parsed.has("list") and parsed.has("group"):
+        raise Usage('Option "[group]" can\'t be used with option "[list]"')
+    if all(groups):
+        raise Usage('Option "[group]" can\'t be used with option "[all-groups]"')
+    if action == "delete" and parsed.has("topic"):
+        raise Usage("The consumer does not support topic-specific offset deletion from a consumer group.")
+    if action == "list":
+        _words(parsed, "state", STATES)
+        _words(parsed, "type", TYPES)
+    if action == "describe" and sum(parsed.has(name) for name in ("members", "offsets", "state")) > 1:
+        raise Usage("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+    if action == "describe" and parsed.get("state") is not None:
+        raise Usage("Option [describe] does not take a value for [state]")
     if action == "describe" and not any(groups):
         raise Usage("Option [describe] takes one of these options: [group], [all-groups]")
     if action in ("delete", "reset-offsets") and not any(groups):
@@ -122,8 +150,8 @@ def _validate(pattern: str) -> int:
 def _list(cluster: Cluster, parsed: Parsed) -> None:
     from klamm.client.groups import list_groups
 
-    states = _words(parsed, "state")
-    types = _words(parsed, "type")
+    states = _words(parsed, "state", STATES)
+    types = _words(parsed, "type", TYPES)
     rows = [
         row
         for row in list_groups(cluster, states, types)
@@ -145,8 +173,16 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
         print(" ".join([f"{line[0]:<{width}}", *(f"{cell:<20}" for cell in line[1:])]))
 
 
-def _words(parsed: Parsed, name: str) -> list[str]:
-    return [word.strip().capitalize() for word in parsed.text(name).split(",") if word.strip()]
+def _words(parsed: Parsed, name: str, known: Sequence[str]) -> list[str]:
+    """What was listed, as Kafka writes it; in any case, as long as it is known."""
+    text = parsed.text(name)
+    if not text:
+        return []
+    found = [next((each for each in known if each.lower() == word.strip().lower()), "") for word in text.split(",")]
+    if "" in found:
+        kind = "types" if name == "type" else name
+        raise Usage(f"Invalid {kind} list '{text}'. Valid {name}s are: {', '.join(known)}")
+    return found
 
 
 def _names(cluster: Cluster, parsed: Parsed) -> list[str]:

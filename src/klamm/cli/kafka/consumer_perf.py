@@ -25,7 +25,7 @@ FLAGS: Final = Flags(
     Flag("reporting-interval", "Milliseconds between lines.", "ms"),
     Flag("show-detailed-stats", "A line per interval."),
     Flag("hide-header", "Leave out the names of the columns."),
-    Flag("print-metrics", "Accepted."),
+    Flag("print-metrics", "Print what was measured, by the names of Kafka's metrics."),
     Flag("date-format", "Accepted; times are printed one way.", "format"),
     COMMAND_CONFIG,
     Flag("consumer.config", "As --command-config, the old way.", "file"),
@@ -51,6 +51,10 @@ def main(args: list[str]) -> int:
         if sum(parsed.has(name) for name in ("topic", "include")) != 1:
             raise Usage("Exactly one of the following arguments is required: [topic], [include]")
         require(parsed, "bootstrap-server")
+        if not (parsed.text("topic") or parsed.has("include")):
+            raise Usage("Topic collection to subscribe to cannot contain null or empty topic", flags=False)
+        for name in ("num-records", "messages", "timeout", "reporting-interval"):
+            parsed.integer(name, bits=64)
 
     checked(FLAGS, check)
     if parsed.has("messages"):
@@ -64,6 +68,7 @@ def main(args: list[str]) -> int:
 
 def _settings(parsed: Parsed) -> dict[str, Any]:
     return {
+        "client.id": "perf-consumer-client",
         "group.id": parsed.text("group") or f"perf-consumer-{time.time_ns() % 100_000}",
         "auto.offset.reset": "latest" if parsed.has("from-latest") else "earliest",
         "max.partition.fetch.bytes": parsed.text("fetch-size", "1048576"),
@@ -74,19 +79,20 @@ def _settings(parsed: Parsed) -> dict[str, Any]:
 
 
 def _measure(parsed: Parsed) -> None:
-    import re
-
+    from klamm.cli.kafka.console_reading import compiled
     from klamm.client import Consumer
 
-    wanted = parsed.integer("num-records") or parsed.integer("messages") or 0
-    patience_s = (parsed.integer("timeout", 10_000) or 10_000) / 1000
-    interval_s = (parsed.integer("reporting-interval", 5000) or 5000) / 1000
+    pattern = compiled(parsed.text("include")) if parsed.has("include") else None
+    wanted = parsed.integer("num-records", bits=64) or parsed.integer("messages", bits=64) or 0
+    patience_s = (parsed.integer("timeout", 10_000, bits=64) or 10_000) / 1000
+    interval_s = (parsed.integer("reporting-interval", 5000, bits=64) or 5000) / 1000
     detailed = parsed.has("show-detailed-stats")
     count = size = 0
-    with Consumer(_settings(parsed)) as consumer:
+    own = _settings(parsed)
+    with Consumer(own) as consumer:
         began = last = reported = time.time()
         joined: float | None = None
-        consumer.subscribe(re.compile(parsed.text("include")) if parsed.has("include") else [parsed.text("topic")])
+        consumer.subscribe([parsed.text("topic")] if pattern is None else pattern)
         window = (0, 0)
         while count < wanted and time.time() - last < patience_s:
             records = consumer.poll(0.1)
@@ -104,9 +110,23 @@ def _measure(parsed: Parsed) -> None:
                 print(_line(_moment(last), "0", size, count, size - window[0], count - window[1], last - reported, 0.0))
                 window, reported = (size, count), last
         ended = time.time()
+        held = len(consumer.assignment())
     rebalance_s = 0.0 if joined is None else joined - began
     if not detailed:
         print(_line(_moment(began), _moment(ended), size, count, size, count, ended - began, rebalance_s))
+    if parsed.has("print-metrics"):
+        from klamm.cli.kafka.perf_metrics import table
+
+        elapsed = max(ended - began, 0.001)
+        group = "consumer-fetch-manager-metrics"
+        measured = {
+            "consumer-coordinator-metrics:assigned-partitions": float(held),
+            f"{group}:bytes-consumed-rate": size / elapsed,
+            f"{group}:bytes-consumed-total": float(size),
+            f"{group}:records-consumed-rate": count / elapsed,
+            f"{group}:records-consumed-total": float(count),
+        }
+        print(table(own["client.id"], int(began * 1000), measured))
 
 
 def _moment(seconds: float) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
+from klamm.cli.kafka.json_form import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
 from klamm.cli.kafka.running import ToolFailed, checked, connect, java_error, read_flags
 from klamm.model.errors import KlammError
@@ -50,18 +50,18 @@ def read_plan(path: str) -> dict[tuple[str, int], int]:
     """What to delete, from Kafka's JSON."""
     try:
         with open(path, encoding="utf-8") as file:
-            plan = json.load(file)
+            plan = listed(file.read(), "partitions")
     except OSError:
         raise ToolFailed(f"Unable to read file {path}") from None
-    except ValueError:
-        raise ToolFailed("The input string is not a valid JSON") from None
+    except NotThatJson as error:
+        raise ToolFailed(str(error)) from None
     goals: dict[tuple[str, int], int] = {}
     try:
-        for each in plan["partitions"]:
+        for each in plan:
             place = str(each["topic"]), int(each["partition"])
             if place in goals:
                 raise ToolFailed(f"Offset json file contains duplicate topic partitions: {place[0]}-{place[1]}")
             goals[place] = int(each["offset"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ToolFailed(f"Missing partitions field or a field of one: {error}") from None
+        raise ToolFailed(f"A partition needs topic, partition and offset: {error}") from None
     return goals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer
 from klamm.cli.kafka.running import ToolFailed, checked, connect, read_flags
 
 if TYPE_CHECKING:
@@ -68,13 +68,11 @@ def _failed(sentence: str) -> ToolFailed:
 def _moment(text: str) -> int:
     if text in TIMES:
         return TIMES[text]
-    try:
-        return int(text)
-    except ValueError:
+    moment = java_integer(text, 64)
+    if moment is None:
         words = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
-        raise _failed(
-            f"Malformed time argument {text}. Please use {words}, or a specified long format timestamp"
-        ) from None
+        raise _failed(f"Malformed time argument {text}. Please use {words}, or a specified long format timestamp")
+    return moment
 
 
 def _places(topics: list[Topic], parsed: Parsed) -> list[tuple[str, int]]:
@@ -85,7 +83,7 @@ def _places(topics: list[Topic], parsed: Parsed) -> list[tuple[str, int]]:
     if patterns is not None:
         tests = [_pattern(each) for each in patterns.split(",")]
         return [place for place in everything if any(_matches(test, place) for test in tests)]
-    topic_test = re.compile(parsed.text("topic", ".*"))
+    topic_test = _regex(parsed.text("topic", ".*"))
     wanted = _numbers(parsed.get("partitions"))
     return [place for place in everything if topic_test.fullmatch(place[0]) and (wanted is None or place[1] in wanted)]
 
@@ -93,12 +91,18 @@ def _places(topics: list[Topic], parsed: Parsed) -> list[tuple[str, int]]:
 def _numbers(text: str | None) -> set[int] | None:
     if text is None:
         return None
+    found = {java_integer(each) for each in text.split(",")}
+    if None in found:
+        raise _failed(f"--partitions expects a comma separated list of numeric partition ids, but received: {text}")
+    return {each for each in found if each is not None}
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    """A topic's pattern; commas part several."""
     try:
-        return {int(each) for each in text.split(",")}
-    except ValueError:
-        raise _failed(
-            f"--partitions expects a comma separated list of numeric partition ids, but received: {text}"
-        ) from None
+        return re.compile(text.replace(",", "|"))
+    except re.error:
+        raise _failed(f"{text} is an invalid regex.") from None
 
 
 def _pattern(text: str) -> tuple[re.Pattern[str], int, int]:
@@ -106,12 +110,15 @@ def _pattern(text: str) -> tuple[re.Pattern[str], int, int]:
     if match is None:
         raise _failed(f"Invalid rule specification: {text}")
     name, one, low, high = match.groups()
+    wrong = next((each for each in (one, low, high) if each and java_integer(each) is None), None)
+    if wrong is not None:
+        raise _failed(f'For input string: "{wrong}"')
     first, end = 0, 1 << 31
     if one:
         first, end = int(one), int(one) + 1
     elif low or high:
         first, end = int(low or 0), int(high) if high else 1 << 31
-    return re.compile(name or ".*"), first, end
+    return _regex(name or ".*"), first, end
 
 
 def _matches(test: tuple[re.Pattern[str], int, int], place: tuple[str, int]) -> bool:

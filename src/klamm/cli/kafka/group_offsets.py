@@ -8,7 +8,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from klamm.cli.kafka.options import Parsed, Usage
+from klamm.cli.kafka.options import Parsed, Usage, java_integer
 from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
 from klamm.model.errors import ErrorCode, KlammError
 
@@ -31,8 +31,11 @@ def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int]
         return None
     committed = {} if group is None else {place: offset for place, (offset, _) in group.committed.items()}
     if parsed.has("from-file"):
-        return _bounded(cluster, _from_file(parsed.text("from-file"), name))
+        goals = _from_file(parsed.text("from-file"), name)
+        _check_exist(cluster, list(goals))
+        return _bounded(cluster, goals)
     places = sorted(committed) if parsed.has("all-topics") else partitions(cluster, parsed.all("topic"))
+    _check_exist(cluster, places)
     first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
     if parsed.has("to-earliest"):
         return first
@@ -41,10 +44,10 @@ def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int]
     if parsed.has("to-current"):
         return {place: min(max(committed.get(place, last[place]), first[place]), last[place]) for place in places}
     if parsed.has("to-offset"):
-        goal = parsed.integer("to-offset") or 0
+        goal = parsed.integer("to-offset", bits=64) or 0
         return _bounded(cluster, dict.fromkeys(places, goal))
     if parsed.has("shift-by"):
-        step = parsed.integer("shift-by") or 0
+        step = parsed.integer("shift-by", bits=64) or 0
         missing = [place for place in places if place not in committed]
         if missing:
             raise KlammError(
@@ -61,6 +64,16 @@ def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int]
     return {place: timed[place] if timed.get(place, -1) >= 0 else last[place] for place in places}
 
 
+def _check_exist(cluster: Cluster, places: list[Place]) -> None:
+    """Usage with Kafka's sentence when there are partitions among them that nobody has."""
+    from klamm.cli.asking.topics import list_topics
+
+    known = {(topic.name, each.index) for topic in list_topics(cluster) for each in topic.partitions}
+    missing = ",".join(f"{topic}-{partition}" for topic, partition in places if (topic, partition) not in known)
+    if missing:
+        raise Usage(f'The partitions "{missing}" do not exist', flags=False)
+
+
 def _bounded(cluster: Cluster, goals: dict[Place, int]) -> dict[Place, int]:
     first, last = list_offsets(cluster, goals, EARLIEST), list_offsets(cluster, goals, LATEST)
     return {place: min(max(goal, first[place]), last[place]) for place, goal in goals.items()}
@@ -74,10 +87,11 @@ def partitions(cluster: Cluster, texts: list[str], *, missing_ok: bool = False) 
     for text in texts:
         name, colon, listed = text.partition(":")
         if colon:
-            try:
-                found += [(name, int(each)) for each in listed.split(",")]
-            except ValueError:
-                raise Usage(f"Invalid topic arg '{text}', expected topic and partitions", flags=False) from None
+            numbers = [java_integer(each) for each in listed.split(",")]
+            if None in numbers:
+                wrong = listed.split(",")[numbers.index(None)]
+                raise Usage(f"Invalid partition '{wrong}' specified in topic arg '{text}''")
+            found += [(name, number) for number in numbers if number is not None]
             continue
         try:
             found += [(name, p.index) for p in find_topics(cluster, [name])[0].partitions]
@@ -91,7 +105,7 @@ def partitions(cluster: Cluster, texts: list[str], *, missing_ok: bool = False) 
 def _from_file(path: str, group: str) -> dict[Place, int]:
     goals: dict[Place, int] = {}
     with open(path, encoding="utf-8", newline="") as file:
-        for row in csv.reader(file):
+        for turn, row in enumerate(csv.reader(file), 1):
             if not row:
                 continue
             if len(row) == 4:
@@ -100,8 +114,15 @@ def _from_file(path: str, group: str) -> dict[Place, int]:
                     continue
             else:
                 rest = row
-            goals[rest[0], int(rest[1])] = int(rest[2])
+            goals.update([_goal(rest, path, turn)])
     return goals
+
+
+def _goal(row: list[str], path: str, turn: int) -> tuple[Place, int]:
+    numbers = [java_integer(cell, bits) for cell, bits in zip(row[1:], (32, 64), strict=False)]
+    if len(row) != 3 or len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
+        raise Usage(f"line {turn} of {path} is not topic,partition,offset or group,topic,partition,offset", flags=False)
+    return (row[0], numbers[0]), numbers[1]
 
 
 def _datetime(text: str) -> int:

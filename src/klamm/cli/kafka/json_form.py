@@ -10,6 +10,28 @@ from klamm.model.ids import uuid_to_str
 from klamm.protocol.schema import Array, WireField, declaration, uuid
 
 
+class NotThatJson(ValueError):
+    """A file holds no JSON, or other JSON than it should: Kafka's sentence about it."""
+
+
+def listed(text: str, key: str) -> list[dict[str, Any]]:
+    """The objects in the array that a file has under a key."""
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        raise NotThatJson("The input string is not a valid JSON") from None
+    if not isinstance(whole, dict):
+        raise NotThatJson(f"Expected JSON object, received {compact(whole)}")
+    if key not in whole:
+        raise NotThatJson(f'No such field exists: "{key}"')
+    if not isinstance(whole[key], list):
+        raise NotThatJson(f"Expected JSON array, received {compact(whole[key])}")
+    for each in whole[key]:
+        if not isinstance(each, dict):
+            raise NotThatJson(f"Expected JSON object, received {compact(each)}")
+    return list(whole[key])
+
+
 def compact(value: Any) -> str:
     """JSON as Kafka prints it: without spaces, every letter as it is."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

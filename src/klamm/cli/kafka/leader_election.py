@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
+from klamm.cli.kafka.json_form import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed, Usage, require
 from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, read_flags
 from klamm.model.errors import ErrorCode
@@ -12,7 +12,6 @@ from klamm.model.errors import ErrorCode
 FLAGS: Final = Flags(
     "kafka-leader-election",
     BOOTSTRAP,
-    Flag("bootstrap-controller", "Controllers to begin with.", "addresses"),
     Flag("admin.config", "A properties file with client settings.", "file"),
     Flag("command-config", "A properties file with client settings.", "file"),
     Flag("election-type", "preferred or unclean (required).", "type"),
@@ -63,9 +62,7 @@ def _names(places: Places) -> str:
 
 
 def _check(parsed: Parsed) -> None:
-    if not (parsed.has("bootstrap-server") or parsed.has("bootstrap-controller")):
-        raise Usage('Missing required argument "[bootstrap-server]"')
-    require(parsed, "election-type")
+    require(parsed, "bootstrap-server", "election-type")
     if sum(parsed.has(scope) for scope in _SCOPES) != 1:
         raise Usage(f"One and only one of the following options is required: {', '.join(_SCOPES)}", flags=False)
     if parsed.has("topic") and not parsed.has("partition"):
@@ -81,7 +78,8 @@ def _places(parsed: Parsed) -> Places | None:
         return [(parsed.text("topic"), parsed.integer("partition") or 0)]
     with open(parsed.text("path-to-json-file"), encoding="utf-8") as file:
         try:
-            listed = json.load(file)["partitions"]
-            return [(str(each["topic"]), int(each["partition"])) for each in listed]
+            return [(str(each["topic"]), int(each["partition"])) for each in listed(file.read(), "partitions")]
+        except NotThatJson as error:
+            raise ToolFailed(str(error)) from None
         except (ValueError, KeyError, TypeError):
             raise ToolFailed('Replica election data is missing "partitions" field') from None

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
-from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, read_flags
+from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, integers, read_flags
 
 FLAGS: Final = Flags(
     "kafka-log-dirs",
@@ -29,7 +29,7 @@ def main(args: list[str]) -> int:
     topics = {name for name in parsed.text("topic-list").split(",") if name}
     with connect(parsed) as cluster:
         known = cluster.broker_ids
-        asked = [int(each) for each in parsed.text("broker-list").split(",") if each] or known
+        asked = integers(parsed.text("broker-list")) if parsed.text("broker-list") else known
         missing = sorted(set(asked) - set(known))
         if missing:
             raise ToolFailed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,8 @@ def main(args: list[str]) -> int:
         raise ToolFailed(_USAGE + "too few arguments")
     if not (parsed.text("bootstrap-server") or parsed.text("bootstrap-controller")):
         raise ToolFailed(_USAGE + "one of the arguments --bootstrap-server --bootstrap-controller is required")
+    if parsed.has("bootstrap-server") and parsed.has("bootstrap-controller"):
+        raise ToolFailed(_USAGE + "argument --bootstrap-controller: not allowed with argument --bootstrap-server")
     command = parsed.rest[0]
     if command == "describe":
         return _describe(parsed)
@@ -58,14 +61,15 @@ def _describe(parsed: Parsed) -> int:
         raise ToolFailed("The option --human-readable is only supported along with --replication")
     if not (parsed.has("status") or parsed.has("replication")):
         raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
-    from klamm.cli.asking.cluster import overview, quorum
+    from klamm.cli.asking.cluster import quorum
+    from klamm.cli.kafka.controllers import cluster_id
 
     with connect(parsed) as cluster:
         found = quorum(cluster)
         if parsed.has("replication"):
             print(_replication(found, human=parsed.has("human-readable")))
         else:
-            print(_status(found, overview(cluster).cluster_id))
+            print(_status(found, cluster_id(cluster)))
     return 0
 
 
@@ -133,20 +137,39 @@ def _change(command: str, parsed: Parsed) -> int:
         identity, directory = parsed.integer("controller-id"), parsed.get("controller-directory-id")
         if identity is None or directory is None:
             raise Usage(_USAGE + "arguments --controller-id and --controller-directory-id are required", flags=False)
+        voter_directory = _directory_id(directory)
         if parsed.has("dry-run"):
             print(f"DRY RUN of removing  KRaft controller {identity} with directory id {directory}")
             return 0
         from klamm.cli.asking.topics import check
-        from klamm.model.ids import uuid_from_str
+        from klamm.cli.kafka.controllers import cluster_id
         from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
-        request = RemoveRaftVoterRequest(voter_id=identity, voter_directory_id=uuid_from_str(directory))
         with connect(parsed) as cluster:
-            answer = cluster.ask(request)
+            answer = cluster.ask(
+                RemoveRaftVoterRequest(
+                    cluster_id=cluster_id(cluster), voter_id=identity, voter_directory_id=voter_directory
+                )
+            )
         check(answer.error_code, answer.error_message)
         print(f"Removed KRaft controller {identity} with directory id {directory}")
         return 0
     return _add(parsed)
+
+
+def _directory_id(text: str) -> bytes:
+    """The id behind --controller-directory-id; ToolFailed with Kafka's sentence for what is none."""
+    complaint = "Failed to parse --controller-directory-id: "
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        raise ToolFailed(f"{complaint}{text} is no base64") from None
+    if len(data) != 16:
+        raise ToolFailed(
+            f"{complaint}Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16"
+            " bytes of a base64-encoded UUID"
+        )
+    return data
 
 
 def _add(parsed: Parsed) -> int:

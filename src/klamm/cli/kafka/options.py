@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 VERSION: Final = "4.3.1"
 """What --version answers: the Kafka whose flags and output these are."""
 
@@ -54,15 +56,15 @@ class Parsed:
         found = self.get(name, default)
         return default if found is None else found
 
-    def integer(self, name: str, default: int | None = None) -> int | None:
-        """The value of a flag as a number."""
+    def integer(self, name: str, default: int | None = None, *, bits: int = 32) -> int | None:
+        """The value of a flag as a number of Java's: an int, or a long with 64 `bits`."""
         found = self.get(name)
         if found is None:
             return default
-        try:
-            return int(found)
-        except ValueError:
-            raise Usage(f"Cannot parse argument '{found}' of option {name}", flags=False) from None
+        number = java_integer(found, bits)
+        if number is None:
+            raise Usage(f"Cannot parse argument '{found}' of option {name}", flags=False)
+        return number
 
     def all(self, *names: str) -> list[str]:
         """Every value of some flags, in the order of the names."""
@@ -75,6 +77,14 @@ class Parsed:
             key, _, value = each.partition("=")
             found[key] = value
         return found
+
+
+def java_integer(text: str, bits: int = 32) -> int | None:
+    """A number as Java reads one: a sign and digits, within bounds; None for anything else."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
 
 
 class Flags:

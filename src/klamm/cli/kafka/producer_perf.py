@@ -24,7 +24,7 @@ class Stats:
         self._every = max(records // SAMPLES_MAX, 1)
         self._latencies: list[float] = []
         self._report_s = report_ms / 1000
-        self.count = self.bytes = 0
+        self.count = self.bytes = self.errors = 0
         self._total_ms = self._max_ms = 0.0
         self._window()
 
@@ -59,6 +59,24 @@ class Stats:
             flush=True,
         )
 
+    def failed(self) -> None:
+        """One record that was not taken."""
+        with self._lock:
+            self.errors += 1
+
+    def measured(self) -> dict[str, float]:
+        """The figures of the whole run by the names of Kafka's metrics."""
+        elapsed = max(time.monotonic() - self._began, 1e-9)
+        return {
+            "producer-metrics:record-error-total": float(self.errors),
+            "producer-metrics:record-send-rate": self.count / elapsed,
+            "producer-metrics:record-send-total": float(self.count + self.errors),
+            "producer-metrics:record-size-avg": self.bytes / max(self.count, 1),
+            "producer-topic-metrics:byte-total": float(self.bytes),
+            "producer-topic-metrics:record-error-total": float(self.errors),
+            "producer-topic-metrics:record-send-total": float(self.count + self.errors),
+        }
+
     def line(self) -> str:
         """The figures of the whole run."""
         elapsed = max(time.monotonic() - self._began, 1e-9)
@@ -86,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--command-property", nargs="+", action="extend", default=[], help="producer settings")
     parser.add_argument("--producer.config", dest="producer_config", help="properties file, old way")
     parser.add_argument("--command-config", help="properties file")
-    parser.add_argument("--print-metrics", action="store_true", help="accepted")
+    parser.add_argument(
+        "--print-metrics", action="store_true", help="print what was measured, by the names of Kafka's metrics"
+    )
     parser.add_argument("--transactional-id", help="send in transactions of this id")
     parser.add_argument("--transaction-duration-ms", type=int, help="how long each transaction lasts")
     parser.add_argument("--warmup-records", type=int, default=0, help="records that are not counted")
@@ -164,6 +184,7 @@ def _measure(asked: argparse.Namespace) -> None:
     chance = random.Random(0)  # noqa: S311 - picks records of a file
     stats = Stats(asked.num_records, asked.reporting_interval)
     transactional = "transactional.id" in settings
+    started_ms = int(time.time() * 1000)
     duration_s = (asked.transaction_duration_ms or 3000) / 1000
     with Producer(settings) as producer:
         if transactional:
@@ -187,6 +208,10 @@ def _measure(asked: argparse.Namespace) -> None:
             producer.commit_transaction()
         producer.flush()
         print(stats.line())
+    if asked.print_metrics:
+        from klamm.cli.kafka.perf_metrics import table
+
+        print(table(settings["client.id"], started_ms, stats.measured(), asked.topic))
 
 
 def _send(producer: Any, topic: str, value: bytes, stats: Stats) -> None:
@@ -197,6 +222,7 @@ def _send(producer: Any, topic: str, value: bytes, stats: Stats) -> None:
         if error is None:
             stats.add((time.monotonic() - sent) * 1000, len(value))
         else:
+            stats.failed()
             print(error, file=sys.stderr)
 
     producer.send(topic, value, on_delivery=done)

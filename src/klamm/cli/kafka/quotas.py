@@ -24,7 +24,10 @@ def run(
 ) -> int:
     """Show or change the quotas of one combination of entities."""
     if any(name.startswith("SCRAM-") for name in (*additions, *deletions)):
-        raise ToolFailed("Passwords are kept with `klamm user`; kafka-configs here changes quotas alone")
+        raise ToolFailed(
+            "Klamm does not let users in by SCRAM password yet: there is none to set or take away, and clients need"
+            " none to get in"
+        )
     if describe:
         for entity, values in _describe(cluster, entities):
             words = ", ".join(_entity(kind, name) for kind, name in entity)

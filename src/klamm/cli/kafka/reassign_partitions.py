@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm.cli.kafka.json_form import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, read_flags
+from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, integers, java_error, read_flags
+from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
@@ -62,6 +64,10 @@ def main(args: list[str]) -> int:
         action = one_action(parsed, ACTIONS, _SENTENCE)
         if not (parsed.has("bootstrap-server") or parsed.has("bootstrap-controller")):
             raise Usage("Please specify --bootstrap-server")
+        if parsed.has("bootstrap-server") and parsed.has("bootstrap-controller"):
+            raise Usage("Please don't specify both --bootstrap-server and --bootstrap-controller")
+        if parsed.has("bootstrap-controller") and action not in ("list", "cancel"):
+            raise Usage(f'Option "[bootstrap-controller]" can\'t be used with action "[{action}]"')
         needs = {"generate": ("topics-to-move-json-file", "broker-list"), "list": ()}
         for name in needs.get(action, ("reassignment-json-file",)):
             if not parsed.has(name):
@@ -73,18 +79,21 @@ def main(args: list[str]) -> int:
             _ACTIONS[action](cluster, parsed)
     except ToolFailed as failed:
         raise ToolFailed(str(failed), out=True) from None  # as Kafka's, beside the plan that was printed before
+    except KlammError as error:
+        raise ToolFailed(f"Error: {java_error(error)}", out=True) from None
     return 0
 
 
 def _read(path: str, key: str) -> list[dict[str, Any]]:
     try:
         with open(path, encoding="utf-8") as file:
-            listed = json.load(file)[key]
+            return listed(file.read(), key)
     except OSError as error:
         raise ToolFailed(f"Error: {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise ToolFailed(f"Error: {path} has no list of {key}") from None
-    return list(listed)
+    except UnicodeError:
+        raise ToolFailed(f"Error: {path} is not UTF-8") from None
+    except NotThatJson as error:
+        raise ToolFailed(f"Error: {error}") from None
 
 
 def _plan(parsed: Parsed) -> Plan:
@@ -139,10 +148,13 @@ def _json(plan: Plan, folders: dict[tuple[int, str, int], str] | None) -> str:
 def _generate(cluster: Cluster, parsed: Parsed) -> None:
     from klamm.cli.asking.cluster import overview
 
-    topics = [str(each["topic"]) for each in _read(parsed.text("topics-to-move-json-file"), "topics")]
+    try:
+        topics = [str(each["topic"]) for each in _read(parsed.text("topics-to-move-json-file"), "topics")]
+    except KeyError:
+        raise ToolFailed('Error: No such field exists: "topic"') from None
     current = _current(cluster, topics)
     alive = {broker.id for broker in overview(cluster).brokers}
-    wanted = [int(each) for each in parsed.text("broker-list").split(",")]
+    wanted = integers(parsed.text("broker-list"), "Error: ")
     if len(set(wanted)) != len(wanted):
         raise ToolFailed(f"Error: Broker list contains duplicate entries: {parsed.text('broker-list')}")
     brokers = sorted(set(wanted) & alive) or sorted(wanted)
@@ -175,7 +187,7 @@ def _execute(cluster: Cluster, parsed: Parsed) -> None:
     before = {place: current[place] for place in plan}
     print(f"Current partition replica assignment\n\n{_json(before, _folders(cluster))}\n")
     print("Save this to use as the --reassignment-json-file option during rollback")
-    throttle = parsed.integer("throttle", -1)
+    throttle = parsed.integer("throttle", -1, bits=64)
     if throttle is not None and throttle >= 0:
         _throttle(cluster, plan, current, throttle)
         print(

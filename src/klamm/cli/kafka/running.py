@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage
-from klamm.model.errors import ConfigError, ErrorCode, KlammError
+from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage, java_integer
+from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
 
 TIMEOUT_S: Final = 60.0
+_HTTP: Final = int.from_bytes(b"HTTP", "big")
+_TLS: Final = frozenset({0x1503, 0x1603})
+"""An alert, or a handshake, of TLS."""
+_SIZE: Final = re.compile(r"(\S+) (?:answers with|broke: an answer of) (-?\d+) bytes")
 ADDRESSES: Final = ("bootstrap-server", "bootstrap-controller", "broker-list")
 _JAVA_NAMES: Final = {
     "TOPIC_ALREADY_EXISTS": "TopicExists",
@@ -48,10 +53,17 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
         print(usage, file=sys.stderr)
         return 1
     except KlammError as error:
-        print(f"Error: {java_error(error)}", file=sys.stderr)
+        print(f"Error: {peer_words(str(error)) or java_error(error)}", file=sys.stderr)
         return 1
     except ConfigError as error:
         print(error, file=sys.stderr)
+        return 1
+    except ProtocolError as error:
+        words = peer_words(str(error)) or f"{error}; is it a broker of Kafka's protocol that listens there?"
+        print(f"Error: {words}", file=sys.stderr)
+        return 1
+    except UnicodeDecodeError as error:
+        print(f"Error: a file or argument is not UTF-8: {error.reason}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -62,6 +74,19 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
 
         print(f"klamm: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def peer_words(said: str) -> str | None:
+    """What a peer that does not speak Kafka's protocol speaks, as far as the first four bytes of its answer tell."""
+    size = _SIZE.search(said)
+    if size is None:
+        return None
+    where, length = size.group(1), int(size.group(2)) & 0xFFFFFFFF
+    if length == _HTTP:
+        return f"{where} answers in HTTP, not in Kafka's protocol; check the port of the address"
+    if length >> 16 in _TLS:
+        return f"{where} answers in TLS; write security.protocol=SSL into a file and give it with --command-config"
+    return None
 
 
 def read_flags(flags: Flags, args: list[str], *, empty_is_help: bool = False) -> Parsed | None:
@@ -102,10 +127,26 @@ def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()
 
 def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Cluster:
     """The cluster a script speaks to: where its flags say, with the settings of --command-config and of `pairs`."""
-    from klamm.client.wire import Cluster
+    from klamm.cli.kafka.looking import LookingCluster
 
+    own = settings(parsed, "admin", *files, pairs=pairs)
+    if parsed.has("bootstrap-controller") and not parsed.has("bootstrap-server"):
+        from klamm.cli.kafka.controllers import ControllerCluster
+
+        return ControllerCluster(parsed.text("bootstrap-controller"), TIMEOUT_S, own)
     address = next((parsed.text(name) for name in ADDRESSES if parsed.has(name)), "")
-    return Cluster(address, TIMEOUT_S, settings(parsed, "admin", *files, pairs=pairs))
+    return LookingCluster(address, TIMEOUT_S, own)
+
+
+def integers(text: str, before: str = "") -> list[int]:
+    """Numbers parted by commas; ToolFailed with Java's sentence (and what stands before it) for what is none."""
+    found = []
+    for each in text.split(","):
+        number = java_integer(each)
+        if number is None:
+            raise ToolFailed(f'{before}For input string: "{each}"')
+        found.append(number)
+    return found
 
 
 def java_name(code: ErrorCode) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer, one_action
 from klamm.cli.kafka.running import ToolFailed, checked, connect, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
@@ -69,6 +69,10 @@ def main(args: list[str]) -> int:
             raise Usage('Missing required argument "[topic]"')
         if action == "alter" and not parsed.has("partitions"):
             raise Usage('Missing required argument "[partitions]"')
+        if action == "create" and parsed.has("replica-assignment"):
+            for name in ("partitions", "replication-factor"):
+                if parsed.has(name):
+                    raise Usage(f'Option "[replica-assignment]" can\'t be used with option "[{name}]"')
 
     checked(FLAGS, check)
     with connect(parsed) as cluster:
@@ -133,13 +137,19 @@ def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
     text = parsed.get("replica-assignment")
     if text is None:
         return None
-    lists = [[int(broker) for broker in each.split(":")] for each in text.split(",")]
-    for index, brokers in enumerate(lists):
-        twice = [str(broker) for broker in dict.fromkeys(brokers) if brokers.count(broker) > 1]
+    lists = []
+    for each in text.split(","):
+        brokers = [java_integer(broker) for broker in each.split(":")]
+        if None in brokers:
+            wrong = each.split(":")[brokers.index(None)]
+            raise _failed(f'For input string: "{wrong}"')
+        lists.append([broker for broker in brokers if broker is not None])
+    for index, replicas in enumerate(lists):
+        twice = [str(broker) for broker in dict.fromkeys(replicas) if replicas.count(broker) > 1]
         if twice:
             raise _failed(f"Partition replica lists may not contain duplicate entries: {','.join(twice)}")
-        if len(brokers) != len(lists[0]):
-            raise _failed(f"Partition {index} has different replication factor: {brokers}")
+        if len(replicas) != len(lists[0]):
+            raise _failed(f"Partition {index} has different replication factor: {replicas}")
     return dict(enumerate(lists))
 
 

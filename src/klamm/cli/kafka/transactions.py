@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed
-from klamm.cli.kafka.running import ToolFailed, columns, connect, read_flags
-from klamm.model.errors import ErrorCode
+from klamm.cli.kafka.running import ToolFailed, columns, connect, java_error, read_flags
+from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
@@ -62,7 +62,7 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
     from klamm.protocol.messages.list_transactions import ListTransactionsRequest
 
     request = ListTransactionsRequest(
-        duration_filter=parsed.integer("duration-filter", -1) or -1,
+        duration_filter=parsed.integer("duration-filter", -1, bits=64) or -1,
         transactional_id_pattern=parsed.get("transactional-id-pattern"),
     )
     rows = []
@@ -121,6 +121,14 @@ def _describe_producers(cluster: Cluster, parsed: Parsed) -> None:
     partition = parsed.integer("partition") or 0
     heads = ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"]
     heads.append("CurrentTransactionStartOffset")
+    topic, broker = parsed.text("topic"), parsed.integer("broker-id")
+    try:
+        found = _producers(cluster, topic, partition, broker)
+    except KlammError as error:
+        whom = "leader" if broker is None else f"broker {broker}"
+        raise ToolFailed(
+            f"Failed to describe producers for partition {topic}-{partition} on {whom}: {java_error(error)}"
+        ) from None
     rows = [
         [
             str(each.producer_id),
@@ -130,7 +138,7 @@ def _describe_producers(cluster: Cluster, parsed: Parsed) -> None:
             str(each.last_timestamp),
             "None" if each.current_txn_start_offset < 0 else str(each.current_txn_start_offset),
         ]
-        for each in _producers(cluster, parsed.text("topic"), partition, parsed.integer("broker-id"))
+        for each in found
     ]
     print(columns(heads, rows))
 
@@ -203,8 +211,13 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
     _needs(parsed, "topic", "partition")
     topic, partition = parsed.text("topic"), parsed.integer("partition") or 0
     if parsed.has("start-offset"):
-        start = parsed.integer("start-offset")
-        found = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
+        start = parsed.integer("start-offset", bits=64)
+        try:
+            found = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
+        except KlammError as error:
+            raise ToolFailed(
+                f"Failed to validate producer state for partition {topic}-{partition}: {java_error(error)}"
+            ) from None
         if not found:
             raise ToolFailed(
                 f"Could not find any open transactions starting at offset {start} on partition {topic}-{partition}"
@@ -216,7 +229,7 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
                 "The transaction to abort must be identified either with --start-offset or with --producer-id"
             )
         _needs(parsed, "producer-epoch", "coordinator-epoch")
-        producer, epoch = parsed.integer("producer-id") or 0, parsed.integer("producer-epoch") or 0
+        producer, epoch = parsed.integer("producer-id", bits=64) or 0, parsed.integer("producer-epoch", bits=16) or 0
         coordinator_epoch = parsed.integer("coordinator-epoch") or 0
     marker = WritableTxnMarker(
         producer_id=producer,
@@ -225,8 +238,11 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
         coordinator_epoch=max(coordinator_epoch, 0),
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
     )
-    answer = cluster.leader(topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
-    check(answer.markers[0].topics[0].partitions[0].error_code)
+    try:
+        answer = cluster.leader(topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
+        check(answer.markers[0].topics[0].partitions[0].error_code)
+    except KlammError as error:
+        raise ToolFailed(f"Failed to abort transaction of producer {producer}: {java_error(error)}") from None
 
 
 def _force(cluster: Cluster, parsed: Parsed) -> None:

@@ -1,11 +1,13 @@
-"""DescribeConfigs, v1-4: every setting of a topic, a broker, all brokers or a group, and where its value comes from.
+"""DescribeConfigs, v1-4: every setting of a topic, broker, group, ..., and where its value comes from.
 
 A broker answers for itself only. Sensitive values are never told. Synonyms come when asked for (v1), with types and
 documentation from v3.
 v4 flexible
 """
 
-from klamm.metadata.image import ResourceType
+from collections.abc import Mapping
+
+from klamm.metadata.image import ConfigResource, ResourceType
 from klamm.model.config_describe import (
     DescribedConfig,
     describe_broker,
@@ -13,7 +15,9 @@ from klamm.model.config_describe import (
     describe_group,
     describe_topic,
 )
+from klamm.model.config_sources import ConfigSource, ConfigSynonym
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.group_configs import CLIENT_METRICS_CONFIGS
 from klamm.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -23,6 +27,7 @@ from klamm.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from klamm.server.context import RequestContext
+from klamm.server.handlers import broker_loggers
 from klamm.server.services import Services
 from klamm.server.topics import name_complaint
 
@@ -72,10 +77,31 @@ def _describe(services: Services, resource: DescribeConfigsResource) -> list[Des
             if not name:
                 raise KlammError(ErrorCode.INVALID_REQUEST, "a group id must not be empty")
             return describe_group(image.group_configs(name), own, everyone, static)
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise KlammError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return _client_metrics(image.configs.get(ConfigResource(ResourceType.CLIENT_METRICS, name), {}))
+        case ResourceType.BROKER_LOGGER:
+            broker_loggers.check_owner(name, services.node_id)
+            return broker_loggers.describe()
         case _:
             raise KlammError(
                 ErrorCode.INVALID_REQUEST, f"configs of resource type {resource.resource_type} are not served"
             )
+
+
+def _client_metrics(texts: Mapping[str, str]) -> list[DescribedConfig]:
+    """What is asked of clients: without synonyms where it is the default, as Kafka tells it."""
+    described = []
+    for key in sorted(CLIENT_METRICS_CONFIGS, key=lambda key: key.name):
+        value = texts.get(key.name)
+        source = ConfigSource.DEFAULT_CONFIG if value is None else ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+        synonyms = () if value is None else (ConfigSynonym(key.name, value, source),)
+        shown = key.default_text if value is None else value
+        described.append(
+            DescribedConfig(key.name, shown, source, synonyms, key.type, key.doc, read_only=False, sensitive=False)
+        )
+    return described
 
 
 def _entry(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

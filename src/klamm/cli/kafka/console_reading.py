@@ -1,0 +1,212 @@
+"""Where kafka-console-consumer's records come from: a group's share of topics, or partitions by name.
+
+Positions are committed as Java's console consumer commits them (with enable.auto.commit): of every partition held, read
+from or not, every few seconds and at the end, when what was fetched and not printed is given back first.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Generator, Iterator
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from klamm.cli.kafka.options import Parsed, Usage
+from klamm.cli.kafka.running import TIMEOUT_S, ToolFailed, settings
+from klamm.model.errors import ErrorCode, KlammError
+
+if TYPE_CHECKING:
+    from klamm.client import Consumer
+    from klamm.client.types import Record
+    from klamm.client.wire import Cluster
+
+FILES: Final = ("consumer.config",)
+PAIRS: Final = ("consumer-property", "command-property")
+_POLL_S: Final = 0.2
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Signals:
+    """SIGINT and SIGTERM end the reading and not the process, which has offsets to commit and a group to leave.
+
+    The second one ends the process as ever: whoever is impatient need not wait.
+    """
+
+    def __init__(self) -> None:
+        self._caught = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # nobody else may
+            for each in (signal.SIGINT, signal.SIGTERM):
+                self._before[each] = signal.signal(each, self._catch)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def caught(self) -> int:
+        """The signal that came; 0 while none did."""
+        return self._caught
+
+    def _catch(self, number: int, _: FrameType | None) -> None:
+        self._caught = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+def consumer_settings(parsed: Parsed) -> dict[str, Any]:
+    """The settings of the consumer: flags before properties before a file, as Kafka's tool puts them together."""
+    from klamm.cli.client_settings import read_properties
+
+    filed: dict[str, str] = {}
+    for name in (*FILES, "command-config"):
+        if parsed.has(name):
+            filed.update(read_properties(parsed.text(name)))
+    own = settings(parsed, "consumer", *FILES, pairs=PAIRS)
+    groups = [parsed.get("group"), filed.get("group.id"), parsed.pairs(*PAIRS).get("group.id")]
+    given = list(dict.fromkeys(each for each in groups if each is not None))
+    if len(given) > 1:
+        names = ", ".join(f"'{each}'" for each in given)
+        raise Usage(
+            "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
+            f" '--consumer.config') do not match. Detected group ids: {names}"
+        )
+    if given and parsed.has("partition"):
+        raise Usage("Options group and partition cannot be specified together.")
+    reset = own.get("auto.offset.reset")
+    if parsed.has("from-beginning") and reset not in (None, "earliest"):
+        raise Usage(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option",
+            flags=False,
+        )
+    found: dict[str, Any] = {
+        "client.id": "console-consumer",
+        **own,
+        "bootstrap.servers": parsed.text("bootstrap-server"),
+    }
+    found["auto.offset.reset"] = reset or ("earliest" if parsed.has("from-beginning") else "latest")
+    if parsed.has("isolation-level"):
+        found["isolation.level"] = parsed.text("isolation-level")
+    if given:
+        found["group.id"] = given[0]
+    elif parsed.has("include"):
+        found["group.id"] = f"console-consumer-{time.time_ns() % 100_000}"
+    if not given:
+        found.setdefault("enable.auto.commit", "false")
+    return found
+
+
+class Source:
+    """Records as they come, until the time is over or a signal came."""
+
+    def __init__(self, parsed: Parsed, config: dict[str, Any], signals: Signals) -> None:
+        self._parsed = parsed
+        self._config = config
+        self._signals = signals
+        self.reached = False
+        """Whether there is a cluster to read from."""
+        timeout_ms = parsed.integer("timeout-ms", -1, bits=64)
+        self._idle_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
+
+    def records(self) -> Generator[Record]:
+        """The records; whoever leaves in between gives the rest of what was fetched back."""
+        from klamm.client import Consumer
+
+        pattern = compiled(self._parsed.text("include")) if self._parsed.has("include") else None
+        consumer = Consumer(self._config)  # before signals are caught: nobody need wait for a broker that is not there
+        self.reached = True
+        with self._signals, consumer:
+            if pattern is not None:
+                consumer.subscribe(pattern)
+            elif not self._begin(consumer, self._parsed.text("topic")):
+                return
+            yield from self._polled(consumer)
+
+    def _begin(self, consumer: Consumer, topic: str) -> bool:
+        if not _NAME.fullmatch(topic) or topic in (".", ".."):
+            raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topics: [{topic}]")
+        if "group.id" not in self._config:
+            return self._take_places(consumer, topic)
+        consumer.subscribe([topic])
+        return True
+
+    def _polled(self, consumer: Consumer) -> Iterator[Record]:
+        last = time.monotonic()
+        while not self._signals.caught() and not self._over(last):
+            wait_s = _POLL_S if self._idle_s is None else min(_POLL_S, self._idle_s)
+            found = consumer.poll(wait_s)
+            handed = 0
+            try:
+                for record in found:
+                    if self._signals.caught():
+                        break
+                    handed += 1
+                    yield record
+            finally:
+                back: dict[tuple[str, int], int] = {}
+                for record in found[handed:]:
+                    back.setdefault((record.topic, record.partition), record.offset)
+                for place, offset in back.items():
+                    consumer.seek(place, offset)
+            if found:
+                last = time.monotonic()
+
+    def _over(self, since: float) -> bool:
+        return self._idle_s is not None and time.monotonic() - since >= self._idle_s
+
+    def _take_places(self, consumer: Consumer, topic: str) -> bool:
+        """Hand the consumer its partitions; without a group to decide, all of them. False when the time is over."""
+        from klamm.client.wire import Cluster
+
+        wanted = self._parsed.integer("partition")
+        if wanted is None:
+            own = settings(self._parsed, "admin", *FILES, pairs=PAIRS)
+            with Cluster(self._parsed.text("bootstrap-server"), TIMEOUT_S, own) as cluster:
+                indexes = self._partitions(cluster, topic)
+            consumer.assign([(topic, index) for index in indexes])
+            return bool(indexes)
+        place = (topic, wanted)
+        consumer.assign([place])
+        offset = self._parsed.text("offset", "").lower()
+        if offset.isdecimal():
+            consumer.seek(place, int(offset))
+        elif offset == "earliest" or (not offset and self._parsed.has("from-beginning")):
+            consumer.seek_to_beginning(place)
+        else:
+            consumer.seek_to_end(place)
+        return True
+
+    def _partitions(self, cluster: Cluster, topic: str) -> list[int]:
+        """The topic's partitions; like Kafka's consumer it lets the broker make a topic that is not there."""
+        from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+        create = str(self._config.get("allow.auto.create.topics", "true")).lower() == "true"
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=create)
+        began = time.monotonic()
+        while not self._signals.caught() and not self._over(began):
+            found = cluster.ask(asked).topics[0]
+            if not found.error_code and found.partitions:
+                return sorted(each.partition_index for each in found.partitions)
+            code = ErrorCode(found.error_code)
+            if code and not code.retriable:
+                raise KlammError(code, f"{topic}: {code.text}")
+            time.sleep(0.1)
+        return []
+
+
+def compiled(text: str) -> re.Pattern[str]:
+    """A pattern of topics; ToolFailed for what is none."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ToolFailed(f"ERROR Unknown error when running consumer: {text} is an invalid regex: {error}") from None

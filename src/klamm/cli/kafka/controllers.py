@@ -1,0 +1,62 @@
+"""A cluster reached by --bootstrap-controller: its controllers take the place of its brokers."""
+
+from __future__ import annotations
+
+from klamm.cli.asking.topics import check
+from klamm.client.wire import Cluster, Connection
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+BROKERS, CONTROLLERS = 1, 2
+"""Kinds of endpoint."""
+
+
+class ControllerCluster(Cluster):
+    """The controllers, found through any of them; a question is put to the active one, which alone changes things."""
+
+    def _overview(self) -> DescribeClusterResponse:
+        answer: DescribeClusterResponse = self._first.ask(DescribeClusterRequest(endpoint_type=CONTROLLERS))
+        if answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
+            raise KlammError(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                f"{self._first.address} is no controller's listener; reach brokers with --bootstrap-server",
+            )
+        check(answer.error_code, answer.error_message)
+        return answer
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """Every controller."""
+        if not self._brokers:
+            self._brokers = {each.broker_id: (each.host, each.port) for each in self._overview().brokers}
+        return sorted(self._brokers)
+
+    def broker(self, broker_id: int) -> Connection:
+        """The connection to one controller."""
+        if broker_id not in self.broker_ids:
+            raise KlammError(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"there is no controller {broker_id}; a broker is asked through --bootstrap-server",
+            )
+        return super().broker(broker_id)
+
+    def ask(self, request: object) -> object:
+        """Ask the active controller."""
+        active = self._overview().controller_id
+        try:
+            return self.broker(active).ask(request) if active >= 0 else self._first.ask(request)
+        except KlammError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            raise KlammError(
+                ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                "This Admin API is not yet supported when communicating directly with the controller quorum.",
+            ) from None
+
+
+def cluster_id(cluster: Cluster) -> str:
+    """The id of the cluster that was reached, one way or the other."""
+    kind = CONTROLLERS if isinstance(cluster, ControllerCluster) else BROKERS
+    answer = cluster.ask(DescribeClusterRequest(endpoint_type=kind))
+    check(answer.error_code, answer.error_message)
+    return str(answer.cluster_id)

@@ -1,0 +1,65 @@
+"""The loggers of this broker as settings of the kind BROKER_LOGGER: one, `root`, with the level all lines go by.
+
+A level is changed here and now, by no controller, and is gone with the process, as Kafka's is.
+"""
+
+from typing import Final
+
+from klamm.model.config import ConfigType
+from klamm.model.config_describe import DescribedConfig
+from klamm.model.config_sources import ConfigSource
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.incremental_alter_configs import AlterConfigsResource
+from klamm.telemetry.log import Level, configure, get_logger
+
+ROOT: Final = "root"
+SET, DELETE = 0, 1
+_LEVELS: Final = {
+    "DEBUG": Level.DEBUG,
+    "ERROR": Level.ERROR,
+    "FATAL": Level.ERROR,
+    "INFO": Level.INFO,
+    "TRACE": Level.DEBUG,
+    "WARN": Level.WARNING,
+}
+"""Kafka's names; the two that Klamm does not tell apart from their neighbours are taken for them."""
+_WORDS: Final = {Level.DEBUG: "DEBUG", Level.INFO: "INFO", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
+
+
+def check_owner(name: str, node_id: int) -> None:
+    """A broker speaks for its own loggers alone."""
+    if name != str(node_id):
+        raise KlammError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name or 'nothing'}"
+        )
+
+
+def describe() -> list[DescribedConfig]:
+    """The logger there is, with its level."""
+    log = get_logger(ROOT)
+    word = next((word for level, word in _WORDS.items() if log.enabled(level)), "FATAL")
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    doc = "From which level on lines are written."
+    return [DescribedConfig(ROOT, word, source, (), ConfigType.STRING, doc, read_only=False, sensitive=False)]
+
+
+def alter(resource: AlterConfigsResource, node_id: int, *, validate_only: bool) -> None:
+    """Set the level; KlammError, and nothing changed, for what cannot be."""
+    check_owner(resource.resource_name, node_id)
+    level: Level | None = None
+    for config in resource.configs:
+        if config.name != ROOT:
+            raise KlammError(ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist! There is {ROOT}.")
+        if config.config_operation == DELETE:
+            raise KlammError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        if config.config_operation != SET:
+            raise KlammError(ErrorCode.INVALID_REQUEST, "A log level can be set, and nothing be added or taken away")
+        if config.value not in _LEVELS:
+            raise KlammError(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {config.name} to {config.value} as it is not a supported log level."
+                f" Valid log levels are {', '.join(_LEVELS)}",
+            )
+        level = _LEVELS[config.value]
+    if level is not None and not validate_only:
+        configure(level)
