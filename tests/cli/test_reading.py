@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from harness import KLAMM, unique
+from harness import KLAMM, batch, unique
 from harness.members import wait_until
 
 PATIENCE_S = 60
@@ -172,6 +172,15 @@ def test_a_member_ends_at_the_end_and_goes_on_there(klamm, run, chat, protocol):
     write(klamm, chat, ["x", "y"])
     assert values(run("consume", chat, "-g", group, *modern)[1]) == ["x", "y"]
     assert committed(klamm, group, chat) == 12
+
+
+def test_a_member_that_found_nothing_keeps_its_place(run, wire):
+    """What comes while nobody reads is there for the next one, though reading began at the end."""
+    topic = wire.create_topic()
+    words = ("consume", topic, "-g", unique("idle"), "-X", "auto.offset.reset=latest", "-f", "%v\\n")
+    assert run(*words)[1] == ""
+    wire.produce(topic, batch(b"later"))
+    assert run(*words)[1] == "later\n"
 
 
 def test_a_member_wants_a_topic_and_all_its_partitions(run, chat):

@@ -1,10 +1,10 @@
-"""Reading as a member of a group, one record at a time: what `consume --group` and kafka-console-consumer share."""
+"""Reading as a member of a group, one record at a time, for `consume --group`."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,29 +15,9 @@ POLL_S = 0.2
 COMMIT_S = 5.0
 LOOK_S = 0.5
 """How often a member looks whether it has read enough while records come."""
+POSITION_S = 1.0
 PATIENCE_S = 3.0
 """How long a member waits for its partitions before it says that it waits."""
-
-
-def read_as_member(
-    settings: Mapping[str, Any],
-    topics: Sequence[str] | re.Pattern[str],
-    *,
-    idle_s: float | None = None,
-    commit: bool = True,
-) -> Generator[Record, None, None]:
-    """Records as they come; ends after `idle_s` without one, whether the group has given partitions or not.
-
-    Committed is what was handed out and not thrown back: every few seconds, before partitions go, and at the end.
-    """
-    last = time.monotonic()
-
-    def is_over(found: bool) -> bool:
-        nonlocal last
-        last = time.monotonic() if found else last
-        return idle_s is not None and time.monotonic() - last >= idle_s
-
-    return _Member(settings, topics, commit=commit).read(is_over)
 
 
 def read_what_is_there(
@@ -48,7 +28,7 @@ def read_what_is_there(
     A group gives partitions when it is ready to, which may take as long as a member that died is believed to live:
     `waits` is called once when that takes longer than a moment, and nothing ends before.
     """
-    member = _Member(settings, topics, commit=True)
+    member = _Member(settings, topics)
     began: float | None = time.monotonic()
     looked = 0.0
 
@@ -70,12 +50,13 @@ def read_what_is_there(
 class _Member:
     """One member; `goals` are its partitions, with the end each had when it came."""
 
-    def __init__(self, settings: Mapping[str, Any], topics: Sequence[str] | re.Pattern[str], *, commit: bool) -> None:
+    def __init__(self, settings: Mapping[str, Any], topics: Sequence[str]) -> None:
         self._settings = settings
         self._topics = topics
-        self._commits = commit
         self._consumer: Consumer | None = None
         self._read: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._unread: set[TopicPartition] = set()
+        """Partitions of which nothing has come: their beginning counts, or what comes later would be passed over."""
         self.goals: dict[TopicPartition, int | None] = {}
 
     def read(self, is_over: Callable[[bool], bool]) -> Generator[Record, None, None]:
@@ -84,16 +65,16 @@ class _Member:
         from klamm.client import Consumer
         from klamm.client.types import OffsetAndMetadata
 
-        topics = self._topics if isinstance(self._topics, re.Pattern) else list(self._topics)
         with WholeRecords() as whole, Consumer({**self._settings, "enable.auto.commit": "false"}) as consumer:
             self._consumer = consumer
-            consumer.subscribe(topics, on_assign=self._came, on_revoke=self._go, on_lost=self._lost)
+            consumer.subscribe(self._topics, on_assign=self._came, on_revoke=self._go, on_lost=self._lost)
             committed = time.monotonic()
             read = self._read
             try:
                 over = False
                 while not over:
                     records = consumer.poll(POLL_S)
+                    self._unread -= {each.topic_partition for each in records}
                     for record in records:
                         try:
                             yield record
@@ -119,12 +100,20 @@ class _Member:
         return all(self._consumer.position(where) >= (end or 0) for where, end in self.goals.items())
 
     def _commit(self) -> None:
-        if self._commits and self._read and self._consumer is not None:
+        from klamm.client.errors import KafkaError
+        from klamm.client.types import OffsetAndMetadata
+
+        assert self._consumer is not None
+        for where in self._unread:
+            with suppress(KafkaError):  # nobody knows yet where it begins
+                self._read[where] = OffsetAndMetadata(self._consumer.position(where, POSITION_S))
+        if self._read:
             self._consumer.commit(dict(self._read))
         self._read.clear()
 
     def _came(self, partitions: list[TopicPartition]) -> None:
         self.goals.update(dict.fromkeys(partitions))
+        self._unread.update(partitions)
 
     def _go(self, partitions: list[TopicPartition]) -> None:
         self._commit()
@@ -134,3 +123,4 @@ class _Member:
         for where in partitions:
             self.goals.pop(where, None)
             self._read.pop(where, None)
+            self._unread.discard(where)

@@ -178,7 +178,8 @@ def list_offsets(cluster: Cluster, places: Iterable[Place], timestamp: int) -> d
     if not wanted:
         return {}
     names = sorted({topic for topic, _ in wanted})
-    topics = cluster.ask(MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names])).topics
+    named = [MetadataRequestTopic(name=each) for each in names]
+    topics = cluster.ask(MetadataRequest(topics=named, allow_auto_topic_creation=False)).topics
     by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
     for topic in topics:
         for each in topic.partitions:

@@ -195,7 +195,9 @@ class Cluster:
         """The broker that leads a partition."""
         from klamm.protocol.messages.metadata import MetadataRequestTopic  # noqa: PLC0415 - rarely needed
 
-        answer = self._first.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+        answer = self._first.ask(
+            MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        )
         for found in answer.topics[0].partitions:
             if found.partition_index == partition and found.leader_id >= 0:
                 return self.broker(found.leader_id)
