@@ -120,6 +120,15 @@ def settings_of_groups_are_kept(bootstrap: str) -> None:
             admin.alter_configs({group: {"no.such.setting": "1"}})
 
 
+def what_has_settings_is_listed(bootstrap: str) -> None:
+    group = ConfigResource.group(unique("group"))
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.alter_configs({group: {"consumer.session.timeout.ms": 50_000}})
+        until(lambda: group in admin.list_config_resources([ResourceType.GROUP]), "the group is listed")
+        broker = ConfigResource.broker(admin.describe_cluster().brokers[0].id)
+        assert {group, broker} <= set(admin.list_config_resources())
+
+
 ONE_BROKER: dict[str, Story] = {
     each.__name__: each
     for each in (
@@ -127,6 +136,7 @@ ONE_BROKER: dict[str, Story] = {
         an_admin_ends_a_transaction_by_hand,
         an_admin_sets_feature_levels,
         settings_of_groups_are_kept,
+        what_has_settings_is_listed,
     )
 }
 
@@ -353,22 +363,12 @@ def passwords_are_set_and_taken_away(bootstrap: str) -> None:
         _refused(ErrorCode.RESOURCE_NOT_FOUND, lambda: admin.alter_user_scram_credentials(delete=[(anna, large)]))
 
 
-def what_has_settings_is_listed(bootstrap: str) -> None:
-    group = ConfigResource.group(unique("group"))
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.alter_configs({group: {"consumer.session.timeout.ms": 50_000}})
-        until(lambda: group in admin.list_config_resources([ResourceType.GROUP]), "the group is listed")
-        broker = ConfigResource.broker(admin.describe_cluster().brokers[0].id)
-        assert {group, broker} <= set(admin.list_config_resources())
-
-
 ACCESS: dict[str, Story] = {
     each.__name__: each
     for each in (
         access_rules_are_kept_found_and_deleted,
         quotas_are_set_found_and_taken_away,
         passwords_are_set_and_taken_away,
-        what_has_settings_is_listed,
     )
 }
 
@@ -383,7 +383,6 @@ REFUSED: dict[str, Callable[[Admin], object]] = {
     "alter_user_scram_credentials": lambda admin: admin.alter_user_scram_credentials(
         {("anna", ScramMechanism.SCRAM_SHA_256): "secret"}
     ),
-    "list_config_resources": lambda admin: admin.list_config_resources(),
 }
 """What Klamm does not do yet."""
 

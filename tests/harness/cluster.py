@@ -1,11 +1,13 @@
 """Several real `klamm server` processes that are one cluster, each stopped, killed, paused and started by itself."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from harness.links import Links
-from harness.process import KLAMM, KlammProcess
+from harness.process import KLAMM, KlammFailed, KlammProcess
+from harness.wire import Wire
 from klamm.server.local_cluster import LocalNode, free_ports, plan_cluster, prepare_cluster
 
 READY_S = 90.0
@@ -84,17 +86,32 @@ class KlammCluster:
         return self.nodes[node_id - 1]
 
     def start(self, node_ids: Sequence[int] | None = None) -> Self:
-        """Start all nodes (or those), and wait until they serve; none can serve before a majority runs."""
+        """Start all nodes (or those), and wait until they serve; none can serve before a majority runs.
+
+        Where all were started, until each knows of all: librdkafka gives up a question to a broker that the next
+        metadata it gets does not name.
+        """
         chosen = [node for node in self.nodes if node_ids is None or node.node_id in node_ids]
         try:
             for node in chosen:
                 node.launch()
             for node in chosen:
                 node.wait_ready()
+            if node_ids is None:
+                self._wait_acquainted()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def _wait_acquainted(self) -> None:
+        wanted = {node.node_id for node in self.nodes}
+        deadline = time.monotonic() + READY_S
+        for node in self.nodes:
+            with Wire(node.port) as wire:
+                while wanted - {each.node_id for each in wire.call("metadata", 12, topics=[]).brokers}:
+                    if time.monotonic() > deadline:
+                        raise KlammFailed(f"node {node.node_id} does not know of all others:\n{node.stderr()}")
 
     def stop(self) -> None:
         """SIGTERM to every running node, then wait for each: all must end by themselves."""

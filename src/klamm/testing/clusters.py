@@ -179,23 +179,31 @@ class Cluster(Broker):
         return self
 
     def wait(self, brokers: int | None = None, patience_s: float = READY_S) -> None:
-        """Wait until so many brokers are alive, all that run by default."""
+        """Wait until somebody knows of so many living brokers; without a number, until each that runs knows of all.
+
+        A client that hears of fewer from the next node may give up what it has asked of the missing ones.
+        """
         from klamm.client.wire import Cluster as Questions
         from klamm.client.wire import Unreachable
         from klamm.model.errors import KlammError
         from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 
-        wanted = sum(node.running for node in self.nodes) if brokers is None else brokers
+        running = [node.bootstrap for node in self.nodes if node.running]
+        wanted, asked = (len(running), running) if brokers is None else (brokers, [self.bootstrap])
         deadline = time.monotonic() + patience_s
         alive = -1
         while time.monotonic() < deadline:
             for node in self.nodes:
                 node.check_alive()
-            with contextlib.suppress(Unreachable, KlammError), Questions(self.bootstrap, 5.0) as cluster:
-                # Not Metadata, which names one that left for a while longer.
-                alive = len(cluster.ask(DescribeClusterRequest()).brokers)
+            alive = wanted
+            for bootstrap in asked:
                 if alive >= wanted:
-                    return
+                    alive = -1
+                    with contextlib.suppress(Unreachable, KlammError), Questions(bootstrap, 5.0) as cluster:
+                        # Not Metadata, which names one that left for a while longer.
+                        alive = len(cluster.ask(DescribeClusterRequest()).brokers)
+            if alive >= wanted:
+                return
             time.sleep(0.02)
         words = "\n".join(f"node {node.id}:\n{node.log()}" for node in self.nodes)
         raise TimeoutError(f"{alive} of {wanted} brokers are alive after {patience_s:.0f} s\n{words}")
