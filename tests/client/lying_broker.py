@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from harness.serving import end_serving
 from klamm.protocol.apis import APIS, BY_NAME
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import decode_request_header, encode_response_header
@@ -46,13 +47,7 @@ class LyingBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        async def end() -> None:
-            self._server.close()
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end_serving(self._server, self._tasks), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -110,7 +105,7 @@ class LyingBroker:
             pass
         finally:
             self._tasks.discard(task)
-            outgoing.close()
+            outgoing.transport.abort()
 
 
 def api_versions(_version: int) -> ApiVersionsResponse:

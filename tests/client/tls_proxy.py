@@ -6,6 +6,8 @@ import ssl
 import threading
 from typing import Any, Self
 
+from harness.serving import end_all, end_serving
+
 
 class TlsProxy:
     """Takes TLS connections in a thread of its own and forwards their bytes to `target_port`."""
@@ -26,23 +28,14 @@ class TlsProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end_serving(self._server, self._tasks), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
     def drop(self) -> None:
         """End every connection as it is."""
-        asyncio.run_coroutine_threadsafe(self._drop(), self._loop).result(10)
-
-    async def _drop(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _end(self) -> None:
-        self._server.close()
-        await self._drop()
+        asyncio.run_coroutine_threadsafe(end_all(self._tasks), self._loop).result(10)
 
     @property
     def bootstrap(self) -> str:
