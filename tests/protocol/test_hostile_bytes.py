@@ -70,13 +70,20 @@ def test_a_huge_count_costs_nothing(count, padding):
     tracemalloc.start()
     try:
         for cls, version in classes:
-            tracemalloc.reset_peak()
-            before = tracemalloc.get_traced_memory()[0]
-            for data in attacks:
-                read_or_refuse(cls, version, data)
-            assert tracemalloc.get_traced_memory()[1] - before < 64_000, (cls, version)
+            # Other threads of the process allocate too, but not every time; what a count allocates, it always does.
+            costs = (cost(cls, version, attacks) for _ in range(5))
+            assert any(each < 64_000 for each in costs), (cls, version)
     finally:
         tracemalloc.stop()
+
+
+def cost(cls, version, attacks):
+    """The most memory that was held at once."""
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    for data in attacks:
+        read_or_refuse(cls, version, data)
+    return tracemalloc.get_traced_memory()[1] - before
 
 
 @settings(max_examples=300)
