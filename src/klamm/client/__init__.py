@@ -83,57 +83,19 @@ _HOMES = {
     "AsyncAdmin": "admin",
     "AsyncConsumer": "consumer",
     "AsyncProducer": "producer",
-    "AuthenticationError": "errors",
-    "AuthorizationError": "errors",
-    "BrokersUnreachableError": "errors",
-    "BufferFullError": "errors",
-    "ClusterAuthorizationError": "errors",
-    "CommitFailedError": "errors",
-    "ConfigError": "errors",
     "Consumer": "blocking_consumer",
-    "CoordinatorError": "errors",
-    "CorruptRecordError": "errors",
     "Delivery": "producer",
-    "DisconnectedError": "errors",
-    "ErrorCode": "errors",
-    "FencedError": "errors",
-    "FencedInstanceIdError": "errors",
-    "FencedMemberError": "errors",
-    "GroupAuthorizationError": "errors",
-    "GroupNotEmptyError": "errors",
-    "GroupNotFoundError": "errors",
-    "IllegalStateError": "errors",
-    "InvalidRequestError": "errors",
-    "InvalidTransactionStateError": "errors",
-    "KafkaError": "errors",
-    "KafkaTimeoutError": "errors",
-    "KlammError": "errors",
     "NewPartitions": "types",
     "NewTopic": "types",
-    "NoOffsetError": "errors",
-    "NotLeaderError": "errors",
     "OffsetAndMetadata": "types",
     "OffsetAndTimestamp": "types",
-    "OffsetOutOfRangeError": "errors",
-    "OutOfOrderSequenceError": "errors",
     "Producer": "blocking_producer",
-    "ProducerFencedError": "errors",
     "Record": "types",
     "RecordMetadata": "types",
-    "RecordTooLargeError": "errors",
-    "RetriableError": "errors",
-    "SerializationError": "errors",
-    "SomeFailed": "errors",
-    "TopicAlreadyExistsError": "errors",
-    "TopicAuthorizationError": "errors",
     "TopicPartition": "types",
-    "TransactionAbortableError": "errors",
-    "TransactionError": "errors",
-    "TransactionalIdAuthorizationError": "errors",
-    "UnknownTopicOrPartitionError": "errors",
-    "UnsupportedVersionError": "errors",
     "read_topic": "columns",
 }
+"""Where names are that are not errors."""
 
 __all__ = [
     "Admin",
@@ -194,10 +156,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -172,8 +172,13 @@ def committed_offsets(coordinator: Connection, name: str) -> dict[Place, tuple[i
     }
 
 
-def list_offsets(cluster: Cluster, places: Iterable[Place], timestamp: int) -> dict[Place, int]:
-    """The offset at a time (or EARLIEST, LATEST) of each partition; those nobody leads are left out."""
+def list_offsets(
+    cluster: Cluster, places: Iterable[Place], timestamp: int, isolation_level: int = 0
+) -> dict[Place, int]:
+    """The offset at a time (or EARLIEST, LATEST) of each partition; those nobody leads are left out.
+
+    With isolation level 1 a partition ends at its last stable offset.
+    """
     wanted = set(places)
     if not wanted:
         return {}
@@ -190,6 +195,7 @@ def list_offsets(cluster: Cluster, places: Iterable[Place], timestamp: int) -> d
     for leader, asked_topics in by_leader.items():
         request = ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=isolation_level,
             topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in asked_topics.items()],
         )
         for answer in cluster.broker(leader).ask(request).topics:

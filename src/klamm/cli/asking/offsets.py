@@ -9,7 +9,6 @@ from klamm.cli.units import parse_time_ms
 from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
 from klamm.client.wire import Cluster
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 READ_COMMITTED = 1
 _TIMEOUT_MS = 30_000
@@ -63,27 +62,7 @@ def is_offset(text: str) -> bool:
 
 def end_offsets(cluster: Cluster, places: Iterable[Place], *, committed: bool = False) -> dict[Place, int]:
     """Where each partition ends for a reader: at its last stable offset when only what is committed is read."""
-    wanted = sorted(set(places))
-    if not committed:
-        return list_offsets(cluster, wanted, LATEST)
-    from klamm.cli.asking.topics import find_topics
-
-    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
-    for topic in find_topics(cluster, sorted({topic for topic, _ in wanted})):
-        for each in topic.partitions:
-            if (topic.name, each.index) in wanted and each.leader >= 0:
-                asked = ListOffsetsPartition(partition_index=each.index, timestamp=LATEST)
-                by_leader.setdefault(each.leader, {}).setdefault(topic.name, []).append(asked)
-    found: dict[Place, int] = {}
-    for leader, topics in by_leader.items():
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=READ_COMMITTED,
-            topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
-        )
-        for answer in cluster.broker(leader).ask(request).topics:
-            found.update({(answer.name, e.partition_index): e.offset for e in answer.partitions if not e.error_code})
-    return found
+    return list_offsets(cluster, places, LATEST, READ_COMMITTED if committed else 0)
 
 
 def delete_records(cluster: Cluster, goals: Mapping[Place, int]) -> dict[Place, int]:

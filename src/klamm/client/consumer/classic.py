@@ -67,7 +67,6 @@ class ClassicGroup:
         self._loop = asyncio.get_running_loop()
         self._polled = self._loop.time()
         self._timed_out = False
-        self._busy = False
 
     def metadata(self) -> GroupMetadata:
         """Who this member is, or was before it lost its place: a commit of the past must be refused as such.
@@ -97,15 +96,6 @@ class ClassicGroup:
     async def poll(self, deadline: float) -> bool:
         """Do what membership asks for."""
         self._polled = self._loop.time()
-        if self._busy:  # another poll does it, perhaps the one whose callback this is
-            return self._cooperative and bool(self._host.owned)
-        self._busy = True
-        try:
-            return await self._poll(deadline)
-        finally:
-            self._busy = False
-
-    async def _poll(self, deadline: float) -> bool:
         if self._timed_out:
             self._timed_out = False
             self._rejoin = True

@@ -61,6 +61,8 @@ class AsyncConsumer:
         self._holdings: Holdings | None = None
         self._group: ClassicGroup | ModernGroup | None = None
         self._news = asyncio.Event()
+        self._joining = False
+        """Whether a poll does what membership asks for, callbacks included."""
         self._closed = False
 
     # Life
@@ -312,8 +314,14 @@ class AsyncConsumer:
         if subscription.mode is not Mode.PARTITIONS:
             if self._group is None:
                 self._group = self._join_group(cluster)
-            if not await self._group.poll(deadline):
+            if self._joining:  # another poll does it, perhaps the one whose callback this is
                 return bool(subscription.assigned)
+            self._joining = True
+            try:
+                if not await self._group.poll(deadline):
+                    return bool(subscription.assigned)
+            finally:
+                self._joining = False
         assert self._positions is not None
         await self._positions.find(deadline)
         assert self._fetcher is not None

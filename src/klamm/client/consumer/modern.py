@@ -52,7 +52,6 @@ class ModernGroup:
         self._loop = asyncio.get_running_loop()
         self._polled = self._loop.time()
         self._paused = False
-        self._busy = False
         self._soon = asyncio.Event()
         self._arrived = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
@@ -73,15 +72,6 @@ class ModernGroup:
     async def poll(self, deadline: float) -> bool:
         """Carry out what the coordinator wants."""
         self._polled = self._loop.time()
-        if self._busy:  # another poll does it, perhaps the one whose callback this is
-            return self._epoch > 0
-        self._busy = True
-        try:
-            return await self._poll(deadline)
-        finally:
-            self._busy = False
-
-    async def _poll(self, deadline: float) -> bool:
         if self._paused:
             self._paused = False
             self._soon.set()
