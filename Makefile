@@ -9,13 +9,15 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
 	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
 
-.PHONY: help java setup demo test check compat bench sim sim-bugs campaign chaos docs clean
+.PHONY: help java setup demo test check compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs clean
 
 help:
 	@echo "make demo    a bank that runs while you watch: a node, two services, a pipeline on Spark (Java 17+)"
 	@echo "make test    run the tests (Python 3.11+, the package index and, for Spark, Java 17+ are all they need)"
 	@echo "make check   format, lint, types, imports"
 	@echo "make compat  Apache Kafka's tools and the Java, Go and JS clients against Klamm (mvn, go, node)"
+	@echo "make ecosystem  Streams, Connect, MirrorMaker, Flink, Spring, Pekko and more on three nodes (BROKER=kafka: the control)"
+	@echo "make ecosystem-quick  the part of it that judges every change"
 	@echo "make bench   side by side with Apache Kafka: ratios, a JSON file, a plot"
 	@echo "make sim     the seeded simulations, longer than in make test (SEEDS=2000; SEED=7 tells the story of one)"
 	@echo "make sim-bugs  plant bugs into the cluster and see the simulation catch them"
@@ -63,6 +65,14 @@ compat: java setup
 	@echo "== compatibility: Kafka's own tools, Java, Go and JS clients"
 	@$(BIN)/python -m compat
 
+ecosystem: java setup
+	@echo "== ecosystem: programs written elsewhere on three nodes"
+	@$(BIN)/python -m ecosystem --record --broker $(or $(BROKER),klamm) $(ARGS)
+
+ecosystem-quick: java setup
+	@echo "== ecosystem: the part that judges every change"
+	@$(BIN)/python -m ecosystem --quick $(ARGS)
+
 bench: setup
 	@echo "== side by side with Apache Kafka"
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -q src/klamm
@@ -106,5 +116,5 @@ docs: setup
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests compat benchmarks -name '__pycache__' -prune -exec rm -rf {} +
+	find src tests compat ecosystem ecosystem-quick benchmarks -name '__pycache__' -prune -exec rm -rf {} +
 	find src -name '*.so' -delete

@@ -135,7 +135,7 @@ class Broker:
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
                 env=self.environment(),
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, no Python locks taken
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one system call, no Python locks taken
             )
 
     def wait_ready(self) -> None:
@@ -278,5 +278,5 @@ def api_versions(port: int) -> bytes | None:
     return None
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -43,7 +43,7 @@ def kafka_jars() -> Path:
 
     def build(folder: Path) -> None:
         shutil.copy(pom, folder / "pom.xml")
-        _run(
+        run_build(
             ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"],
             folder,
         )
@@ -57,7 +57,7 @@ def spark_jars() -> list[Path]:
 
     def build(folder: Path) -> None:
         shutil.copy(pom, folder / "pom.xml")
-        _run(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"], folder)
+        run_build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"], folder)
 
     return sorted((cached("spark", [pom], build) / "libs").glob("*.jar"))
 
@@ -67,7 +67,7 @@ def java_classes() -> Path:
     sources = sorted((HERE / "java").glob("*.java"))
 
     def build(folder: Path) -> None:
-        _run(["javac", "-cp", f"{kafka_jars()}/*", "-d", str(folder), *map(str, sources)], folder)
+        run_build(["javac", "-cp", f"{kafka_jars()}/*", "-d", str(folder), *map(str, sources)], folder)
 
     return cached("java", [*sources, HERE / "kafka" / "pom.xml"], build)
 
@@ -93,7 +93,7 @@ def go_program() -> Path:
     def build(folder: Path) -> None:
         for source in sources:
             shutil.copy(source, folder)
-        _run(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
+        run_build(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
 
     return cached("go", sources, build) / "client"
 
@@ -105,7 +105,7 @@ def js_program() -> list[str]:
     def build(folder: Path) -> None:
         for source in sources:
             shutil.copy(source, folder)
-        _run(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
+        run_build(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
 
     return ["node", str(cached("js", sources, build) / "client.js")]
 
@@ -133,7 +133,7 @@ def cached(name: str, sources: list[Path], build: Callable[[Path], None]) -> Pat
     return target
 
 
-def _run(command: list[str], cwd: Path) -> None:
+def run_build(command: list[str], cwd: Path) -> None:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise ToolMissing(f"{' '.join(command[:2])} failed:\n{(done.stdout + done.stderr)[-4000:]}")

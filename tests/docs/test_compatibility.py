@@ -1,0 +1,7 @@
+"""The table of programs is what the last recorded runs said."""
+
+from ecosystem.results import PAGE, Results
+
+
+def test_the_page_tells_the_kept_results():
+    assert PAGE.read_text() == Results.load().page(), "python -m ecosystem --table"
