@@ -1,9 +1,12 @@
 """The small pure parts: frames, sessions, readable batches, metadata, transactions' states."""
 
+import random
 import struct
 from types import SimpleNamespace as N
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from klamm.client.backoff import Backoff
 from klamm.client.consumer.batches import readable
@@ -52,6 +55,34 @@ def test_answers_are_cut_from_any_stream(step):
     stream = b"".join(struct.pack(">i", len(each)) + each for each in bodies)
     reader = AnswerReader(1 << 20)
     assert [bytes(each) for each in feed(reader, stream, step)] == bodies
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.one_of(st.integers(4, 300), st.integers(4, 400_000)), min_size=1, max_size=10),
+    step=st.one_of(st.integers(1000, 70_000), st.just(1 << 20)),
+    seed=st.integers(0, 2**32),
+)
+@example(sizes=[300_000, 100_000, 10], step=1 << 20, seed=0)
+def test_answers_that_nobody_keeps_are_cut_from_any_stream(sizes, step, seed):
+    """Answers that were let go leave their buffer to a smaller one, which must not read beyond its own end.
+
+    The stories above keep every answer, so no buffer was ever larger than the answer it was used for.
+    """
+    source = random.Random(seed)
+    bodies = [source.randbytes(size) for size in sizes]
+    stream = memoryview(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
+    reader = AnswerReader(1 << 20)
+    answers = []
+    while stream:
+        room = reader.room()
+        assert len(room)
+        count = min(len(room), step, len(stream))
+        room[:count] = stream[:count]
+        answers += map(bytes, reader.received(count))
+        stream = stream[count:]
+        del room
+    assert answers == bodies
 
 
 def test_a_large_answer_is_not_overwritten_while_it_is_looked_at():

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm.net.channel import BUFFER_BYTES, IN_FLIGHT_MAX, REPLIES_PER_TURN_MAX
+from klamm.net.channel import IN_FLIGHT_MAX, REPLIES_PER_TURN_MAX
+from klamm.net.receive_buffer import BUFFER_BYTES
 
 
 def frame_of(body: bytes) -> bytes:
@@ -25,7 +26,9 @@ async def test_frames_may_be_cut_anywhere(serve):
     for cut in range(1, len(stream)):
         net.handler.frames.clear()
         await peer.send(stream[:cut])
-        await net.until(lambda: not net.handler.channels or net.handler.channels[0]._end > 0 or net.handler.frames)
+        await net.until(
+            lambda: not net.handler.channels or net.handler.channels[0]._received.pending or net.handler.frames
+        )
         await peer.send(stream[cut:])
         assert [await peer.receive_frame() for _ in bodies] == bodies
         assert net.handler.frames == bodies
@@ -50,15 +53,15 @@ async def test_a_declared_length_allocates_nothing(serve):
     await peer.send(frame_of(b"hello you") + struct.pack(">i", 100_000_000) + bytes(10))
     assert await peer.receive_frame() == b"hello you"
     [channel] = net.handler.channels
-    await net.until(lambda: channel._end - channel._pos == 14)
-    assert len(channel._buffer) == BUFFER_BYTES
+    await net.until(lambda: channel._received.pending == 14)
+    assert len(channel._received.view) == BUFFER_BYTES
     sent = 14
     while sent < 2_000_000:
         await peer.send(bytes(50_000))
         sent += 50_000
         for _ in range(10):
             await asyncio.sleep(0)
-        assert len(channel._buffer) <= max(4 * (channel._end - channel._pos), BUFFER_BYTES)
+        assert len(channel._received.view) <= max(4 * channel._received.pending, 4 * BUFFER_BYTES)
 
 
 @pytest.mark.asyncio
@@ -197,6 +200,55 @@ async def test_too_many_waiting_requests_stop_the_reading(serve):
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("size", [100_000, 500_000])
+async def test_a_pause_at_the_end_of_a_large_frame_does_not_end_the_connection(serve, size):
+    """Frames large enough to be read to their end and no further: the pause finds the buffer read to its stop.
+
+    The frames of the tests around this one are small or come one at a time, so the stop lay behind the data.
+    """
+    net = serve()
+    net.handler.answer = net.handler.defer
+    peer = await net.connect()
+    body = bytes(size)
+    total = IN_FLIGHT_MAX + 3
+
+    async def send() -> None:
+        for _ in range(total):
+            await peer.send(frame_of(body))
+        await peer.send(frame_of(b"small one"))
+
+    sending = asyncio.create_task(send())
+    await net.until(lambda: len(net.handler.slots) > IN_FLIGHT_MAX)
+    [channel] = net.handler.channels
+    assert not channel._reading
+    for number in range(total + 1):
+        await net.until(lambda wanted=number: len(net.handler.slots) > wanted)
+        net.handler.slots[number].send([frame_of(b"answer %d" % number)])
+    assert [await peer.receive_frame() for _ in range(total + 1)] == [b"answer %d" % n for n in range(total + 1)]
+    await sending
+    assert net.handler.frames[-2:] == [body, b"small one"]
+
+
+@pytest.mark.asyncio
+async def test_the_log_says_who_ended_a_connection_and_why(serve, capsys):
+    net = serve(request_bytes_max=1000)
+    peer, other = await net.connect(), await net.connect()
+    await other.send(frame_of(b"somebody"))
+    await other.receive_frame()
+    await peer.send(struct.pack(">i", 2000) + bytes(4))
+    port = peer.sock.getsockname()[1]
+    assert await peer.is_closed()
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "connection closed" in line]
+    assert "INFO net" in line
+    assert "decided_by=node" in line
+    assert f"peer=127.0.0.1:{port}" in line
+    assert "a frame of 2000 bytes is larger than the limit of 1000" in line
+    other.close()
+    await net.until(lambda: net.server.connection_count == 0)
+    assert "connection closed" not in capsys.readouterr().err
+
+
+@pytest.mark.asyncio
 async def test_a_peer_that_does_not_read_is_not_read(serve):
     net = serve(send_buffer_bytes=16_384)
     large = frame_of(b"r" * 200_000)
@@ -318,9 +370,9 @@ async def test_a_grown_buffer_is_given_back(serve):
     await peer.send(frame_of(b"x" * 1_000_000))
     await peer.receive_frame()
     [channel] = net.handler.channels
-    assert len(channel._buffer) >= 1_000_000
+    assert len(channel._received.view) >= 1_000_000
     net.server._reap()
     net.server._reap()
-    assert len(channel._buffer) == BUFFER_BYTES
+    assert len(channel._received.view) == BUFFER_BYTES
     await peer.send(frame_of(b"works still"))
     assert await peer.receive_frame() == b"works still"

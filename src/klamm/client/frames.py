@@ -1,6 +1,6 @@
 """A byte stream from a broker cut into answers that may be kept: records are read from them long after.
 
-Unlike `protocol.framing`, whose frames are valid until the next read, a large answer gets a buffer of its own and is
+Unlike `net.receive_buffer`, whose frames are valid until the next read, a large answer gets a buffer of its own and is
 handed over with it, uncopied. The buffer grows with the bytes that really came, never with the size announced; one that
 nobody looks at any more is used again, since fresh memory costs more than the bytes put into it.
 """
@@ -57,7 +57,8 @@ class AnswerReader:
             return self._small_view[self._end :]
         if self._large_end == len(self._large):
             self._grow(min(self._large_size, _GROWTH * len(self._large)))
-        return self._large_view[self._large_end :]
+        # A buffer that was used before may be larger: what comes after this answer belongs to the next.
+        return self._large_view[self._large_end : self._large_size]
 
     @property
     def lacking(self) -> int:

@@ -5,29 +5,24 @@ the peer does not take its replies, or too many requests wait, the connection is
 """
 
 import socket
-import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from klamm.net.receive_buffer import LARGE_BYTES, ReceiveBuffer
 from klamm.net.sockets import gather
-from klamm.telemetry.log import get_logger
+from klamm.telemetry.log import Level, get_logger
 
 if TYPE_CHECKING:
     from klamm.net.server import NetServer
 
 log = get_logger("net")
 
-_SIZE = struct.Struct(">i")
-
-BUFFER_BYTES = 32 * 1024
-"""A new connection's receive buffer; it grows with the bytes that arrive, never by a length the peer declares."""
-
-BUFFER_BUSY_BYTES = 128 * 1024
-"""A buffer that a single read filled doubles up to this size: more frames per read, fewer moved in pieces."""
+REQUEST_BYTES_MIN = 8
+"""API key, version and correlation id: less is no request."""
 
 BUFFER_IDLE_BYTES_MAX = 128 * 1024
-"""A larger buffer than this is given back when the connection has been quiet for a while."""
+"""A larger receive buffer than this is given back when the connection has been quiet for a while."""
 
 IN_FLIGHT_MAX = 512
 """Requests of one connection that may wait for their replies; past it the connection is not read."""
@@ -37,10 +32,6 @@ REPLIES_PER_TURN_MAX = 128
 
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """What one connection may send before the others get their chance."""
-
-LOW_WATER_BYTES_MIN = 64 * 1024
-LOW_WATER_BYTES_MAX = 1024 * 1024
-"""While a large frame is on its way the kernel wakes us per this many bytes rather than per segment."""
 
 
 class FileRegion(Protocol):
@@ -95,21 +86,15 @@ class Channel:
 
     __slots__ = (
         "_awaiting_write",
-        "_buffer",
-        "_end",
         "_fd",
-        "_frame_max",
         "_leaving",
         "_low_water",
         "_out",
-        "_pos",
-        "_read_stop",
         "_reading",
+        "_received",
         "_server",
         "_slots",
         "_sock",
-        "_spare",
-        "_view",
         "active_tick",
         "closed",
         "context",
@@ -124,13 +109,7 @@ class Channel:
         self._server = server
         self._sock = sock
         self._fd = sock.fileno()
-        self._frame_max = server.config.request_bytes_max
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._spare: bytearray | None = None
-        self._pos = 0
-        self._end = 0
-        self._read_stop = BUFFER_BYTES
+        self._received = ReceiveBuffer(REQUEST_BYTES_MIN, server.config.request_bytes_max)
         self._out: list[Part] = []
         self._slots: deque[Slot] = deque()
         self._reading = False
@@ -154,97 +133,41 @@ class Channel:
         self._server.watcher.add_reader(self._fd, self._on_readable)
 
     def _on_readable(self) -> None:
+        received = self._received
         try:
-            received = self._sock.recv_into(self._view[self._end : self._read_stop])
+            count = self._sock.recv_into(received.room())
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self.close(f"reading failed: {error.strerror}")
+            self.end(f"reading failed: {error.strerror}")
             return
-        if not received:
-            self.close("the peer closed it")
+        if not count:
+            self.end("the peer closed it")
             return
-        self._end += received
+        received.add(count)
         self.active_tick = self._server.tick
         self._handle_frames()
 
     def _handle_frames(self) -> None:
-        view, pos, end = self._view, self._pos, self._end
+        received = self._received
         handle = self._server.handler.handle
-        needed = 4
-        while end - pos >= 4:
-            size = _SIZE.unpack_from(view, pos)[0]
-            if size < 8 or size > self._frame_max:
-                self.close(self._size_complaint(size))
-                return
-            stop = pos + 4 + size
-            if stop > end:
-                needed = 4 + size
-                break
-            handle(self, view, pos + 4, stop)
+        frames = received.take_frames()
+        view = received.view
+        for start, end in frames:
+            handle(self, view, start, end)
             if self.closed:
                 return
-            pos = stop
             if not self._reading or len(self._slots) > IN_FLIGHT_MAX or len(self._out) > REPLIES_PER_TURN_MAX:
-                self._pos = pos
+                received.put_back(end)
                 self.pause_reading()
                 return
-        if pos == end and not self._low_water and end < len(self._buffer):
-            self._pos = self._end = 0  # all that came was whole frames: read to the front again
-        else:
-            self._make_room(pos, needed)
+        if received.complaint:
+            self.close(received.complaint)
+        elif received.lacking >= LARGE_BYTES or self._low_water:
+            self._set_low_water()
 
-    def _size_complaint(self, size: int) -> str:
-        limit = self._frame_max
-        if size > limit:
-            return f"a request of {size} bytes is larger than socket.request.max.bytes ({limit})"
-        return f"a request of {size} bytes cannot be one"
-
-    def _make_room(self, pos: int, needed: int) -> None:
-        """Leave room behind the bytes present, and read no further than the end of a large frame.
-
-        Bytes of handled frames may be borrowed until the turn ends, so they are never moved over: when a frame does not
-        fit behind them, its beginning moves to the spare buffer, which nobody has borrowed since an earlier turn.
-        """
-        present = self._end - pos
-        if not present:
-            if self._end == len(self._buffer) < BUFFER_BUSY_BYTES:
-                self._buffer = bytearray(2 * self._end)
-                self._view = memoryview(self._buffer)
-            # After a large frame the next is likely as large: read to its end, and none has to be moved in two parts.
-            self._read_stop = self._end - self._pos if self._low_water else len(self._buffer)
-            self._pos = self._end = 0
-            if self._low_water:
-                self._set_low_water(0)
-            return
-        if pos + needed > len(self._buffer):
-            self._swap_buffers(pos, present, needed)
-        else:
-            self._pos = pos
-        missing = needed - present
-        room = len(self._buffer) - self._end
-        if missing >= LOW_WATER_BYTES_MIN:
-            self._read_stop = self._end + min(missing, room)
-            self._set_low_water(min(missing, room, LOW_WATER_BYTES_MAX))
-        else:
-            self._read_stop = len(self._buffer)
-            if self._low_water:
-                self._set_low_water(0)
-
-    def _swap_buffers(self, pos: int, present: int, needed: int) -> None:
-        """Move the bytes present to the front of the other buffer, larger where it must be: at most twice what came."""
-        size = len(self._buffer)
-        if (size < needed and present * 2 > size) or self._end == size < BUFFER_BUSY_BYTES:
-            size *= 2
-        other = self._spare if self._spare is not None and len(self._spare) >= size else bytearray(size)
-        other[:present] = self._view[pos : self._end]
-        self._spare, self._buffer = self._buffer, other
-        self._view = memoryview(other)
-        self._pos, self._end = 0, present
-
-    def _set_low_water(self, size: int) -> None:
-        if size < LOW_WATER_BYTES_MIN:
-            size = 0
+    def _set_low_water(self) -> None:
+        size = self._received.low_water
         if size != self._low_water:
             self._low_water = size
             gather(self._sock, size or 1)
@@ -262,17 +185,12 @@ class Channel:
         if self._reading or self.closed or self._out or len(self._slots) > IN_FLIGHT_MAX // 2:
             return
         self.start()
-        if self._end > self._pos:
-            self._handle_frames()
+        # Also when no byte is left: the low-water mark may still be that of the frame before the pause.
+        self._handle_frames()
 
     def shrink(self) -> None:
         """Give a grown buffer back; called when the connection has been quiet."""
-        if len(self._buffer) > BUFFER_IDLE_BYTES_MAX and self._pos == self._end:
-            self._buffer = bytearray(BUFFER_BYTES)
-            self._spare = None
-            self._view = memoryview(self._buffer)
-            self._pos = self._end = 0
-            self._read_stop = BUFFER_BYTES
+        self._received.shrink(BUFFER_IDLE_BYTES_MAX)
 
     @property
     def idle(self) -> bool:
@@ -353,7 +271,7 @@ class Channel:
         except (BlockingIOError, InterruptedError):
             return True
         except OSError as error:
-            self.close(f"sending failed: {error.strerror}")
+            self.end(f"sending failed: {error.strerror}")
             return True
         if not sent:
             self.close("sending failed: the file ended before the bytes that were promised")
@@ -371,7 +289,7 @@ class Channel:
         except (BlockingIOError, InterruptedError):
             done = False
         except OSError as error:
-            self.close(f"sending failed: {error.strerror}")
+            self.end(f"sending failed: {error.strerror}")
             return
         if done:
             self.active_tick = self._server.tick
@@ -457,24 +375,37 @@ class Channel:
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self.close("the peer had left")
+            self.end("the peer had left")
 
     def _on_farewell(self) -> None:
         try:
-            received = self._sock.recv_into(self._view)
+            received = self._sock.recv_into(self._received.room())
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             received = 0
         if not received:
-            self.close("both sides have said goodbye")
+            self.end("both sides have said goodbye")
 
     def close(self, reason: str) -> None:
-        """Drop the connection and what it still owes."""
-        if self.closed:
-            return
+        """Drop the connection and what it still owes because the node decided so; the log says why."""
+        if not self.closed:
+            log.info("connection closed", decided_by="node", **self._end_fields(reason))
+            self._close()
+
+    def end(self, reason: str) -> None:
+        """Drop the connection because the peer or the network ended it, or both sides agreed to."""
+        if not self.closed:
+            if log.enabled(Level.DEBUG):
+                log.debug("connection closed", decided_by="peer", **self._end_fields(reason))
+            self._close()
+
+    def _end_fields(self, reason: str) -> dict[str, object]:
+        host, port = self.peer_address
+        return {"peer": f"{host}:{port}", "listener": self.listener, "reason": reason}
+
+    def _close(self) -> None:
         self.closed = True
-        log.debug("connection closed", peer=self.peer_address, reason=reason)
         watcher = self._server.watcher
         self._reading = False
         watcher.remove_reader(self._fd)

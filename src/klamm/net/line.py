@@ -7,21 +7,15 @@ call returns.
 
 import asyncio
 import socket
-import struct
 from collections.abc import Callable
 
-from klamm.net.channel import LOW_WATER_BYTES_MAX, LOW_WATER_BYTES_MIN
+from klamm.net.receive_buffer import ReceiveBuffer
 from klamm.net.sockets import gather
-from klamm.telemetry.log import get_logger
 
-log = get_logger("net")
-
-BUFFER_BYTES = 64 * 1024
 BUFFER_IDLE_BYTES_MAX = 1024 * 1024
 """A larger buffer is given back once it is empty and answers are small again."""
+FRAME_BYTES_MIN = 4
 FRAME_BYTES_MAX = 256 << 20
-
-_SIZE = struct.Struct(">i")
 
 OnFrame = Callable[[memoryview], None]
 
@@ -34,11 +28,7 @@ class Line(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._sock: socket.socket | None = None
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._start = 0
-        self._end = 0
-        self._needed = 4
+        self._received = ReceiveBuffer(FRAME_BYTES_MIN, FRAME_BYTES_MAX)
         self._low_water = 0
         self.closed = False
 
@@ -63,17 +53,21 @@ class Line(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - we know better what is still to come
         """asyncio's: where the next bytes go."""
-        if self._end == len(self._buffer):
-            self._make_room()
-        return self._view[self._end :]
+        return self._received.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         """asyncio's: so many bytes have come."""
-        self._end += nbytes
-        if self._end - self._start >= self._needed:
-            self._take_frames()
-        if not self.closed:
-            self._prepare()
+        received = self._received
+        received.add(nbytes)
+        view = received.view
+        for start, end in received.take_frames():
+            self._on_frame(view[start:end])
+            if self.closed:
+                return
+        if received.complaint:
+            self.close(received.complaint)
+        else:
+            self._set_low_water()
 
     def data_received(self, data: bytes) -> None:
         """The same for a transport that brings its own bytes."""
@@ -84,55 +78,14 @@ class Line(asyncio.BufferedProtocol):
             data = data[size:]
             self.buffer_updated(size)
 
-    def _take_frames(self) -> None:
-        view = self._view
-        while True:
-            present = self._end - self._start
-            if present < 4:
-                self._needed = 4
-                return
-            size = _SIZE.unpack_from(view, self._start)[0]
-            if not 4 <= size <= FRAME_BYTES_MAX:
-                self.close(f"an answer of {size} bytes cannot be one")
-                return
-            self._needed = 4 + size
-            if present < self._needed:
-                return
-            begin = self._start + 4
-            self._start = begin + size
-            self._on_frame(view[begin : self._start])
-            if self.closed:
-                return
-
-    def _prepare(self) -> None:
-        """Put what is left at the front when nothing borrows the buffer, and let the kernel gather large answers."""
-        present = self._end - self._start
-        if not present:
-            self._start = self._end = 0
-            self._needed = 4
-            if len(self._buffer) > BUFFER_IDLE_BYTES_MAX and self._low_water == 0:
-                self._replace(BUFFER_BYTES, 0)
-        missing = self._needed - present
-        room = len(self._buffer) - self._end
-        wanted = min(missing, room, LOW_WATER_BYTES_MAX) if missing >= LOW_WATER_BYTES_MIN else 0
-        if wanted < LOW_WATER_BYTES_MIN:
-            wanted = 0
-        if wanted != self._low_water and self._sock is not None:
-            self._low_water = wanted
-            gather(self._sock, wanted or 1)
-
-    def _make_room(self) -> None:
-        """The buffer is full: move what is left to the front, into one twice as large when it is most of it."""
-        present = self._end - self._start
-        size = len(self._buffer)
-        self._replace(size * 2 if present * 2 > size else size, present)
-
-    def _replace(self, size: int, present: int) -> None:
-        fresh = bytearray(size)
-        fresh[:present] = self._view[self._start : self._end]
-        self._buffer = fresh
-        self._view = memoryview(fresh)
-        self._start, self._end = 0, present
+    def _set_low_water(self) -> None:
+        """Let the kernel gather large answers, and give a large buffer back when answers are small again."""
+        size = self._received.low_water
+        if not size and not self._low_water:
+            self._received.shrink(BUFFER_IDLE_BYTES_MAX)
+        if size != self._low_water and self._sock is not None:
+            self._low_water = size
+            gather(self._sock, size or 1)
 
     # The end
 

@@ -207,7 +207,7 @@ class NetServer:
             self._reaper.cancel()
         self.stop_listening()
         for channel in list(self._channels):
-            channel.close("the server stops")
+            channel.end("the server stops")  # one line of the node's says so for all
 
 
 def _bind_complaint(name: str, host: str, port: int, error: OSError) -> str:

@@ -1,8 +1,8 @@
 """The wire: bytes to messages and back, without a socket in sight.
 
 It owns how messages are declared (`schema`), the readers and writers compiled from the declarations (`codec`), the
-headers before them (`header`), the frames around them (`framing`), the table of all APIs (`apis`) and the messages
-themselves (`messages/<family>.py`). It does not own what the messages mean, nor the record batches inside them.
+headers before them (`header`), the table of all APIs (`apis`) and the messages themselves (`messages/<family>.py`). It
+does not own what the messages mean, the record batches inside them, nor the frames around them (`net.receive_buffer`).
 
     frame  ->  decode_request_header  ->  APIS[key].request  ->  decode(cls, version, frame, offset)
 
@@ -12,7 +12,6 @@ Bytes of a peer that mean nothing are a `RemoteProtocolError`, whatever they are
 
 from klamm.protocol.apis import APIS, Api, served_on
 from klamm.protocol.codec import decode, encode, encode_into
-from klamm.protocol.framing import FrameReader, frame
 from klamm.protocol.header import (
     RequestHeader,
     decode_request_header,
@@ -24,7 +23,6 @@ from klamm.protocol.header import (
 __all__ = [
     "APIS",
     "Api",
-    "FrameReader",
     "RequestHeader",
     "decode",
     "decode_request_header",
@@ -33,6 +31,5 @@ __all__ = [
     "encode_into",
     "encode_request_header",
     "encode_response_header",
-    "frame",
     "served_on",
 ]

@@ -1,0 +1,171 @@
+"""The receive buffer alone: any pieces, any sizes, any pauses; what comes out is what went in.
+
+The tests of a whole connection could not see a read into an empty view: whether a connection is paused exactly where
+the buffer was told to stop depends on how fast its peer takes the answers.
+"""
+
+import random
+import struct
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from klamm.net.receive_buffer import BUFFER_BUSY_BYTES, BUFFER_BYTES, LARGE_BYTES, ReceiveBuffer
+
+SIZES = st.one_of(
+    st.integers(8, 300),
+    st.integers(8, 400_000),
+    st.sampled_from(
+        [
+            size - edge
+            for size in (BUFFER_BYTES, 2 * BUFFER_BYTES, LARGE_BYTES, BUFFER_BUSY_BYTES, 2 * BUFFER_BUSY_BYTES)
+            for edge in (8, 5, 4, 3, 1, 0, -1, -4)
+        ]
+    ),
+)
+CHUNKS = st.lists(st.one_of(st.integers(1, 9), st.integers(1, 70_000), st.just(1 << 20)), min_size=1, max_size=20)
+PAUSES = st.lists(st.integers(0, 5), min_size=1, max_size=20)
+"""How many frames are handled before the owner pauses; 0 for no pause."""
+
+
+def frame_of(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def piece(chunks: list[int], turn: int) -> int:
+    """How much comes next; a long stream in pieces of one byte would take minutes."""
+    return max(chunks[turn % len(chunks)], 1 if turn < 300 else 50_000)
+
+
+def run(bodies: list[bytes], chunks: list[int], pauses: list[int]) -> ReceiveBuffer:
+    """Feed the frames in pieces; take them as a connection does that pauses after some frames and goes on later."""
+    buffer = ReceiveBuffer(8, 1 << 24)
+    stream = memoryview(b"".join(map(frame_of, bodies)))
+    frames: list[bytes] = []
+    borrowed: list[tuple[memoryview, bytes]] = []
+    turn = 0
+    while stream:
+        room = buffer.room()
+        assert len(room) > 0, "a read into nothing"
+        count = min(len(room), piece(chunks, turn), len(stream))
+        room[:count] = stream[:count]
+        stream = stream[count:]
+        buffer.add(count)
+        borrowed.clear()
+        while True:
+            until_pause = pauses[turn % len(pauses)]
+            turn += 1
+            paused = False
+            for start, end in buffer.take_frames():
+                view = buffer.view[start:end]
+                frames.append(bytes(view))
+                borrowed.append((view, frames[-1]))
+                until_pause -= 1
+                if until_pause == 0:
+                    buffer.put_back(end)
+                    paused = True
+                    break
+            if not paused or not buffer.pending:
+                break  # a pause at the end of the last frame: the next thing is a read, no frame is looked for in vain
+        assert all(view == copy for view, copy in borrowed), "a borrowed frame was overwritten"
+        assert not buffer.complaint
+        assert buffer.pending + 4 * len(frames) + sum(map(len, frames)) + len(stream) == sum(4 + len(b) for b in bodies)
+    assert frames == bodies
+    assert buffer.pending == 0
+    assert len(buffer.room()) > 0
+    return buffer
+
+
+@settings(max_examples=60)
+@given(sizes=st.lists(SIZES, min_size=1, max_size=12), chunks=CHUNKS, pauses=PAUSES, seed=st.integers(0, 2**32))
+@example(sizes=[300_000, 300_000, 9], chunks=[1 << 20], pauses=[1], seed=0)
+@example(sizes=[BUFFER_BYTES - 4, 8], chunks=[1 << 20], pauses=[1], seed=0)
+def test_bytes_out_are_bytes_in(sizes, chunks, pauses, seed):
+    source = random.Random(seed)
+    run([source.randbytes(size) for size in sizes], chunks, pauses)
+
+
+@settings(max_examples=40)
+@given(sizes=st.lists(SIZES, min_size=1, max_size=8), chunks=CHUNKS, keeps=st.lists(st.booleans(), min_size=1))
+def test_reading_on_beside_frames_that_were_not_taken_is_safe(sizes, chunks, keeps):
+    """No owner reads on while it is paused; one that does loses nothing and never reads into nothing."""
+    source = random.Random(5)
+    bodies = [source.randbytes(size) for size in sizes]
+    buffer = ReceiveBuffer(8, 1 << 24)
+    stream = memoryview(b"".join(map(frame_of, bodies)))
+    frames = []
+    turn = 0
+    while stream:
+        room = buffer.room()
+        count = min(len(room), piece(chunks, turn), len(stream))
+        assert count > 0
+        room[:count] = stream[:count]
+        stream = stream[count:]
+        buffer.add(count)
+        keep = keeps[turn % len(keeps)]
+        turn += 1
+        if not (keep and stream):
+            frames += [bytes(buffer.view[start:end]) for start, end in buffer.take_frames()]
+    assert frames == bodies
+
+
+@settings(max_examples=40)
+@given(chunks=CHUNKS, declared=st.integers(1 << 20, (1 << 24)))
+def test_memory_follows_the_bytes_that_came(chunks, declared):
+    buffer = ReceiveBuffer(8, 1 << 24)
+    buffer.room()[:4] = struct.pack(">i", declared)
+    buffer.add(4)
+    came = 4
+    for chunk in chunks:
+        assert buffer.take_frames() == []
+        assert buffer.lacking == 4 + declared - came
+        room = buffer.room()
+        count = min(len(room), chunk, buffer.lacking)
+        assert count > 0
+        buffer.add(count)
+        came += count
+        if came == 4 + declared:
+            break
+        assert len(buffer.view) <= max(4 * came, BUFFER_BUSY_BYTES)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, 1001, 2**31 - 1])
+def test_a_size_that_cannot_be_is_refused(size):
+    buffer = ReceiveBuffer(8, 1000)
+    buffer.room()[:4] = struct.pack(">i", size)
+    buffer.add(4)
+    assert buffer.take_frames() == []
+    assert str(size) in buffer.complaint
+    assert len(buffer.room()) > 0
+
+
+def test_frames_before_a_size_that_cannot_be_are_whole():
+    buffer = ReceiveBuffer(8, 1000)
+    data = frame_of(b"good one") + frame_of(b"good two") + struct.pack(">i", -5)
+    buffer.room()[: len(data)] = data
+    buffer.add(len(data))
+    frames = buffer.take_frames()
+    assert [bytes(buffer.view[start:end]) for start, end in frames] == [b"good one", b"good two"]
+    assert "-5" in buffer.complaint
+    buffer.put_back(frames[0][1])
+    assert not buffer.complaint
+    assert [bytes(buffer.view[start:end]) for start, end in buffer.take_frames()] == [b"good two"]
+    assert "-5" in buffer.complaint
+
+
+def test_a_large_frame_is_read_to_its_end_and_no_further():
+    buffer = run([bytes(500_000)] * 3, [1 << 20], [1])
+    capacity = len(buffer.view)
+    assert len(buffer.room()) == 500_004 < capacity
+
+
+def test_a_grown_buffer_is_given_back_when_it_is_empty():
+    buffer = run([bytes(500_000)], [1 << 20], [1])
+    buffer.shrink(BUFFER_BUSY_BYTES)
+    assert len(buffer.view) == len(buffer.room()) == BUFFER_BYTES
+    buffer.room()[:3] = b"\0\0\0"
+    buffer.add(3)
+    held = len(buffer.view)
+    buffer.shrink(0)
+    assert len(buffer.view) == held
