@@ -145,3 +145,27 @@ def test_a_new_minimum_of_replicas_forgets_who_was_eligible(one):
     assert one.log[-1] == ClearElrRecord(topic_name="orders")
     change(one, BROKER, "", ("min.insync.replicas", SET, "2"))
     assert one.log[-1] == ClearElrRecord(topic_name="")
+
+
+def test_what_eligible_leader_replicas_count_by_stays(one):
+    """No older test deleted a config that the cluster had written itself, so none saw a cluster without it."""
+    answer = change(one, BROKER, "", ("min.insync.replicas", DELETE, None))
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert "cannot be removed while ELR is enabled" in answer.error_message
+    assert replace_all(one, BROKER, "", {"log.retention.ms": "5"}).error_code == ErrorCode.INVALID_CONFIG
+    assert change(one, BROKER, "1", ("min.insync.replicas", SET, "1")).error_code == ErrorCode.INVALID_CONFIG
+    assert change(one, BROKER, "", ("min.insync.replicas", SET, "2")).error_code == 0
+    assert one.image.broker_values(None)["min.insync.replicas"] == 2
+
+
+def test_a_value_longer_than_older_clients_can_read_is_refused(one):
+    name = "leader.replication.throttled.replicas"
+    halves = [",".join(f"{partition}:1" for partition in range(start, start + 3000)) for start in (0, 5000)]
+    assert change(one, TOPIC, "orders", (name, SET, halves[0])).error_code == 0
+    assert change(one, TOPIC, "orders", (name, APPEND, halves[1])).error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_whatever_case_a_flag_is_written_in_it_counts(one):
+    """The check reads TRUE as true; what decided elections compared texts."""
+    change(one, TOPIC, "orders", ("unclean.leader.election.enable", SET, " TRUE\x01"))
+    assert one.image.topic_values("orders") == {"unclean.leader.election.enable": True}

@@ -31,6 +31,7 @@ from klamm.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
+from klamm.protocol.messages.metadata_records import ConfigRecord
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=0, consumer=ConsumerGroupConfig(assignment_interval_ms=0))
 
@@ -87,7 +88,11 @@ class ConsumerWorld(World):
             if group_id is None
             else ConfigResource(ResourceType.GROUP, group_id)
         )
-        self._become(configs={**self.image.configs, whose: named})
+        delta = MetadataDelta(self.image)
+        for name, value in named.items():
+            delta.replay(ConfigRecord(resource_type=whose.type, resource_name=whose.name, name=name, value=value))
+        changed = delta.apply(*self.image.provenance)
+        self._become(configs=changed.configs, values=changed.values)
 
     def topic_id(self, name: str) -> bytes:
         return self.image.topics.by_name[name].id

@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,5 +53,13 @@ class NodeThread:
 
         async def call() -> Any:
             return function(self.node, *args)
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(PATIENCE_S)
+
+    def run_until(self, function: Callable[[Node], Awaitable[Any]]) -> Any:
+        """Call `function(node)` on the node's loop and return what its awaitable comes to."""
+
+        async def call() -> Any:
+            return await function(self.node)
 
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(PATIENCE_S)

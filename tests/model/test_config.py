@@ -135,7 +135,7 @@ def test_compaction_lags_must_agree_with_each_other_and_with_what_is_inherited()
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=10 is larger than max\.compaction\.lag\.ms=5"):
         validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
     with pytest.raises(ConfigError, match="write at most 7"):
-        validate_topic_configs({"min.compaction.lag.ms": "10"}, {"max.compaction.lag.ms": "7"})
+        validate_topic_configs({"min.compaction.lag.ms": "10"}, {"max.compaction.lag.ms": 7})
 
 
 def test_remote_storage_is_refused_where_there_is_none():
@@ -146,20 +146,20 @@ def test_remote_storage_is_refused_where_there_is_none():
 
 def test_topics_inherit_the_brokers_values_in_their_own_units():
     broker = {
-        "log.retention.hours": "2",
-        "log.retention.minutes": "5",
-        "log.roll.hours": "1",
-        "log.segment.bytes": "2097152",
-        "message.max.bytes": "10",
-        "num.partitions": "3",
+        "log.retention.hours": 2,
+        "log.retention.minutes": 5,
+        "log.roll.hours": 1,
+        "log.segment.bytes": 2097152,
+        "message.max.bytes": 10,
+        "num.partitions": 3,
     }
     assert topic_defaults(broker) == {
-        "retention.ms": "300000",
-        "segment.ms": "3600000",
-        "segment.bytes": "2097152",
-        "max.message.bytes": "10",
+        "retention.ms": 300_000,
+        "segment.ms": 3_600_000,
+        "segment.bytes": 2097152,
+        "max.message.bytes": 10,
     }
-    assert topic_defaults({"log.retention.hours": "-1"}) == {"retention.ms": "-1"}
+    assert topic_defaults({"log.retention.hours": -1}) == {"retention.ms": -1}
 
 
 def test_every_synonym_is_a_broker_setting():

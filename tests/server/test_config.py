@@ -75,7 +75,7 @@ def test_a_file_written_for_kafka_is_taken_as_it_is():
     assert config.log_dirs == ("/data/kafka",)
     assert config.metadata_log_dir == "/data/kafka"
     assert config.integer("socket.request.max.bytes") == 104857600
-    assert config.topic_defaults == {"retention.ms": "604800000", "segment.bytes": "1073741824"}
+    assert (config.integer("log.retention.hours"), config.integer("log.segment.bytes")) == (168, 1073741824)
 
 
 def test_settings_without_meaning_here_are_kept_to_be_named_once():

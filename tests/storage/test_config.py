@@ -4,14 +4,14 @@ from klamm.storage import LogConfig
 def test_a_topics_settings_are_read_by_their_kafka_names():
     config = LogConfig.from_topic_config(
         {
-            "segment.bytes": "1048576",
-            "cleanup.policy": "compact, delete",
+            "segment.bytes": 1048576,
+            "cleanup.policy": ("compact", "delete"),
             "message.timestamp.type": "LogAppendTime",
             "compression.type": "zstd",
-            "compression.zstd.level": "7",
-            "preallocate": "true",
-            "min.cleanable.dirty.ratio": "0.25",
-            "min.insync.replicas": "2",
+            "compression.zstd.level": 7,
+            "preallocate": True,
+            "min.cleanable.dirty.ratio": 0.25,
+            "min.insync.replicas": 2,
         }
     )
     assert (config.segment_bytes, config.preallocate, config.min_cleanable_dirty_ratio) == (1048576, True, 0.25)
@@ -29,4 +29,4 @@ def test_the_defaults_take_what_producers_send():
 
 
 def test_no_policy_keeps_everything():
-    assert LogConfig.from_topic_config({"cleanup.policy": ""}).cleanup_policy == frozenset()
+    assert LogConfig.from_topic_config({"cleanup.policy": ()}).cleanup_policy == frozenset()

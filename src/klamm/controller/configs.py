@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from klamm.controller.context import Context, Decision, refuse
 from klamm.metadata.image import ConfigResource, ResourceType
+from klamm.model.config import MAX_SHORT, format_value
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.protocol.messages import alter_configs as ac
 from klamm.protocol.messages import incremental_alter_configs as iac
@@ -31,7 +32,7 @@ def topic_creation_records(
         missing = ",".join(name for name, value in configs.items() if value is None)
         raise KlammError(ErrorCode.INVALID_CONFIG, f"A topic config needs a value: {missing}")
     try:
-        context.validator.validate_topic(own, context.broker_layers())
+        context.validator.validate_topic(own, context.broker_values())
     except ConfigError as error:
         raise KlammError(ErrorCode.INVALID_CONFIG, str(error)) from None
     resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -148,7 +149,7 @@ def _changed_value(
     value = current.get(name)
     if value is None:
         if of_topic:
-            value = context.validator.inherited_by_topics(name, context.broker_layers())
+            value = format_value(context.validator.inherited_by_topics(name, context.broker_values()))
         else:
             value = context.validator.static_of_broker(name)
     parts = [part for part in (value or "").split(",") if part]
@@ -165,6 +166,7 @@ def _alter(context: Context, resource: ConfigResource, changed: Mapping[str, str
     current = context.image.configs.get(resource, {})
     merged = {name: value for name, value in {**current, **changed}.items() if value is not None}
     _check_resource(context, resource, merged, changed)
+    _check_changes(context, resource, changed)
     # A broker hears of a config set to what it already is: files it names may have changed.
     always = resource.type == ResourceType.BROKER
     records: list[MetadataRecord] = [
@@ -187,7 +189,7 @@ def _check_resource(
 ) -> None:
     if resource.type == ResourceType.TOPIC:
         try:
-            context.validator.validate_topic(merged, context.broker_layers())
+            context.validator.validate_topic(merged, context.broker_values())
         except ConfigError as error:
             raise KlammError(ErrorCode.INVALID_CONFIG, str(error)) from None
         if resource.name not in context.image.topics.by_name:
@@ -210,6 +212,22 @@ def _check_resource(
                 raise KlammError(ErrorCode.INVALID_CONFIG, str(error)) from None
     else:
         raise KlammError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.type}")
+
+
+def _check_changes(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
+    """Refuse single changes that Kafka refuses whatever the rest of the resource says."""
+    for name, value in changed.items():
+        if value is not None and len(value.encode()) > MAX_SHORT:  # older versions of DescribeConfigs could not tell it
+            message = f"The value of {name} exceeds the maximum value size of {MAX_SHORT} bytes."
+            raise KlammError(ErrorCode.INVALID_CONFIG, message)
+        if name != "min.insync.replicas" or resource.type != ResourceType.BROKER or not context.elr_enabled:
+            continue
+        if resource.name:
+            message = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            raise KlammError(ErrorCode.INVALID_CONFIG, message)
+        if value is None:
+            message = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+            raise KlammError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _check_broker(context: Context, name: str) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, Protocol, TypeVar
 
-from klamm.controller.validation import ConfigValidator
+from klamm.controller.validation import ConfigValidator, Layers
 from klamm.metadata.image import UNASSIGNED_DIR, FeatureRange, MetadataImage
+from klamm.model.config import Value
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import Uuid
 from klamm.protocol.messages.metadata_records import MetadataRecord
@@ -83,14 +84,18 @@ class Context:
         """Whether replicas that left the ISR below its minimum may still be elected (KIP-966)."""
         return self.image.features.get(ELR_VERSION, 0) >= 1
 
-    def topic_value(self, topic: str, name: str) -> str | None:
+    def topic_value(self, topic: str, name: str) -> Value:
         """The value of a topic config in force: the topic's own, or what the brokers' settings imply."""
-        found = self.image.topic_configs(topic).get(name)
-        return found if found is not None else self.validator.inherited_by_topics(name, self.broker_layers())
+        own = self.image.topic_values(topic).get(name)
+        return own if own is not None else self.validator.inherited_by_topics(name, self.broker_values())
 
-    def broker_layers(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    def broker_configs(self) -> Layers[str]:
         """Dynamic broker configs that topics inherit: those of this node, then those of all brokers."""
         return self.image.broker_configs(self.config.node_id), self.image.broker_configs(None)
+
+    def broker_values(self) -> Layers[Value]:
+        """The values of the same configs."""
+        return self.image.broker_values(self.config.node_id), self.image.broker_values(None)
 
     def default_directory(self, broker_id: int) -> Uuid:
         """Where a new replica of a broker will lie: in its only directory, or where the broker will say."""
@@ -100,8 +105,10 @@ class Context:
 
     def min_insync_replicas(self, topic: str, replicas: int) -> int:
         """How many replicas must be in sync for a write to be safe; never more than there are."""
-        return min(int(self.topic_value(topic, "min.insync.replicas") or 1), replicas)
+        needed = self.topic_value(topic, "min.insync.replicas")
+        assert isinstance(needed, int)
+        return min(needed, replicas)
 
     def unclean_election_allowed(self, topic: str) -> bool:
         """Whether the topic prefers an old leader to none."""
-        return self.topic_value(topic, "unclean.leader.election.enable") == "true"
+        return self.topic_value(topic, "unclean.leader.election.enable") is True

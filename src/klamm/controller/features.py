@@ -2,6 +2,7 @@
 
 from klamm.controller.context import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Context, Decision, refuse
 from klamm.metadata.image import ConfigResource, FeatureRange, ResourceType
+from klamm.model.config import format_value
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import update_features as uf
 from klamm.protocol.messages.metadata_records import (
@@ -34,12 +35,10 @@ def _min_isr_for_all(context: Context) -> list[MetadataRecord]:
     """Eligible leader replicas need one min.insync.replicas for all brokers: write down the one in force."""
     if "min.insync.replicas" in context.image.broker_configs(None):
         return []
-    value = context.validator.inherited_by_topics("min.insync.replicas", ({}, {}))
+    value = format_value(context.validator.inherited_by_topics("min.insync.replicas", ({}, {})))
     resource = ConfigResource(ResourceType.BROKER, "")
     return [
-        ConfigRecord(
-            resource_type=resource.type, resource_name=resource.name, name="min.insync.replicas", value=value or "1"
-        )
+        ConfigRecord(resource_type=resource.type, resource_name=resource.name, name="min.insync.replicas", value=value)
     ]
 
 

@@ -88,7 +88,7 @@ def _create_topic(context: Context, topic: ct.CreatableTopic) -> tuple[list[Meta
     topic_id = _new_topic_id(context)
     records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     records += (_new_partition(context, topic_id, index, replicas) for index, replicas in enumerate(assignments))
-    effective = context.validator.describe_topic(own_configs, context.broker_layers())
+    effective = context.validator.describe_topic(own_configs, context.broker_configs())
     return records, ct.CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,

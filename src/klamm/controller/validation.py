@@ -1,22 +1,23 @@
 """Which configs may be set, and which values topics end up with."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from klamm.model.broker_configs import broker_key, validate_dynamic_broker_config
-from klamm.model.config import ConfigType
+from klamm.model.broker_configs import broker_key, read_broker_values, validate_dynamic_broker_config
+from klamm.model.config import ConfigType, Value
 from klamm.model.config_describe import DescribedConfig, describe_topic, effective_broker
 from klamm.model.group_configs import GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS, topic_defaults, validate_topic_configs
 
-Layers = tuple[Mapping[str, str], Mapping[str, str]]
-"""Dynamic broker configs: of one broker, and of all brokers."""
+V = TypeVar("V")
+Layers = tuple[Mapping[str, V], Mapping[str, V]]
+"""Dynamic broker configs, as texts or as values: of one broker, and of all brokers."""
 
 
 class ConfigValidator(Protocol):
     """What the controller asks about configs; a refusal is a ConfigError whose text goes to the client."""
 
-    def validate_topic(self, configs: Mapping[str, str], layers: Layers) -> None:
+    def validate_topic(self, configs: Mapping[str, str], layers: Layers[Value]) -> None:
         """Check all configs of one topic together."""
 
     def validate_broker(self, configs: Mapping[str, str], *, all_brokers: bool) -> None:
@@ -28,13 +29,13 @@ class ConfigValidator(Protocol):
     def is_list(self, name: str, *, of_topic: bool) -> bool:
         """Whether values may be appended to and taken from `name`."""
 
-    def inherited_by_topics(self, name: str, layers: Layers) -> str | None:
+    def inherited_by_topics(self, name: str, layers: Layers[Value]) -> Value:
         """The value a topic has without setting `name` itself."""
 
     def static_of_broker(self, name: str) -> str | None:
         """What a broker uses when `name` is not set dynamically."""
 
-    def describe_topic(self, configs: Mapping[str, str], layers: Layers) -> list[DescribedConfig]:
+    def describe_topic(self, configs: Mapping[str, str], layers: Layers[str]) -> list[DescribedConfig]:
         """Every topic config in force for a topic with these configs of its own, by name."""
 
 
@@ -43,13 +44,14 @@ class CatalogValidator:
 
     def __init__(self, static_configs: Mapping[str, str] | None = None) -> None:
         self._static = dict(static_configs or {})
-        self._known: tuple[Mapping[str, str], Mapping[str, str], dict[str, str]] | None = None
+        self._static_values = read_broker_values(self._static)
+        self._known: tuple[Mapping[str, Value], Mapping[str, Value], dict[str, Value]] | None = None
         self._described: (
             tuple[Mapping[str, str], Mapping[str, str], tuple[tuple[str, str], ...], list[DescribedConfig]] | None
         ) = None
         """The last answer of describe_topic: topics made together mostly have the same settings."""
 
-    def validate_topic(self, configs: Mapping[str, str], layers: Layers) -> None:
+    def validate_topic(self, configs: Mapping[str, str], layers: Layers[Value]) -> None:
         """Check all configs of one topic together."""
         validate_topic_configs(configs, self._topic_defaults(layers))
 
@@ -68,16 +70,17 @@ class CatalogValidator:
         key = TOPIC_CONFIGS.keys.get(name) if of_topic else broker_key(name)
         return key is not None and key.type is ConfigType.LIST
 
-    def inherited_by_topics(self, name: str, layers: Layers) -> str | None:
+    def inherited_by_topics(self, name: str, layers: Layers[Value]) -> Value:
         """The value a topic has without setting `name` itself."""
-        return self._topic_defaults(layers).get(name) or TOPIC_CONFIGS.key(name).default_text
+        inherited = self._topic_defaults(layers).get(name)
+        return TOPIC_CONFIGS.default(name) if inherited is None else inherited
 
     def static_of_broker(self, name: str) -> str | None:
         """What a broker uses when `name` is not set dynamically."""
         key = broker_key(name)
         return self._static.get(name, key.default_text if key is not None else None)
 
-    def describe_topic(self, configs: Mapping[str, str], layers: Layers) -> list[DescribedConfig]:
+    def describe_topic(self, configs: Mapping[str, str], layers: Layers[str]) -> list[DescribedConfig]:
         """Every topic config in force for a topic with these configs of its own, by name."""
         known = self._described
         own = tuple(configs.items())
@@ -86,13 +89,13 @@ class CatalogValidator:
             self._described = known
         return known[3]
 
-    def _topic_defaults(self, layers: Layers) -> dict[str, str]:
+    def _topic_defaults(self, layers: Layers[Value]) -> dict[str, Value]:
         """What topics inherit; asked once per partition when a broker goes, so the last answer is kept.
 
         Configs inside an image never change: the same mapping means the same answer.
         """
         known = self._known
         if known is None or known[0] is not layers[0] or known[1] is not layers[1]:
-            known = (*layers, topic_defaults(effective_broker(*layers, self._static)))
+            known = (*layers, topic_defaults(effective_broker(*layers, self._static_values)))
             self._known = known
         return known[2]

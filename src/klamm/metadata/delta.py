@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from klamm.metadata.config_values import with_value
 from klamm.metadata.image import (
     MIGRATING_DIR,
     BrokerImage,
@@ -93,6 +94,7 @@ class MetadataDelta:
         self._by_name = _Working(image.topics.by_name)
         self._by_id = _Working(image.topics.by_id)
         self._configs = _Working(image.configs)
+        self._values = _Working(image.values)
         self._next_producer_id = image.next_producer_id
         self._acls = _Working(image.acls)
         self._quotas = _Working(image.client_quotas)
@@ -141,6 +143,7 @@ class MetadataDelta:
             cluster=ClusterImage(self._brokers.read(), self._controllers.read()),
             topics=TopicsImage(self._by_name.read(), self._by_id.read()),
             configs=self._configs.read(),
+            values=self._values.read(),
             next_producer_id=self._next_producer_id,
             acls=self._acls.read(),
             client_quotas=self._quotas.read(),
@@ -288,6 +291,7 @@ class MetadataDelta:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
         if resource in self._configs.read():
             removed = self._configs.write().pop(resource)
+            self._values.write().pop(resource, None)
             self.configs_changed.setdefault(resource, {}).update(dict.fromkeys(removed))
 
     def _clear_elr(self, record: r.ClearElrRecord) -> None:
@@ -308,10 +312,13 @@ class MetadataDelta:
             merged.pop(record.name, None)
         else:
             merged[record.name] = record.value
+        values = self._values.write()
         if merged:
             configs[resource] = merged
+            values[resource] = with_value(resource, values.get(resource, {}), record.name, record.value)
         else:
             configs.pop(resource, None)
+            values.pop(resource, None)
         self.configs_changed.setdefault(resource, {})[record.name] = record.value
 
     def _producer_ids(self, record: r.ProducerIdsRecord) -> None:

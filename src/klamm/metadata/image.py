@@ -10,6 +10,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from klamm.model.config import Value
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
@@ -229,6 +230,9 @@ class MetadataImage:
     cluster: ClusterImage = field(default_factory=ClusterImage)
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
+    """The configs as they were written."""
+    values: Mapping[ConfigResource, Mapping[str, Value]] = field(default_factory=lambda: _EMPTY)
+    """The same configs as they act: read once, by `metadata/config_values`."""
     next_producer_id: int = 0
     acls: Mapping[Uuid, AccessControlEntryRecord] = field(default_factory=lambda: _EMPTY)
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
@@ -253,6 +257,19 @@ class MetadataImage:
         """The configs set on a group."""
         return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), _EMPTY)
 
+    def topic_values(self, topic: str) -> Mapping[str, Value]:
+        """The values of the configs set on `topic` itself."""
+        return self.values.get(ConfigResource(ResourceType.TOPIC, topic), _EMPTY)
+
+    def broker_values(self, broker_id: int | None) -> Mapping[str, Value]:
+        """The values of the dynamic configs set on one broker, or with None of those of all brokers."""
+        name = "" if broker_id is None else str(broker_id)
+        return self.values.get(ConfigResource(ResourceType.BROKER, name), _EMPTY)
+
+    def group_values(self, group_id: str) -> Mapping[str, Value]:
+        """The values of the configs set on a group."""
+        return self.values.get(ConfigResource(ResourceType.GROUP, group_id), _EMPTY)
+
     def to_records(self) -> Iterator[Any]:
         """The records that, replayed on the empty image, give this one; the content of a snapshot."""
         from klamm.metadata.snapshot import image_records  # noqa: PLC0415  snapshot reads images, images only delegate
@@ -271,6 +288,8 @@ class MetadataImage:
         for resource in self.configs:
             if resource.type == ResourceType.TOPIC:
                 assert resource.name in self.topics.by_name, f"configs of a topic that does not exist: {resource}"
+        for resource, values in self.values.items():
+            assert values.keys() <= self.configs.get(resource, _EMPTY).keys(), f"values without configs: {resource}"
 
 
 def same_content(one: MetadataImage, other: MetadataImage) -> bool:

@@ -7,6 +7,7 @@ Settings of earlier Kafka versions and of plugins are known by name only: accept
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from klamm.model.broker_catalog.general import GENERAL
@@ -22,7 +23,7 @@ from klamm.model.broker_catalog.sasl import SASL
 from klamm.model.broker_catalog.share import SHARE
 from klamm.model.broker_catalog.tls import TLS
 from klamm.model.broker_catalog.transactions import TRANSACTIONS
-from klamm.model.config import ConfigDef, ConfigKey, UpdateMode
+from klamm.model.config import ConfigDef, ConfigKey, UpdateMode, Value
 from klamm.model.errors import ConfigError
 
 FAMILIES: Final[dict[str, tuple[ConfigKey, ...]]] = {
@@ -135,6 +136,19 @@ def validate_broker_config(name: str, value: str) -> None:
     if key is None:
         raise ConfigError(BROKER_CONFIGS.unknown(name))
     key.parse(value)
+
+
+def read_broker_values(texts: Mapping[str, str]) -> dict[str, Value]:
+    """The values of broker settings; those that are a plugin's or cannot be read are left out."""
+    values: dict[str, Value] = {}
+    for name, text in texts.items():
+        key = broker_key(name)
+        if key is not None:
+            try:
+                values[name] = key.parse(text)
+            except ConfigError:
+                continue  # what is in force without it counts
+    return values
 
 
 def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: bool) -> None:

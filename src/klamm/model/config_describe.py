@@ -9,14 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from klamm.model.broker_configs import BROKER_CONFIGS, BROKER_SYNONYMS, DYNAMIC_ONLY, broker_key, broker_synonyms
-from klamm.model.config import ConfigKey, ConfigType, UpdateMode, format_value
+from klamm.model.broker_configs import (
+    BROKER_CONFIGS,
+    BROKER_SYNONYMS,
+    DYNAMIC_ONLY,
+    broker_key,
+    broker_synonyms,
+    read_broker_values,
+)
+from klamm.model.config import ConfigKey, ConfigType, UpdateMode, Value, format_value
 from klamm.model.config_sources import ConfigSource, ConfigSynonym
+from klamm.model.errors import ConfigError
 from klamm.model.group_configs import GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS, TOPIC_SYNONYMS, topic_defaults
 
 Texts = Mapping[str, str]
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +43,26 @@ class DescribedConfig:
     sensitive: bool
 
 
-def effective_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> dict[str, str]:
-    """The texts a broker goes by. A dynamic value replaces all its synonyms, whatever their unit."""
-    texts = with_node_id(static)
+def effective_broker(
+    broker_dynamic: Mapping[str, V], cluster_dynamic: Mapping[str, V], static: Mapping[str, V]
+) -> dict[str, V]:
+    """What a broker goes by, as texts or as values. A dynamic one replaces all its synonyms, whatever their unit."""
+    effective = with_node_id(static)
     for layer in (cluster_dynamic, broker_dynamic):
-        for name, text in layer.items():
+        for name, setting in layer.items():
             for synonym in BROKER_SYNONYMS.get(name, ()):
-                texts.pop(synonym, None)
-            texts[name] = text
-    return texts
+                effective.pop(synonym, None)
+            effective[name] = setting
+    return effective
 
 
-def with_node_id(static: Texts) -> dict[str, str]:
-    """A properties file's texts with node.id and broker.id, two names of one thing, both present."""
-    texts = dict(static)
+def with_node_id(static: Mapping[str, V]) -> dict[str, V]:
+    """A properties file's settings with node.id and broker.id, two names of one thing, both present."""
+    settings = dict(static)
     for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
-        if name in texts:
-            texts.setdefault(other, texts[name])
-    return texts
+        if name in settings:
+            settings.setdefault(other, settings[name])
+    return settings
 
 
 def describe_topic(
@@ -58,12 +70,12 @@ def describe_topic(
 ) -> list[DescribedConfig]:
     """All settings of one topic, sorted by name."""
     places = _Places(broker_dynamic, cluster_dynamic, static)
-    inherited = topic_defaults(effective_broker(broker_dynamic, cluster_dynamic, static))
+    inherited = topic_defaults(_values_in_force(broker_dynamic, cluster_dynamic, static))
     described = []
     for key in TOPIC_CONFIGS:
         if key.internal and key.name not in overrides:
             continue
-        value = _text(key, overrides.get(key.name, inherited.get(key.name)))
+        value = _text(key, overrides.get(key.name), inherited.get(key.name))
         synonyms = places.synonyms(TOPIC_SYNONYMS[key.name][0]) if key.name in TOPIC_SYNONYMS else ()
         if key.name in overrides:
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
@@ -74,17 +86,19 @@ def describe_topic(
 def describe_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> list[DescribedConfig]:
     """All settings of one broker, sorted by name."""
     places = _Places(broker_dynamic, cluster_dynamic, static)
-    effective = effective_broker(broker_dynamic, cluster_dynamic, static)
+    effective = _values_in_force(broker_dynamic, cluster_dynamic, static)
+    written = effective_broker(broker_dynamic, cluster_dynamic, static)
     names = {key.name for key in BROKER_CONFIGS if not key.internal and key.name not in DYNAMIC_ONLY}
-    return [_described_broker(name, effective, places.synonyms(name)) for name in sorted(names | effective.keys())]
+    return [_described_broker(name, effective, places.synonyms(name)) for name in sorted(names | written.keys())]
 
 
 def describe_cluster_default(cluster_dynamic: Texts) -> list[DescribedConfig]:
     """The settings given to all brokers at once, and only those."""
     places = _Places({}, cluster_dynamic, {})
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    values = read_broker_values(cluster_dynamic)
     return [
-        _described_broker(name, cluster_dynamic, tuple(s for s in places.synonyms(name) if s.source is source))
+        _described_broker(name, values, tuple(s for s in places.synonyms(name) if s.source is source))
         for name in sorted(cluster_dynamic)
     ]
 
@@ -94,11 +108,11 @@ def describe_group(
 ) -> list[DescribedConfig]:
     """All settings of one group, sorted by name."""
     places = _Places(broker_dynamic, cluster_dynamic, static)
-    effective = effective_broker(broker_dynamic, cluster_dynamic, static)
+    effective = _values_in_force(broker_dynamic, cluster_dynamic, static)
     described = []
     for key in GROUP_CONFIGS:
         broker_name = f"group.{key.name}"
-        value = _text(key, overrides.get(key.name, effective.get(broker_name)))
+        value = _text(key, overrides.get(key.name), effective.get(broker_name))
         synonyms = places.synonyms(broker_name)
         if not synonyms:
             synonyms = (ConfigSynonym(key.name, key.default_text, ConfigSource.DEFAULT_CONFIG),)
@@ -141,13 +155,20 @@ class _Places:
         return tuple(found[start:])
 
 
-def _described_broker(name: str, effective: Texts, synonyms: tuple[ConfigSynonym, ...]) -> DescribedConfig:
+def _values_in_force(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> dict[str, Value]:
+    layers = (read_broker_values(texts) for texts in (broker_dynamic, cluster_dynamic, static))
+    return effective_broker(*layers)
+
+
+def _described_broker(
+    name: str, effective: Mapping[str, Value], synonyms: tuple[ConfigSynonym, ...]
+) -> DescribedConfig:
     key = broker_key(name)
     read_only = name not in BROKER_CONFIGS or BROKER_CONFIGS.keys[name].update_mode is UpdateMode.READ_ONLY
     if key is None:  # a plugin's setting: nobody knows whether it is a secret, so it is one
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return DescribedConfig(name, None, source, synonyms, ConfigType.UNKNOWN, None, read_only, sensitive=True)
-    return _described(key, name, _text(key, effective.get(name)), synonyms, read_only=read_only)
+    return _described(key, name, _text(key, None, effective.get(name)), synonyms, read_only=read_only)
 
 
 def _described(
@@ -158,5 +179,11 @@ def _described(
     return DescribedConfig(name, shown, source, synonyms, key.type, key.doc, read_only, key.sensitive)
 
 
-def _text(key: ConfigKey, text: str | None) -> str | None:
-    return key.default_text if text is None else format_value(key.parse(text))
+def _text(key: ConfigKey, written: str | None, inherited: Value) -> str | None:
+    """A value as Kafka prints it. One that cannot be read is shown as written: an operator must see what to remove."""
+    if written is not None:
+        try:
+            return format_value(key.parse(written))
+        except ConfigError:
+            return written
+    return key.default_text if inherited is None else format_value(inherited)

@@ -327,12 +327,12 @@ def validate_topic_config(name: str, value: str) -> None:
     TOPIC_CONFIGS.parse(name, value)
 
 
-def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> None:
+def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, Value] | None = None) -> None:
     """Check all settings of one topic, each by itself and against each other.
 
     `defaults` are the values topics inherit (see `topic_defaults`), for the relations between settings.
     """
-    values = TOPIC_CONFIGS.parse_all({**(defaults or {}), **configs})
+    values = {**(defaults or {}), **TOPIC_CONFIGS.parse_all(configs)}
     shortest = _number(values, "min.compaction.lag.ms")
     longest = _number(values, "max.compaction.lag.ms")
     if shortest > longest:
@@ -346,12 +346,12 @@ def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, st
         )
 
 
-def topic_defaults(broker: Mapping[str, str]) -> dict[str, str]:
+def topic_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
     """The topic settings a broker's own settings imply; what the broker leaves open is left out.
 
     Of the synonyms of a topic setting the first one given wins; hours and minutes become milliseconds.
     """
-    defaults: dict[str, str] = {}
+    defaults: dict[str, Value] = {}
     for topic_name, synonyms in TOPIC_SYNONYMS.items():
         for synonym in synonyms:
             if synonym in broker:
@@ -360,12 +360,11 @@ def topic_defaults(broker: Mapping[str, str]) -> dict[str, str]:
     return defaults
 
 
-def _in_topic_unit(synonym: str, text: str) -> str:
+def _in_topic_unit(synonym: str, value: Value) -> Value:
     factor = _UNIT_MS.get(synonym.rpartition(".")[2])
-    if factor is None:
-        return text
-    number = int(text)
-    return str(number * factor if number >= 0 else number)
+    if factor is None or not isinstance(value, int):
+        return value
+    return value * factor if value >= 0 else value
 
 
 def _number(values: Mapping[str, Value], name: str) -> int:

@@ -305,15 +305,23 @@ class ReplicaManager:
             if image.topics.by_id.get(topic.id) is None:
                 continue
             config = settings(topic.name)
-            for index, partition in (partitions or {}).get(topic.name, topic.partitions).items():
-                if self.node_id in partition.replicas:
-                    self._ensure(topic, index, config, settings)
-                    count += 1
-                    if count % APPLY_SLICE == 0:
-                        await asyncio.sleep(0)
-                else:
-                    self._drop(topic.name, topic.id, index)
+            for index in (partitions or {}).get(topic.name, topic.partitions):
+                try:
+                    self._follow(topic, index, config, settings)
+                except Exception as error:  # noqa: BLE001 - a fault in one partition must not stop the others
+                    log.failure("partition cannot follow the metadata", error, partition=f"{topic.name}-{index}")
+                count += 1
+                if count % APPLY_SLICE == 0:
+                    await asyncio.sleep(0)
         self.isr.look_again()
+
+    def _follow(
+        self, topic: TopicImage, index: int, settings: TopicSettings, later: Callable[[str], TopicSettings]
+    ) -> None:
+        if self.node_id in topic.partitions[index].replicas:
+            self._ensure(topic, index, settings, later)
+        else:
+            self._drop(topic.name, topic.id, index)
 
     def _make_what_found_no_room(self) -> None:
         """As many as there is room for now; the first that finds none ends it."""

@@ -16,7 +16,6 @@ from klamm.model.config import Value
 from klamm.model.config_describe import with_node_id
 from klamm.model.errors import ConfigError
 from klamm.model.properties import Property, format_properties, parse_properties
-from klamm.model.topic_configs import topic_defaults
 from klamm.server.config_checks import (
     check_listeners,
     check_quorum,
@@ -49,7 +48,6 @@ class NodeConfig:
     bootstrap_servers: tuple[str, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
-    topic_defaults: Mapping[str, str]
     """Topic settings the file implies, by topic name and in topic units; for LogConfig and DescribeConfigs."""
     ignored: tuple[str, ...] = ()
     """Settings that were accepted and change nothing here."""
@@ -268,7 +266,6 @@ def _build(
         bootstrap_servers=bootstrap,
         log_dirs=log_dirs,
         metadata_log_dir=os.path.abspath(metadata_dir) if isinstance(metadata_dir, str) else log_dirs[0],
-        topic_defaults=topic_defaults(static),
         ignored=ignored,
         warnings=(*warnings, *exposure_warnings(listeners), *relation_warnings(values)),
         _values=values,

@@ -13,7 +13,7 @@ from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import BrokerImage, MetadataImage
-from klamm.model.config_describe import effective_broker
+from klamm.model.config import Value
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.server.config import NodeConfig
@@ -39,7 +39,7 @@ class Coordinators:
         self._services = services
         config = services.config
         self._group_config = group_config_of(config)
-        self._layers: tuple[Mapping[str, str], ...] = ()
+        self._layers: tuple[Mapping[str, Value], ...] = ()
         self.groups: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
             lambda _partition, _epoch: GroupShard(self._group_config, lambda: str(services.new_uuid())),
@@ -107,31 +107,21 @@ class Coordinators:
 
     def _obey(self, image: MetadataImage) -> None:
         """Settings may change at work: those of brokers that Kafka calls dynamic, and those of the offsets topic."""
-        node_id, config = self._services.node_id, self._services.config
-        layers = (
-            image.topic_configs(GROUP_METADATA_TOPIC),
-            image.broker_configs(node_id),
-            image.broker_configs(None),
-        )
+        settings = self._services.settings
+        layers = (image.topic_values(GROUP_METADATA_TOPIC), settings.values(image))
         if layers == self._layers:
             return
         self._layers = layers
-        texts = effective_broker(*layers[1:], config.static)
-        bytes_max = layers[0].get("max.message.bytes") or texts.get("message.max.bytes")
-        if bytes_max is not None:
-            self._group_config = replace(self._group_config, record_bytes_max=int(bytes_max) - BATCH_OVERHEAD)
-        else:
-            self._group_config = group_config_of(config)
+        bytes_max = layers[0].get("max.message.bytes", settings.value(image, "message.max.bytes"))
+        assert isinstance(bytes_max, int)
+        self._group_config = replace(self._group_config, record_bytes_max=bytes_max - BATCH_OVERHEAD)
         for partition in self.groups.active:
             self.groups.shard(partition).obey(self._group_config)
-        verifies = texts.get("transaction.partition.verification.enable", "true")
-        self.transactions.gate.verifies = verifies.strip().lower() == "true"
-        expiry_ms = texts.get("producer.id.expiration.ms")
+        verifies = settings.value(image, "transaction.partition.verification.enable")
+        self.transactions.gate.verifies = verifies is True
         logs = self._services.replicas.logs
-        logs.config = replace(
-            logs.config,
-            producer_id_expiration_ms=int(expiry_ms or config.integer("producer.id.expiration.ms")),
-        )
+        expiration_ms = settings.integer(image, "producer.id.expiration.ms")
+        logs.config = replace(logs.config, producer_id_expiration_ms=expiration_ms)
 
     def _follow(self, runtime: CoordinatorRuntime[Any], delta: MetadataDelta, image: MetadataImage) -> None:
         if any(topic.name == runtime.topic for topic in delta.topics_deleted.values()):

@@ -34,7 +34,7 @@ class Moves:
         services.moves = LogDirMoves(
             services.loop, services.replicas, services.clock, self._assign, threads(count, "klamm-move"), count
         )
-        self._set_rate(services.image)
+        services.moves.throttle.rate = services.settings.integer(services.image, RATE)
 
     async def _assign(self, replica: Replica, directory: Uuid) -> None:
         await self._reports.assign(Uuid(replica.topic_id), replica.index, directory)
@@ -61,13 +61,7 @@ class Moves:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The image has moved and the replicas have followed."""
         if any(resource.type == ResourceType.BROKER for resource in delta.configs_changed):
-            self._set_rate(image)
-
-    def _set_rate(self, image: MetadataImage) -> None:
-        own, everybody = image.broker_configs(self._services.node_id), image.broker_configs(None)
-        written = own.get(RATE) or everybody.get(RATE)
-        rate = int(written) if written is not None else self._services.config.integer(RATE)
-        self._services.moves.throttle.rate = rate
+            self._services.moves.throttle.rate = self._services.settings.integer(image, RATE)
 
     async def stop(self) -> None:
         """Leave the rest for the next start."""

@@ -18,6 +18,7 @@ from klamm.net import NetServer, TurnLoop
 from klamm.raft import RaftDriver
 from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.address_book import AddressBook
+from klamm.server.broker_settings import BrokerSettings
 from klamm.server.config import NodeConfig
 from klamm.server.context import ListenerContext
 from klamm.server.controller_link import ControllerLink
@@ -213,6 +214,7 @@ class Node:
             node_id=config.node_id,
             cluster_id=cluster_id,
             config=config,
+            settings=BrokerSettings(config.node_id, config.static),
             clock=self.clock,
             random=self.random,
             logs=self._logs,
@@ -280,9 +282,7 @@ class Node:
         self._lifecycle.on_replaced = self._fail
         self._logs.on_dir_offline = lambda _: self._lifecycle.beat_now()
         self._set_strays_aside()
-        self._publisher = BrokerPublisher(
-            config.node_id, services.replicas, TopicSettingsResolver(config.node_id, config.static)
-        )
+        self._publisher = BrokerPublisher(config.node_id, services.replicas, TopicSettingsResolver(services.settings))
         self._replication = Replication(services, lambda: self._lifecycle.broker_epoch)
         self._replication.start()
         self._directories = DirectoryReports(

@@ -5,11 +5,13 @@ loop; `wait_for` tells when a change has arrived.
 """
 
 import asyncio
+import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from klamm.metadata.config_values import unreadable_configs
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage, PartitionImage, ResourceType, TopicImage
 from klamm.replication import ReplicaManager
@@ -60,6 +62,9 @@ class BrokerPublisher:
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Note what changed; the work is done in the task."""
+        for resource, config, reason in unreadable_configs(image, delta.configs_changed):
+            kind, name = ResourceType(resource.type).name.lower(), resource.name or "<default>"
+            log.error("config ignored: value cannot be read", resource=kind, name=name, config=config, reason=reason)
         reconfigured: set[str] | None = set()
         for resource in delta.configs_changed:
             if resource.type == ResourceType.BROKER and resource.name in ("", str(self._node_id)):
@@ -84,12 +89,7 @@ class BrokerPublisher:
             self._wake.clear()
             while self._queue:
                 change = self._queue.popleft()
-                try:
-                    await self._apply(change)
-                except Exception as error:  # noqa: BLE001 - one change that fails must not stop those after it
-                    log.failure(
-                        "a metadata change could not be carried out", error, offset=change.image.provenance.offset
-                    )
+                await self._apply(change)
                 async with self._arrived:
                     self.applied_offset = change.image.provenance.offset
                     self._arrived.notify_all()
@@ -98,10 +98,22 @@ class BrokerPublisher:
         image = change.image
         settings = functools.partial(self._settings.resolve, image)
         if change.changed or change.deleted:
-            await self._replicas.apply(image, change.changed, change.deleted, settings, change.partitions)
+            with self._contained(change, part="replicas"):
+                await self._replicas.apply(image, change.changed, change.deleted, settings, change.partitions)
         names = image.topics.by_name if change.reconfigured is None else change.reconfigured
         for name in names:
             if name in image.topics.by_name:
-                self._replicas.reconfigure(name, settings(name))
+                with self._contained(change, topic=name):
+                    self._replicas.reconfigure(name, settings(name))
         for follower in self.followers:
-            follower(change.delta, image)
+            with self._contained(change, part=getattr(follower, "__qualname__", str(follower))):
+                follower(change.delta, image)
+
+    @contextlib.contextmanager
+    def _contained(self, change: _Change, **what: str) -> Iterator[None]:
+        """A fault in one part of a change is told and does not stop the other parts."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - one part that fails must not stop the others
+            offset = change.image.provenance.offset
+            log.failure("part of a metadata change could not be carried out", error, offset=offset, **what)

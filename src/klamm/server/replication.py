@@ -79,7 +79,7 @@ class Replication:
             self._on_brokers()
         if any(resource.type == ResourceType.BROKER for resource in delta.configs_changed):
             self._set_rates(image)
-            self.fetchers.spread(self._dynamic(image, FETCHERS))
+            self.fetchers.spread(self._services.settings.integer(image, FETCHERS))
 
     def _on_brokers(self) -> None:
         """A broker came, went, or was fenced: some may join, others are no longer waited for."""
@@ -96,14 +96,8 @@ class Replication:
 
     def _set_rates(self, image: MetadataImage) -> None:
         replicas = self._services.replicas
-        replicas.leader_throttle.rate = self._dynamic(image, LEADER_RATE)
-        replicas.follower_throttle.rate = self._dynamic(image, FOLLOWER_RATE)
-
-    def _dynamic(self, image: MetadataImage, name: str) -> int:
-        """A setting that can change while the broker runs: its own, else everybody's, else the file's."""
-        own, everybody = image.broker_configs(self._services.node_id), image.broker_configs(None)
-        written = own.get(name) or everybody.get(name)
-        return int(written) if written is not None else self._services.config.integer(name)
+        replicas.leader_throttle.rate = self._services.settings.integer(image, LEADER_RATE)
+        replicas.follower_throttle.rate = self._services.settings.integer(image, FOLLOWER_RATE)
 
     # Timers
 

@@ -12,6 +12,7 @@ from klamm.metadata.publisher import MetadataLoader
 from klamm.model.clock import Clock
 from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.address_book import AddressBook
+from klamm.server.broker_settings import BrokerSettings
 from klamm.storage import LogManager
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Services:
     node_id: int
     cluster_id: str
     config: "NodeConfig"
+    """The settings this node started with."""
+    settings: BrokerSettings
+    """Those that may change while it runs."""
     clock: Clock
     random: Random
     logs: LogManager

@@ -3,44 +3,49 @@
 from collections.abc import Mapping
 
 from klamm.metadata.image import MetadataImage
-from klamm.model.config_describe import effective_broker
-from klamm.model.topic_configs import topic_defaults
+from klamm.model.config import Value
+from klamm.model.topic_configs import TOPIC_CONFIGS, topic_defaults
 from klamm.replication.settings import TopicSettings
+from klamm.server.broker_settings import BrokerSettings
 from klamm.storage import LogConfig
 
 
 class TopicSettingsResolver:
     """Resolves settings against an image; equal settings share one object."""
 
-    def __init__(self, node_id: int, static: Mapping[str, str]) -> None:
-        self._node_id = node_id
-        self._static = static
-        self._layers: tuple[Mapping[str, str], Mapping[str, str]] | None = None
-        self._defaults: dict[str, str] = {}
-        self._known: dict[frozenset[tuple[str, str]], TopicSettings] = {}
+    def __init__(self, broker: BrokerSettings) -> None:
+        self._broker = broker
+        self._inherited: Mapping[str, Value] | None = None
+        self._defaults: dict[str, Value] = {}
+        self._known: dict[frozenset[tuple[str, Value]], TopicSettings] = {}
 
     def resolve(self, image: MetadataImage, topic: str) -> TopicSettings:
         """The settings of `topic` as of `image`."""
-        layers = (image.broker_configs(self._node_id), image.broker_configs(None))
-        if layers != self._layers:
-            self._layers = layers
-            self._defaults = dict(topic_defaults(effective_broker(*layers, self._static)))
+        inherited = self._broker.values(image)
+        if inherited is not self._inherited:
+            self._inherited = inherited
+            self._defaults = topic_defaults(inherited)
             self._known.clear()
-        overrides = image.topic_configs(topic)
+        overrides = image.topic_values(topic)
         key = frozenset(overrides.items())
         known = self._known.get(key)
         if known is None:
-            values = {**self._defaults, **overrides}
-            known = TopicSettings(
-                LogConfig.from_topic_config(values),
-                int(values["min.insync.replicas"]),
-                _names(values.get("leader.replication.throttled.replicas")),
-                _names(values.get("follower.replication.throttled.replicas")),
-            )
+            known = _settings({**self._defaults, **overrides})
             if len(self._known) < 1000:
                 self._known[key] = known
         return known
 
 
-def _names(text: str | None) -> frozenset[str]:
-    return frozenset(part.strip() for part in (text or "").split(",") if part.strip())
+def _settings(values: Mapping[str, Value]) -> TopicSettings:
+    min_isr = values.get("min.insync.replicas", TOPIC_CONFIGS.default("min.insync.replicas"))
+    assert isinstance(min_isr, int)
+    return TopicSettings(
+        LogConfig.from_topic_config(values),
+        min_isr,
+        _replicas(values.get("leader.replication.throttled.replicas")),
+        _replicas(values.get("follower.replication.throttled.replicas")),
+    )
+
+
+def _replicas(value: Value) -> frozenset[str]:
+    return frozenset(value) if isinstance(value, tuple) else frozenset()

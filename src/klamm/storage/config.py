@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from klamm.model.config import Value
+
 MAX_LONG = 2**63 - 1
 _CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -63,25 +65,15 @@ class LogConfig:
         )
 
     @classmethod
-    def from_topic_config(cls, values: Mapping[str, str]) -> "LogConfig":
-        """Take what concerns storage out of a complete topic configuration (already validated); ignore the rest."""
+    def from_topic_config(cls, values: Mapping[str, Value]) -> "LogConfig":
+        """Take what concerns storage out of the values in force for a topic; what they leave out has its default."""
         known: dict[str, object] = {}
-        for name, described in cls.__dataclass_fields__.items():
-            text = values.get(name.replace("_", "."))
-            if text is None:
-                continue
-            if described.type is int:
-                known[name] = int(text)
-            elif described.type is float:
-                known[name] = float(text)
-            elif described.type is bool:
-                known[name] = text.strip().lower() == "true"
-            elif name == "cleanup_policy":
-                known[name] = frozenset(part.strip() for part in text.split(",") if part.strip())
-            else:
-                known[name] = text
+        for name in cls.__dataclass_fields__:
+            value = values.get(name.replace("_", "."))
+            if value is not None:
+                known[name] = frozenset(value) if isinstance(value, tuple) else value
         if values.get("internal.segment.bytes"):
-            known["segment_bytes"] = int(values["internal.segment.bytes"])
+            known["segment_bytes"] = values["internal.segment.bytes"]
         return cls(**known)  # type: ignore[arg-type]
 
 

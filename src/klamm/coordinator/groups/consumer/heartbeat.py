@@ -81,7 +81,7 @@ def _next_heartbeat_ms(turn: Turn, group: ConsumerGroup, step: Step) -> int:
     Kafka always says the interval, so a member sleeps through a target that was held back for a moment, and through the
     partitions that others give back meanwhile. Clients obey the last answer, so these need not wait.
     """
-    interval_ms = turn.config.consumer.heartbeat_interval_of(turn.topology.group_configs(group.group_id))
+    interval_ms = turn.config.consumer.heartbeat_interval_of(turn.topology.group_values(group.group_id))
     if step.wait_ms is not None:
         return min(interval_ms, step.wait_ms + 1)
     if step.member.state == MemberState.UNRELEASED_PARTITIONS:

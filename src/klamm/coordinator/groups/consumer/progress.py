@@ -166,7 +166,7 @@ def _retarget(
     if group_epoch <= group.target_epoch:
         return group.target_epoch, None
     image = turn.topology.image
-    own, cluster = image.group_configs(group.group_id), image.broker_configs(None)
+    own, cluster = image.group_values(group.group_id), image.broker_values(None)
     interval_ms = turn.config.consumer.assignment_interval_of(own, cluster)
     since_ms = turn.now.wall_ms - group.assignment_timestamp
     if not at_once and group.assignment_timestamp and 0 <= since_ms < interval_ms:

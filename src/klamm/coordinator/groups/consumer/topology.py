@@ -6,6 +6,7 @@ from typing import Any
 
 from klamm.coordinator.groups.assignors import TopicSpec
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
+from klamm.model.config import Value
 
 
 class Topology:
@@ -57,9 +58,9 @@ class Topology:
             return 0
         return int.from_bytes(blake2b(b"".join(known), digest_size=8).digest(), "big", signed=True)
 
-    def group_configs(self, group_id: str) -> Mapping[str, str]:
+    def group_values(self, group_id: str) -> Mapping[str, Value]:
         """What a group has set for itself."""
-        return self.image.group_configs(group_id)
+        return self.image.group_values(group_id)
 
     def _look(self, name: str) -> tuple[TopicImage, TopicSpec, bytes] | None:
         topic = self.topics.get(name)

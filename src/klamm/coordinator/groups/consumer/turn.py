@@ -35,7 +35,7 @@ class Turn:
         """After how much silence a member is gone; classic members choose themselves."""
         if member.classic is not None:
             return member.classic.session_timeout_ms
-        return self.config.consumer.session_timeout_of(self.topology.group_configs(group_id))
+        return self.config.consumer.session_timeout_of(self.topology.group_values(group_id))
 
     def expect(self, group: ConsumerGroup, member: Member) -> None:
         """The member must be heard of again within its session timeout."""

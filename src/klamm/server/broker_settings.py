@@ -1,0 +1,37 @@
+"""Which settings are in force for this broker: its own dynamic ones, else those of all brokers, else the file's."""
+
+from collections.abc import Mapping
+
+from klamm.metadata.image import MetadataImage
+from klamm.model.broker_configs import BROKER_CONFIGS, read_broker_values
+from klamm.model.config import Value
+from klamm.model.config_describe import effective_broker
+
+
+class BrokerSettings:
+    """Values as of an image; those of the last image are kept, because few images change a setting."""
+
+    def __init__(self, node_id: int, static: Mapping[str, str]) -> None:
+        self._node_id = node_id
+        self._static = read_broker_values(static)
+        self._layers: tuple[Mapping[str, Value], Mapping[str, Value]] | None = None
+        self._values: Mapping[str, Value] = {}
+
+    def values(self, image: MetadataImage) -> Mapping[str, Value]:
+        """Everything that is written in one of the places; the same object as long as nothing in it changes."""
+        layers = (image.broker_values(self._node_id), image.broker_values(None))
+        if layers != self._layers:
+            self._layers = layers
+            self._values = effective_broker(*layers, self._static)
+        return self._values
+
+    def value(self, image: MetadataImage, name: str) -> Value:
+        """The value of one setting, the default where it is written nowhere."""
+        value = self.values(image).get(name)
+        return BROKER_CONFIGS.default(name) if value is None else value
+
+    def integer(self, image: MetadataImage, name: str) -> int:
+        """The value of a setting that is a whole number."""
+        value = self.value(image, name)
+        assert isinstance(value, int)
+        return value
