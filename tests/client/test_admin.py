@@ -29,6 +29,11 @@ def test_what_klamm_does_not_do_yet_is_refused_in_words(broker, name):
     admin_stories.is_refused_in_words(broker.bootstrap, admin_stories.REFUSED[name], name)
 
 
+@pytest.mark.parametrize("name", admin_stories.GUARDED)
+def test_without_an_authorizer_there_are_no_access_rules(broker, name):
+    admin_stories.needs_an_authorizer(broker.bootstrap, admin_stories.GUARDED[name])
+
+
 def test_every_question_is_in_a_story():
     told = inspect.getsource(client_stories) + inspect.getsource(admin_stories)
     questions = {name for name in vars_of(AsyncAdmin) if not name.startswith("_")} - FACE

@@ -1,7 +1,7 @@
 """What Klamm's admin must do beyond topics, groups and looking around, told against any broker that can do it.
 
 `client_stories` has the rest. MOVING wants two brokers or more with two log dirs each; ACCESS a broker with an
-authorizer, which Klamm is not yet: it gets REFUSED instead. Every method of `Admin` is in a story.
+authorizer, which Klamm is not yet: it gets GUARDED and REFUSED instead. Every method of `Admin` is in a story.
 """
 
 from collections.abc import Callable
@@ -373,10 +373,14 @@ ACCESS: dict[str, Story] = {
 }
 
 _USER = "User:anna"
-REFUSED: dict[str, Callable[[Admin], object]] = {
+GUARDED: dict[str, Callable[[Admin], object]] = {
     "describe_acls": lambda admin: admin.describe_acls(),
     "create_acls": lambda admin: admin.create_acls([AclBinding(AclResourceType.TOPIC, "t", _USER, AclOperation.READ)]),
     "delete_acls": lambda admin: admin.delete_acls([AclFilter(principal=_USER)]),
+}
+"""What needs an authorizer."""
+
+REFUSED: dict[str, Callable[[Admin], object]] = {
     "describe_client_quotas": lambda admin: admin.describe_client_quotas(),
     "alter_client_quotas": lambda admin: admin.alter_client_quotas({(("user", "anna"),): {"producer_byte_rate": 1}}),
     "describe_user_scram_credentials": lambda admin: admin.describe_user_scram_credentials(),
@@ -385,6 +389,12 @@ REFUSED: dict[str, Callable[[Admin], object]] = {
     ),
 }
 """What Klamm does not do yet."""
+
+
+def needs_an_authorizer(bootstrap: str, call: Callable[[Admin], object]) -> None:
+    """Both kinds of broker say so where they have none."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        _refused(ErrorCode.SECURITY_DISABLED, lambda: call(admin))
 
 
 def is_refused_in_words(bootstrap: str, call: Callable[[Admin], object], name: str) -> None:

@@ -78,10 +78,10 @@ def test_topics_are_found_by_id(wire, version):
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_in_requests_before_v12_are_ignored(wire, version):
+def test_ids_in_requests_before_v12_are_refused(wire, version):
     name = wire.create_topic()
     [topic] = wire.call("metadata", version, topics=[{"topic_id": b"\x07" * 16, "name": name}]).topics
-    assert (topic.error_code, topic.name) == (0, name)
+    assert (topic.error_code, topic.name) == (42, name)
     [refused] = wire.call("metadata", version, topics=[{"topic_id": wire.topic_id(name), "name": None}]).topics
     assert refused.error_code == 42
 

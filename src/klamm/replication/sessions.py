@@ -36,6 +36,8 @@ class FetchedPartition:
     log_start_offset: int = -1
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
+    known_as: str | None = None
+    """The name the topic id was found to have, once it was; an id that is gone is answered by what became of it."""
 
     @property
     def key(self) -> PartitionKey:

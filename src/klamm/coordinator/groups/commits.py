@@ -7,6 +7,7 @@ from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.group import CheckPartition, Group
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
 from klamm.coordinator.shard import Record
+from klamm.model.config import MAX_LONG
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.offset_commit import (
@@ -52,7 +53,8 @@ def commit(
     """Records and answer for a commit that is allowed. Topics carry their names, and their ids where known."""
     records = []
     topics = []
-    expires = wall_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+    # A retention that ends after the last moment a record can tell is one without an end of its own.
+    expires = min(wall_ms + request.retention_time_ms, MAX_LONG) if request.retention_time_ms >= 0 else -1
     for topic in request.topics:
         answers = []
         for partition in topic.partitions:

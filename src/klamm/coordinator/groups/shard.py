@@ -189,6 +189,11 @@ class GroupShard(Shard):
                 reply_to,
                 JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=request.member_id),
             )
+        if len(request.protocols) > 1:
+            # One named twice would be counted twice among those that all members have in common.
+            request.protocols = list({protocol.name: protocol for protocol in reversed(request.protocols)}.values())[
+                ::-1
+            ]
         # Most have an id already, and making one is dear.
         new_member_id = "" if request.member_id else f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
         group = self.groups.get(request.group_id)

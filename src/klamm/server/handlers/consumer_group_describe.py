@@ -12,10 +12,10 @@ from klamm.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from klamm.server.authorized_operations import GROUP_OPERATIONS
 from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.deferred import DeferredReply, Gathering
 from klamm.server.handlers.consumer_group_heartbeat import serves_consumer_groups
-from klamm.server.handlers.describe_groups import GROUP_OPERATIONS
 from klamm.server.handlers.groups import submit_to
 from klamm.server.services import Services
 

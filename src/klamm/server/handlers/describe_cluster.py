@@ -9,8 +9,8 @@ from klamm.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from klamm.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from klamm.server.context import RequestContext
-from klamm.server.handlers.metadata import CLUSTER_OPERATIONS, NO_OPERATIONS
 from klamm.server.services import Services
 
 BROKERS, CONTROLLERS = 1, 2
@@ -40,7 +40,7 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
         controller_id=-1 if controller is None else controller,
         brokers=nodes,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 

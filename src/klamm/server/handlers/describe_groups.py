@@ -8,13 +8,11 @@ from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from klamm.server.authorized_operations import GROUP_OPERATIONS
 from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.deferred import DeferredReply, Gathering
 from klamm.server.handlers.groups import submit_to
 from klamm.server.services import Services
-
-GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
-"""READ, DELETE and DESCRIBE: without an authorizer everybody may do everything."""
 
 
 def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> object:

@@ -13,8 +13,8 @@ from klamm.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from klamm.server.authorized_operations import TOPIC_OPERATIONS
 from klamm.server.context import RequestContext
-from klamm.server.handlers.metadata import TOPIC_OPERATIONS
 from klamm.server.services import Services
 from klamm.server.topics import is_internal, name_complaint, offline_replicas
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import ZERO_UUID
+from klamm.model.ids import ZERO_UUID, Uuid
 from klamm.model.replica_selectors import RACK_AWARE
 from klamm.protocol.messages.fetch import (
     AbortedTransaction,
@@ -201,18 +201,31 @@ class _Reader:
         replica = self.replica(asked)
         follows = replica is not None and not replica.state.is_leader and not replica.retired
         if replica is None or not (replica.leads or (follows and self._context.version >= FOLLOWERS_SINCE)):
-            image = partition_image(self._services, asked.topic, asked.topic_id, asked.index)
-            if image is not None:
-                known = self._services.image.topics.get(asked.topic) if asked.topic else None
-                topic_id = known.id if known is not None else asked.topic_id
-                raise KlammError(self._services.replicas.absence(topic_id, asked.index))
-            if asked.topic is None and asked.topic_id not in self._services.image.topics.by_id:
-                raise KlammError(ErrorCode.UNKNOWN_TOPIC_ID)
-            raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KlammError(self._absence(asked))
+        if asked.topic is None:
+            asked.known_as = replica.topic
         error = replica.state.check_leader_epoch(asked.current_leader_epoch)
         if error:
             raise KlammError(error)
         return replica
+
+    def _absence(self, asked: FetchedPartition) -> ErrorCode:
+        """Why a partition cannot be read here.
+
+        A session that knew a topic's id is told when another topic has its name now, or none (KIP-516).
+        """
+        topics = self._services.image.topics
+        topic = topics.by_name.get(asked.topic) if asked.topic is not None else topics.by_id.get(Uuid(asked.topic_id))
+        if topic is not None:
+            asked.known_as = topic.name
+            if asked.index in topic.partitions:
+                return self._services.replicas.absence(topic.id, asked.index)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if asked.topic is None and asked.known_as is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if asked.topic is None and asked.known_as in topics.by_name:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def response(self, reading: Reading) -> FetchResponse:
         """The answer; within a session only what changed, and partitions that gave data go to the end of the line."""

@@ -3,6 +3,7 @@
 v0 takes an empty list as all topics; from v1 null means all and empty means none. A named topic that does not exist is
 created when both the broker (auto.create.topics.enable) and the request (v4) allow it; the answer to that request says
 UNKNOWN_TOPIC_OR_PARTITION or, once created, LEADER_NOT_AVAILABLE, and the client asks again.
+v10 and v11 carry ids but cannot be asked by them: a null name or an id is INVALID_REQUEST.
 v9 flexible · v10 topic ids in answers · v12 questions by topic id · v13 top-level error
 """
 
@@ -17,16 +18,12 @@ from klamm.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from klamm.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
 from klamm.server.topics import auto_create, is_internal, name_complaint, offline_replicas
 
-NO_OPERATIONS = -(2**31)
-"""Authorized operations that were not asked for."""
-
-TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << code for code in (5, 6, 7, 8, 9, 10, 11, 12))
-"""Bit sets of AclOperation codes; without an authorizer everybody may do everything."""
+IDS_SINCE = 12
 
 
 def handle(services: Services, context: RequestContext, request: MetadataRequest) -> object:
@@ -34,8 +31,8 @@ def handle(services: Services, context: RequestContext, request: MetadataRequest
     if request.topics is None or (context.version == 0 and not request.topics):
         image = services.image
         return _response(services, context, request, [_topic(image, t, request) for t in image.topics.by_name.values()])
-    if context.version < 12 and any(topic.name is None for topic in request.topics):
-        return _by_unreadable_id(services, context, request)
+    if context.version < IDS_SINCE and any(t.name is None or t.topic_id != ZERO_UUID for t in request.topics):
+        return _refused(request, ErrorCode.INVALID_REQUEST)
     missing = [t.name for t in request.topics if t.name is not None and t.name not in services.image.topics.by_name]
     if missing and services.config.auto_create_topics_enable and request.allow_auto_topic_creation:
         return _create_and_answer(services, context, request, missing)
@@ -65,16 +62,21 @@ def _find(image: MetadataImage, asked: MetadataRequestTopic, request: MetadataRe
     if topic is not None:
         return _topic(image, topic, request)
     error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_complaint(asked.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(error_code=error, name=asked.name, topic_id=ZERO_UUID)
+    return MetadataResponseTopic(
+        error_code=error,
+        name=asked.name,
+        topic_id=ZERO_UUID,
+        topic_authorized_operations=_topic_operations(request),
+    )
 
 
-def _by_unreadable_id(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """v10 and v11 can carry ids but were never able to ask by them."""
+def _refused(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    """The answer to a request that is refused as a whole: its topics with the error, and nothing of the cluster."""
     topics = [
-        MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=t.name or "", topic_id=t.topic_id)
-        for t in request.topics or ()
+        MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+        for topic in request.topics or ()
     ]
-    return _response(services, context, request, topics)
+    return MetadataResponse(topics=topics)
 
 
 def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
@@ -99,8 +101,12 @@ def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) ->
         topic_id=topic.id,
         is_internal=is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS,
+        topic_authorized_operations=_topic_operations(request),
     )
+
+
+def _topic_operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _response(
@@ -115,7 +121,7 @@ def _response(
     live = [broker.node_id for broker in brokers if not cluster.brokers[broker.node_id].fenced]
     named = live or [broker.node_id for broker in brokers]
     controller = services.random.choice(named) if named else -1
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     return MetadataResponse(
         brokers=brokers,
         cluster_id=services.cluster_id,
