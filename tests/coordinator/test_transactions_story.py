@@ -8,7 +8,7 @@ from klamm.coordinator.transactions.state import EPOCH_MAX
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
-from .transactions_world import World
+from .transactions_world import World, guard_key
 
 A, B = TopicPartition("orders", 0), TopicPartition("bills", 3)
 BOTH = pytest.mark.parametrize("version", [0, 2])
@@ -142,11 +142,28 @@ def test_a_marker_between_the_question_and_the_write_makes_the_answer_worthless(
     producer = world.begin("shop")
     world.add("shop", producer, A)
     partition = world.partition(A)
-    guard = partition.guards[producer.id] = object()
+    guard = partition.guards.take(guard_key(producer.id), producer, 0, 0)
     assert world.verify("shop", producer, A).value == {A: ErrorCode.NONE}
     world.end("shop", producer, committed=False)
     world.pay()
-    assert partition.guards.get(producer.id) is not guard
+    assert not partition.guards.holds(guard_key(producer.id), guard)
+
+
+def test_the_markers_of_the_transaction_before_leave_the_next_question_alone():
+    """Version 2 gives each transaction its epoch, and the markers of the one before carry the epoch of the next."""
+    world = World(2)
+    producer = world.begin("shop")
+    transaction(world, "shop", producer, ["one"])
+    following = world.end("shop", producer, committed=True).value
+    partition = world.partition(A)
+    guard = partition.guards.take(guard_key(following.id), following, 0, 0)
+    assert world.add("shop", following, A).code == ErrorCode.CONCURRENT_TRANSACTIONS
+    world.pay()
+    assert world.add("shop", following, A).code == ErrorCode.NONE
+    assert partition.guards.holds(guard_key(following.id), guard)
+    world.end("shop", following, committed=False)
+    world.pay()
+    assert not partition.guards.holds(guard_key(following.id), guard)
 
 
 def test_version_2_may_abort_what_it_never_began():
@@ -192,6 +209,23 @@ def test_epochs_end_and_a_new_producer_id_goes_on():
     world.end("shop", following, committed=True)
     world.pay()
     assert world.partition(A).read_committed() == ["last", "first"]
+
+
+def test_the_next_producer_id_waits_until_the_last_transaction_is_complete():
+    """A producer that goes on at once, under the id it was just told, is early and no stranger.
+
+    Other tests pay all markers before they go on, and see the new id only when it is in place.
+    """
+    world = World(2)
+    producer = world.begin_at("shop", EPOCH_MAX - 1)
+    transaction(world, "shop", producer, ["last"])
+    following = world.end("shop", producer, committed=True).value
+    assert world.add("shop", following, A).code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.end("shop", following, committed=False).code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.init("shop", expected=following).code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.add("shop", Producer(following.id + 1, 0), A).code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    world.pay()
+    assert world.add("shop", following, A).code == ErrorCode.NONE
 
 
 def test_epochs_end_in_version_1_when_a_producer_begins_again():

@@ -25,10 +25,16 @@ from klamm.protocol.messages.txn_offset_commit import (
 )
 from klamm.records.batch import BatchView, build_batch
 from klamm.records.control import build_end_txn_marker
+from klamm.server.transaction_guards import GuardKey, TransactionGuards
 from klamm.storage.producers import Origin, ProducerStates
 
 START_MS = 1_700_000_000_000
 OFFSETS = TopicPartition("__consumer_offsets", 0)
+
+
+def guard_key(producer_id: int) -> GuardKey:
+    """The way of a producer into a partition that has its guards to itself."""
+    return GuardKey(b"", 0, producer_id)
 
 
 class Partition:
@@ -39,7 +45,7 @@ class Partition:
         self.producers = ProducerStates(str(name))
         self.entries: list[tuple[str, int, Any]] = []
         """("data", producer id, value) or ("commit"/"abort", producer id, epoch), one per offset."""
-        self.guards: dict[int, object] = {}
+        self.guards = TransactionGuards()
 
     def has_open(self, producer: Producer) -> bool:
         """Whether the producer's transaction is open here, so that nobody needs to be asked."""
@@ -63,7 +69,7 @@ class Partition:
             self.producers.append(BatchView(data), Origin.CLIENT)
         except KlammError as error:
             return error.code
-        self.guards.pop(producer.id, None)
+        self.guards.release(guard_key(producer.id))
         self.entries.append(("data", producer.id, value))
         return ErrorCode.NONE
 
@@ -82,7 +88,7 @@ class Partition:
             self.producers.append(batch, Origin.COORDINATOR, transaction_version=markers.transaction_version)
         except KlammError as error:
             return error.code
-        self.guards.pop(markers.producer_id, None)
+        self.guards.on_marker(guard_key(markers.producer_id), markers.producer_epoch, markers.transaction_version)
         kind = "commit" if markers.committed else "abort"
         self.entries.append((kind, markers.producer_id, markers.producer_epoch))
         return ErrorCode.NONE
@@ -141,7 +147,7 @@ class OffsetsPartition(Partition):
             self.producers.append(BatchView(data), Origin.COORDINATOR)
         except KlammError as error:
             return error.code
-        self.guards.pop(producer.id, None)
+        self.guards.release(guard_key(producer.id))
         (record,) = decision.records
         self.records[len(self.entries)] = record
         self.shard.replay(record, len(self.entries), producer.id, producer.epoch)
@@ -349,7 +355,7 @@ class World:
 
     def _admit(self, transactional_id: str, producer: Producer, partition: Partition) -> ErrorCode:
         if not partition.has_open(producer):
-            guard = partition.guards[producer.id] = object()
+            guard = partition.guards.take(guard_key(producer.id), producer, 0, 0)
             ask = self.add if self.version >= 2 else self.verify
             answer = ask(transactional_id, producer, partition.name)
             if answer.code is None:
@@ -357,7 +363,7 @@ class World:
             error = answer.code or (answer.value or {}).get(partition.name, ErrorCode.NONE)
             if error != ErrorCode.NONE:
                 return error
-            if partition.guards.get(producer.id) is not guard:
+            if not partition.guards.holds(guard_key(producer.id), guard):
                 return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 

@@ -1,14 +1,16 @@
 """Lets transactional batches into a partition only while its transaction is open, and keeps them in order.
 
 The first batch of a transaction in a partition asks the coordinator: has this partition been added (older clients), or
-please add it (KIP-890, Produce v12 on). Once the transaction is open in the log nobody is asked any more. A marker that
-is written between question and batch makes the answer worthless: the guard it was asked under is gone, and the batch is
-refused instead of opening a transaction nobody will ever end.
+please add it (KIP-890, Produce v12 on). Once the transaction is open in the log no question is needed. An answer counts
+only if the guard it was asked under still stands (see `transaction_guards`): where the transaction has ended meanwhile,
+the batch is refused instead of opening a transaction that nothing will ever end.
+
+While the transaction before is being completed the coordinator says CONCURRENT_TRANSACTIONS, and a partition that is to
+be added is asked about again, each time under the guard of that moment.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.coordinator import CoordinatorRuntime
@@ -25,13 +27,12 @@ from klamm.protocol.messages.add_partitions_to_txn import (
 )
 from klamm.replication import Replica
 from klamm.server.broker_peers import BrokerPeers
+from klamm.server.transaction_guards import Guard, GuardKey, TransactionGuards
 
 if TYPE_CHECKING:
     from klamm.server.services import Services
 
 VERSION = 5
-GUARDS_MAX = 10_000
-"""Producers that asked and never wrote are forgotten beyond this, oldest first."""
 
 _UNVERIFIED = frozenset(
     {
@@ -42,13 +43,11 @@ _UNVERIFIED = frozenset(
     }
 )
 
+_ASK_AGAIN = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE})
+"""The transaction before is being completed, or its end could not be told from the end of this one.
 
-@dataclass(slots=True, eq=False)
-class Guard:
-    """A question under way, or whose batch was not written; later sequences must wait for the lowest one."""
-
-    epoch: int
-    lowest_sequence: int
+For a partition that is to be added; one that was added by its client is refused, as Kafka does: the transaction it was
+added to is over, and asking again might let the batch into the next one."""
 
 
 class Asked(NamedTuple):
@@ -63,6 +62,11 @@ class Asked(NamedTuple):
         """Where it goes."""
         return TopicPartition(self.replica.topic, self.replica.index)
 
+    @property
+    def guard_key(self) -> GuardKey:
+        """Under which its guard is kept."""
+        return GuardKey(self.replica.topic_id, self.replica.index, self.producer.id)
+
 
 class Abilities(NamedTuple):
     """What the version of a request says of its client."""
@@ -74,12 +78,12 @@ class Abilities(NamedTuple):
 
 
 class TransactionGate:
-    """The guards of all partitions led here."""
+    """The way into all partitions led here."""
 
     def __init__(self, services: "Services", runtime: CoordinatorRuntime[TransactionShard]) -> None:
         self._services = services
         self._runtime = runtime
-        self._guards: dict[tuple[bytes, int, int], Guard] = {}
+        self.guards = TransactionGuards()
         self._tails: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._peers = BrokerPeers(services, "transaction-verification")
@@ -122,37 +126,46 @@ class TransactionGate:
         self, transactional_id: str, batches: list[Asked], abilities: Abilities
     ) -> dict[TopicPartition, KlammError]:
         """Ask about batches of one producer; returns those that must not be written, with the reason."""
-        refused = {batch.partition: _outdated(batch) for batch in batches if _is_outdated(batch)}
-        batches = [batch for batch in batches if batch.partition not in refused]
-        if not batches:
-            return refused
-        guards = {batch.partition: self._guard(batch) for batch in batches}
-        producer = batches[0].producer
-        answers = await self._ask(transactional_id, producer, frozenset(guards), abilities)
-        for batch in batches:
-            error = answers.get(batch.partition, ErrorCode.NONE)
-            refusal = _translated(error, abilities) if error else self._look_again(batch, guards, abilities)
-            if refusal is not None:
-                refused[batch.partition] = refusal
-        return refused
+        refused: dict[TopicPartition, KlammError] = {}
+        waited_ms, pause_ms = 0, 1
+        while True:
+            refused |= {batch.partition: _outdated(batch) for batch in batches if _is_outdated(batch)}
+            batches = [batch for batch in batches if batch.partition not in refused]
+            if not batches:
+                return refused
+            guards = {batch.partition: self._take_guard(batch) for batch in batches}
+            answers = await self._ask(transactional_id, batches[0].producer, frozenset(guards), abilities)
+            unsettled: dict[TopicPartition, KlammError] = {}
+            for batch in batches:
+                refusal = self._judge(batch, guards[batch.partition], answers.get(batch.partition), abilities)
+                if refusal is not None and refusal.code in _ASK_AGAIN and abilities.adds:
+                    unsettled[batch.partition] = refusal
+                elif refusal is not None:
+                    refused[batch.partition] = refusal
+            if not unsettled or waited_ms >= self._retry_max_ms:
+                return refused | unsettled
+            # Adding a partition twice changes nothing, so those that were added may be named again.
+            batches = [batch for batch in batches if batch.partition in unsettled]
+            # The markers of the last transaction are usually written within a millisecond or two.
+            await asyncio.sleep(pause_ms / 1000)
+            waited_ms += pause_ms
+            pause_ms = min(pause_ms * 2, self._retry_ms)
 
-    def _guard(self, batch: Asked) -> Guard:
-        key = (batch.replica.topic_id, batch.replica.index, batch.producer.id)
-        guard = self._guards.get(key)
-        if guard is None or guard.epoch < batch.producer.epoch:
-            guard = self._guards[key] = Guard(batch.producer.epoch, batch.sequence)
-            if len(self._guards) > GUARDS_MAX:
-                del self._guards[next(iter(self._guards))]
-        elif guard.epoch == batch.producer.epoch:
-            guard.lowest_sequence = min(guard.lowest_sequence, batch.sequence)
-        return guard
+    def _take_guard(self, batch: Asked) -> Guard:
+        return self.guards.take(batch.guard_key, batch.producer, batch.sequence, batch.replica.leader_epoch)
 
-    def _look_again(
-        self, batch: Asked, guards: Mapping[TopicPartition, Guard], abilities: Abilities
-    ) -> KlammError | None:
-        """The coordinator said yes; is it still true here?"""
-        guard = guards[batch.partition]
-        if self._guards.get((batch.replica.topic_id, batch.replica.index, batch.producer.id)) is not guard:
+    def _judge(self, batch: Asked, guard: Guard, error: ErrorCode | None, abilities: Abilities) -> KlammError | None:
+        """Why a batch must not be written, after the coordinator's answer; None when it may."""
+        if error:
+            return _translated(error, abilities)
+        if not self.must_ask(batch.replica, batch.producer, abilities):
+            return None  # another request of the producer has opened the transaction meanwhile
+        if _is_outdated(batch):
+            return _outdated(batch)
+        if guard.leader_epoch != batch.replica.leader_epoch:
+            # Markers that another leader wrote did not pass by the guard; a code that every producer retries.
+            return KlammError(ErrorCode.NOT_ENOUGH_REPLICAS, "the leader changed while the transaction was verified")
+        if not self.guards.holds(batch.guard_key, guard):
             return KlammError(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction")
         entry = batch.replica.log.producers.entries.get(batch.producer.id)
         unknown = abilities.adds and entry is None and batch.sequence > 0
@@ -167,18 +180,10 @@ class TransactionGate:
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
     ) -> Mapping[TopicPartition, ErrorCode]:
         """The coordinator's answer for every partition that is not in order."""
-        waited_ms, pause_ms = 0, 1
-        while True:
-            try:
-                return await self._ask_once(transactional_id, producer, partitions, abilities)
-            except KlammError as error:
-                busy = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and abilities.adds
-                if not busy or waited_ms >= self._retry_max_ms:
-                    return dict.fromkeys(partitions, error.code)
-                # The markers of the last transaction are usually written within a millisecond or two.
-                await asyncio.sleep(pause_ms / 1000)
-                waited_ms += pause_ms
-                pause_ms = min(pause_ms * 2, self._retry_ms)
+        try:
+            return await self._ask_once(transactional_id, producer, partitions, abilities)
+        except KlammError as error:
+            return dict.fromkeys(partitions, error.code)
 
     async def _ask_once(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
@@ -228,8 +233,6 @@ class TransactionGate:
             for topic in response.results_by_transaction[0].topic_results
             for each in topic.results_by_partition
         }
-        if codes and set(codes.values()) == {ErrorCode.CONCURRENT_TRANSACTIONS}:
-            raise KlammError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return {name: code for name, code in codes.items() if code}
 
     def stop(self) -> None:
@@ -239,12 +242,14 @@ class TransactionGate:
         self._peers.close()
 
     def on_written(self, replica: Replica, producer_id: int) -> None:
-        """The transaction is open in the log: nobody needs to ask any more."""
-        self._guards.pop((replica.topic_id, replica.index, producer_id), None)
+        """The transaction is open in the log: no question is needed any more."""
+        self.guards.release(GuardKey(replica.topic_id, replica.index, producer_id))
 
-    def on_marker(self, replica: Replica, producer_id: int) -> None:
-        """A transaction ends here: questions that are under way were about the one before."""
-        self._guards.pop((replica.topic_id, replica.index, producer_id), None)
+    def on_marker(self, replica: Replica, producer: Producer, transaction_version: int) -> None:
+        """A transaction ends here, under the epoch of its marker."""
+        self.guards.on_marker(
+            GuardKey(replica.topic_id, replica.index, producer.id), producer.epoch, transaction_version
+        )
 
 
 def _is_outdated(batch: Asked) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionShard
+from klamm.coordinator.transactions.decisions import Producer
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.write_txn_markers import (
@@ -53,7 +54,8 @@ def write_marker(services: "Services", partition: TopicPartition, markers: OwedM
         known = services.image.topics.partition(*partition) is not None
         settled(ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return
-    services.coordinators.transactions.gate.on_marker(replica, markers.producer_id)
+    producer = Producer(markers.producer_id, markers.producer_epoch)
+    services.coordinators.transactions.gate.on_marker(replica, producer, markers.transaction_version)
     if partition.topic == GROUP_METADATA_TOPIC:
         _write_to_group(services, partition, markers, settled)
         return

@@ -50,6 +50,7 @@ def known(metadata: TransactionMetadata | None, transactional_id: str) -> Transa
 
 def check_owner(metadata: TransactionMetadata, producer: Producer) -> None:
     """Only the newest producer of an id may use it."""
+    check_not_next(metadata, producer)
     if metadata.producer_id != producer.id:
         refuse(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -71,6 +72,12 @@ def check_not_ending(metadata: TransactionMetadata) -> None:
         )
 
 
+def check_not_next(metadata: TransactionMetadata, producer: Producer) -> None:
+    """A producer whose epochs ran out was told its next id when the end was decided; it is its own once all is done."""
+    if metadata.next_producer_id != NO_PRODUCER_ID and producer.id == metadata.next_producer_id:
+        check_not_ending(metadata)
+
+
 def initialize(
     metadata: TransactionMetadata | None,
     transactional_id: str,
@@ -84,6 +91,8 @@ def initialize(
     """InitProducerId: the epoch under which a producer begins. An open transaction is aborted first: PrepareAbort."""
     if metadata is None:
         metadata = TransactionMetadata(transactional_id, take_producer_id())
+    if expected is not None:
+        check_not_next(metadata, expected)
     if expected is not None and not _may_continue(metadata, expected):
         refuse(ErrorCode.PRODUCER_FENCED, f"producer {expected.id} of {transactional_id} was replaced")
     check_not_ending(metadata)
@@ -191,6 +200,7 @@ def _end_with_bump(
     now_ms: int,
 ) -> TransactionMetadata | None:
     """The end of a version 2 transaction. The epoch tells a retry from the end of the next transaction."""
+    check_not_next(metadata, producer)
     wrapped = (
         metadata.previous_producer_id == producer.id
         and producer.epoch == EPOCH_MAX - 1
