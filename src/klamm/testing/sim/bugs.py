@@ -6,7 +6,7 @@ catches it.
 
 import contextlib
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,8 +27,9 @@ from klamm.replication import fetcher
 from klamm.replication.isr import IsrChanges
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.partition import PartitionState
-from klamm.server import transaction_markers
+from klamm.server import transaction_gate, transaction_markers
 from klamm.server.handlers import fetch_follower
+from klamm.server.transaction_guards import GuardKey, TransactionGuards
 from klamm.storage import cleaning, scanning
 from klamm.storage.cleaning import Cleaning
 from klamm.storage.group_sync import GroupSync
@@ -296,6 +297,25 @@ def _no_fence() -> Patches:
         return self._begin(self.producer_id, max(self.producer_epoch, 0), -1, timeout_ms, now_ms)
 
     return [(TransactionMetadata, "incremented", same_epoch)]
+
+
+@_bug("take the marker of the last transaction for the end of this one", in_situation="transactions without a pause")
+def _older_marker_ends() -> Patches:
+    def on_marker(self: TransactionGuards, key: GuardKey, *_: int) -> None:
+        self.release(key)
+
+    return [
+        (TransactionGuards, "on_marker", on_marker),
+        (transaction_gate, "_ASK_AGAIN", frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})),
+    ]
+
+
+@_bug("let batches of a transaction overtake each other", in_situation="transactions without a pause")
+def _overtake() -> Patches:
+    async def at_once(_self: Any, _producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
+        await work()
+
+    return [(transaction_gate.TransactionGate, "in_turn", at_once)]
 
 
 @_bug("let a member commit that was fenced", in_situation="members come and go")

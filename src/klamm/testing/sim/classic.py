@@ -12,10 +12,10 @@ from klamm.protocol.messages.consumer_protocol import (
 from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from klamm.testing.sim.client import LATER
 from klamm.testing.sim.cluster import SimCluster
 from klamm.testing.sim.groups import STALE, GroupMember
 from klamm.testing.sim.ledger import Ledger
-from klamm.testing.sim.producers import LATER
 
 GROUP = "classic"
 SESSION_MS = 4_000

@@ -17,11 +17,10 @@ from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from klamm.testing.sim.client import GONE
+from klamm.testing.sim.client import GONE, LATER
 from klamm.testing.sim.cluster import SimCluster
 from klamm.testing.sim.consumers import Reader
 from klamm.testing.sim.ledger import Ledger
-from klamm.testing.sim.producers import LATER
 from klamm.testing.sim.transactions import Over, TransactionalProducer
 
 
@@ -163,5 +162,5 @@ class Copier(TransactionalProducer):
             if code == ErrorCode.NONE:
                 return
             if code not in LATER:
-                raise Over(code.name)
+                self.check_answer(code)
             await self.pause()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from klamm.testing.sim.classic import ClassicMember
 from klamm.testing.sim.consumers import Consumer
 from klamm.testing.sim.copiers import Copier
+from klamm.testing.sim.eager import EagerTransactionalProducer, PipelinedProducer
 from klamm.testing.sim.keyed import KeyedProducer
 from klamm.testing.sim.layout import rack_of
 from klamm.testing.sim.members import Member
@@ -49,6 +50,10 @@ def make_load(run: "Run") -> list[Any]:
         for i in range(plan.consumers)
     ]
     clients += [TransactionalProducer(cluster, ledger, i, "t", count, 3 * pace) for i in range(plan.transactional)]
+    clients += [
+        EagerTransactionalProducer(cluster, ledger, i, "t", count, 3 * pace, name="eager") for i in range(plan.eager)
+    ]
+    clients += [PipelinedProducer(cluster, ledger, f"pipelined-{i}", "t", count, pace) for i in range(plan.pipelined)]
     clients += [
         Copier(cluster, ledger, (plan.seed + i) % 2, "t", COPY_TOPIC, count, 3 * pace) for i in range(plan.copiers)
     ]

@@ -4,10 +4,10 @@ import uuid
 
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from klamm.testing.sim.client import LATER
 from klamm.testing.sim.cluster import SimCluster
 from klamm.testing.sim.groups import STALE, GroupMember
 from klamm.testing.sim.ledger import Ledger
-from klamm.testing.sim.producers import LATER
 
 GROUP = "g"
 

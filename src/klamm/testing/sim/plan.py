@@ -31,6 +31,10 @@ class Plan:
     producers: int = 2
     consumers: int = 1
     transactional: int = 0
+    eager: int = 0
+    """Transactional producers that begin again at once, on all partitions."""
+    pipelined: int = 0
+    """Producers that send on without waiting for answers."""
     copiers: int = 0
     members: int = 0
     classic: int = 0
@@ -96,6 +100,8 @@ def _draw_freely(seed: int, chance: Random) -> Plan:
         pace=chance.choice((0.02, 0.05, 0.1)),
         flush=flush,
         faults=tuple(faults),
+        eager=chance.choice((0, 0, 0, 1)),
+        pipelined=chance.choice((0, 0, 1)),
     )
 
 
@@ -201,6 +207,30 @@ def _transactions(seed: int, chance: Random) -> Plan:
     plan = Plan(seed, producers=1, consumers=2, transactional=2, copiers=1, pace=0.1, situation="transactions")
     kinds = ("kill client", "kill client", "pause client", "kill", "isolate", "move leaders", "delay")
     return _with_faults(plan, _faults(chance, plan, kinds, (6, 12), (0.2, 4.0)))
+
+
+@_situation("transactions without a pause")
+def _tight_transactions(seed: int, chance: Random) -> Plan:
+    """Producers begin the next transaction at once, on all partitions; some paths are slower than others, and now and
+    then a leader moves.
+    """
+    plan = Plan(
+        seed,
+        producers=0,
+        consumers=2,
+        partitions=chance.randint(2, 6),
+        eager=chance.randint(2, 4),
+        pipelined=1,
+        pace=0.1,
+        situation="transactions without a pause",
+    )
+    slow = tuple(
+        Fault(0.0, "delay", (node,), plan.seconds, chance.choice((0.005, 0.02, 0.05)))
+        for node in chance.sample((1, 2, 3), chance.randint(0, 2))
+    )
+    return _with_faults(
+        plan, slow, _faults(chance, plan, ("move leaders", "kill client", "resets"), (0, 4), (0.2, 2.0))
+    )
 
 
 @_situation("members come and go")

@@ -14,6 +14,8 @@ LEAST = {
     "classic": 0,
     "members": 0,
     "transactional": 0,
+    "eager": 0,
+    "pipelined": 0,
     "consumers": 0,
     "producers": 1,
     "partitions": 1,
@@ -86,6 +88,7 @@ def tell(outcome: Outcome, *, lines: int = 400) -> str:
         "; ".join(made),
         f"a topic of {plan.partitions} partitions" + (", synced before it is acknowledged" if plan.flush else ""),
         f"producers {plan.producers}, consumers {plan.consumers}, transactional producers {plan.transactional}",
+        f"eager transactional producers {plan.eager}, producers with requests in flight {plan.pipelined}",
         f"copiers {plan.copiers}, keyed producers {plan.keyed}",
         f"members of a group {plan.members}, of a classic group {plan.classic}",
     ]

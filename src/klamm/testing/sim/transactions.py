@@ -12,10 +12,9 @@ from klamm.protocol.messages.end_txn import EndTxnRequest
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.records import build_batch
-from klamm.testing.sim.client import GONE, Client
+from klamm.testing.sim.client import GONE, LATER, Client
 from klamm.testing.sim.cluster import SimCluster
 from klamm.testing.sim.ledger import Ledger, Transaction
-from klamm.testing.sim.producers import LATER
 
 TIMEOUT_MS = 5_000
 """transaction.timeout.ms: what a killed producer left open is aborted after this."""
@@ -51,7 +50,7 @@ class TransactionalProducer(Client):
         self.transaction: Transaction | None = None
         self.done = False
         self.producer_id = self.epoch = -1
-        self._sequences: dict[int, int] = {}
+        self.sequences: dict[int, int] = {}
 
     def grow(self, partitions: int) -> None:
         """There are more partitions now."""
@@ -73,13 +72,22 @@ class TransactionalProducer(Client):
             try:
                 await self.begin()
                 while not self.stopping:
-                    await self.pause(self.pace)
+                    await self.rest()
                     await self.transact()
             except Over:
                 self._give_up()
                 await self.pause()
         await self.finish()
         self.done = True
+
+    async def rest(self) -> None:
+        """What passes between two transactions."""
+        await self.pause(self.pace)
+
+    @property
+    def produce_version(self) -> int:
+        """The version of Produce that says which protocol is spoken."""
+        return 12 if self.new_protocol else 11
 
     async def finish(self) -> None:
         """What is left to do after the last transaction."""
@@ -91,7 +99,7 @@ class TransactionalProducer(Client):
             response = await self.ask_coordinator(request, 4)
             if response.error_code == ErrorCode.NONE:
                 self.producer_id, self.epoch = response.producer_id, response.producer_epoch
-                self._sequences = {}
+                self.sequences = {}
                 return
             if ErrorCode(response.error_code) not in LATER:
                 raise Over(ErrorCode(response.error_code).name)
@@ -153,7 +161,7 @@ class TransactionalProducer(Client):
     async def produce(self, transaction: Transaction, index: int, values: list[bytes]) -> None:
         """Write one batch until its fate is known."""
         place = (self.topic, index)
-        sequence = self._sequences.get(index, 0)
+        sequence = self.sequences.get(index, 0)
         for value in values:
             self.ledger.send(place, value, self.name, len(self.ledger.sent), transaction)
         batch = build_batch(
@@ -176,7 +184,7 @@ class TransactionalProducer(Client):
         while True:
             leader = await self.leader_of(self.topic, index)
             try:
-                response = await self.ask(leader, request, 12 if self.new_protocol else 11)
+                response = await self.ask(leader, request, self.produce_version)
             except GONE:
                 self.forget_leader(self.topic, index)
                 await self.pause()
@@ -186,14 +194,23 @@ class TransactionalProducer(Client):
             if code == ErrorCode.NONE:
                 self.ledger.ack(place, answer.base_offset, values)
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._sequences[index] = sequence + len(values)
+                self.sequences[index] = sequence + len(values)
                 return
-            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not sequence:
-                self.ledger.violate(f"13: {self.name} began an epoch, and its first record was refused as a later one")
             if code not in LATER:
-                raise Over(code.name)
+                self.check_answer(code, sequence)
             self.forget_leader(self.topic, index)
             await self.pause()
+
+    def check_answer(self, code: ErrorCode, sequence: int = -1) -> None:
+        """A refusal ends the producer's epoch; some refusals no producer may ever see."""
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not sequence:
+            self.ledger.violate(f"13: {self.name} began an epoch, and its first record was refused as a later one")
+        if code == ErrorCode.INVALID_TXN_STATE:
+            self.ledger.violate(
+                f"21: {self.name} is in transaction {self.number}, epoch {self.epoch}, and was told that it is in none"
+            )
+        if code:
+            raise Over(code.name)
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
         """Commit or abort."""
@@ -213,7 +230,7 @@ class TransactionalProducer(Client):
                     transaction.outcome = "committed"
                 if self.new_protocol:
                     self.producer_id, self.epoch = response.producer_id, response.producer_epoch
-                    self._sequences = {}
+                    self.sequences = {}
                 return
             if code not in LATER:
                 raise Over(code.name)
