@@ -43,6 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ),
         *("test_transactional_clients", "test_restarts", "test_files", "test_dump_log_beside"),
         *("test_compacted_files", "test_log_dirs"),
+        "test_transaction_loops",
         "test_cluster_tools",
         "test_cluster_scripts_beside",
         "test_quorum_tools",

@@ -56,6 +56,10 @@ type order struct {
 	Instance       *string  `json:"instance"`
 	SessionMs      int      `json:"session_ms"`
 	PollIntervalMs int      `json:"poll_interval_ms"`
+
+	TransactionalIDs []string `json:"transactional_ids"`
+	Transactions     int      `json:"transactions"`
+	AbortEvery       int      `json:"abort_every"`
 }
 
 type answer map[string]any
@@ -108,6 +112,8 @@ func obey(o *order) (answer, error) {
 		return memberEnd(o)
 	case "members":
 		return memberReports(o)
+	case "transaction_loops":
+		return transactionLoops(o)
 	}
 	return nil, fmt.Errorf("no such order: %s", o.Op)
 }

@@ -75,6 +75,7 @@ public final class Driver {
             case "members": return Crowd.report(order);
             case "writer_open": return Writers.open(order, producerSettings(order));
             case "writer": return Writers.obey(order);
+            case "transaction_loops": return Loops.run(order, producerSettings(order));
             case "tool": return tool(order);
             default: throw new IllegalArgumentException("no such order: " + order);
         }
