@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.testing.names import unique
-from klamm.testing.orders import Gone, Link, Obedient, told
+from klamm.testing.orders import Gone, Link, Obedient, await_stopped, told
 
 if TYPE_CHECKING:
     from klamm.client import Admin, Consumer, Producer
@@ -313,9 +313,11 @@ class ChildBroker(Obedient, Broker):
             self._link.close()
 
     def pause(self) -> None:
-        """SIGSTOP."""
-        self._alive().send_signal(signal.SIGSTOP)
+        """SIGSTOP; returns when the process has stopped."""
+        process = self._alive()
+        process.send_signal(signal.SIGSTOP)
         self._paused = True
+        await_stopped(process.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -3,6 +3,7 @@
 `ChildBroker` starts it as a program of its own; nodes of a cluster are forked, by `nursery`, into the same `live`.
 """
 
+import contextlib
 import json
 import shutil
 import signal
@@ -35,24 +36,49 @@ def main(descriptor: str, data: str, port: str, overrides: str, log_level: str, 
     return code
 
 
+class _Ending:
+    """What the main thread waits for: SIGTERM, or any other thread that says it is time.
+
+    A socket and not a threading.Event: the kernel may hand a signal to any thread (to another than the main one right
+    after SIGCONT), and Python's handler runs only when the main thread wakes. A thread that waits for a lock is not
+    woken by a signal of another one; bytes from `set_wakeup_fd` wake it whichever thread was interrupted.
+    """
+
+    def __init__(self) -> None:
+        self._wakes, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        signal.signal(signal.SIGTERM, _let_wake)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+
+    def begin(self) -> None:
+        """It is time; from any thread."""
+        with contextlib.suppress(BlockingIOError):  # full: the main thread is about to wake anyway
+            self._wake.send(b"\0")
+
+    def wait(self) -> None:
+        """Until then; in the main thread."""
+        self._wakes.recv(1)
+
+
+def _let_wake(*_: object) -> None:
+    """SIGTERM does nothing by itself: its byte in the socket is what counts."""
+
+
 def live(config: NodeConfig, link: Link, log_level: str, parting: Parting) -> int:
     """Serve until SIGTERM, or until whoever started this has gone; says its port once it serves. The exit code."""
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    ending = _Ending()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then ends this
-    life = NodeThread(config, log_level=log_level, on_end=ended.set)
+    life = NodeThread(config, log_level=log_level, on_end=ending.begin)
     life.launch()
     announced = threading.Event()
-    threading.Thread(target=_serve_orders, args=(life, link, announced, ended, parting), daemon=True).start()
-    ended.wait()
+    threading.Thread(target=_serve_orders, args=(life, link, announced, ending, parting), daemon=True).start()
+    ending.wait()
     life.stop()
     announced.wait()
     return 1 if life.failure is not None else 0
 
 
-def _serve_orders(
-    life: NodeThread, link: Link, announced: threading.Event, ended: threading.Event, parting: Parting
-) -> None:
+def _serve_orders(life: NodeThread, link: Link, announced: threading.Event, ending: _Ending, parting: Parting) -> None:
     try:
         try:
             link.say(port=life.wait_ready(None))
@@ -66,7 +92,7 @@ def _serve_orders(
     except Gone:
         parting.without_a_word()
     announced.set()
-    ended.set()
+    ending.begin()
 
 
 if __name__ == "__main__":

@@ -80,8 +80,9 @@ class ClusterNode(Obedient):
         return self._process
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """SIGSTOP; returns when the process has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
+        self._nursery.await_stopped(self.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -22,6 +22,19 @@ class Killed(Exception):
     """What a node that was killed did not survive."""
 
 
+class _Pause:
+    """One standstill of a node's loop: a callback that does not return before it is ended."""
+
+    def __init__(self) -> None:
+        self.holds = threading.Event()
+        self.ended = threading.Event()
+
+    def hold(self) -> None:
+        """Called on the loop."""
+        self.holds.set()
+        self.ended.wait()
+
+
 class NodeThread:
     """One life of a node, from start to end; `on_end` is called, in its thread, when that has come."""
 
@@ -34,8 +47,7 @@ class NodeThread:
         self._ready: concurrent.futures.Future[int] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._main, name="klamm-broker", daemon=True)
         self._born = threading.Event()
-        self._frozen = threading.Event()
-        self._frozen.set()
+        self._pause: _Pause | None = None
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
         self.failure: BaseException | None = None
@@ -116,14 +128,19 @@ class NodeThread:
     # Faults
 
     def freeze(self) -> None:
-        """Let nothing happen until `thaw`: sockets stay open, nobody answers."""
-        if self._frozen.is_set():
-            self._frozen.clear()
-            self.loop.call_soon_threadsafe(self._frozen.wait)
+        """Let nothing happen until `thaw`: sockets stay open, nobody answers. Returns when the loop stands still."""
+        if self._pause is None:
+            self._pause = pause = _Pause()
+            self.loop.call_soon_threadsafe(pause.hold)
+            if not pause.holds.wait(PATIENCE_S):
+                self.thaw()
+                raise TimeoutError(f"the broker's loop did not stand still within {PATIENCE_S:.0f} s")
 
     def thaw(self) -> None:
         """Go on."""
-        self._frozen.set()
+        pause, self._pause = self._pause, None
+        if pause is not None:
+            pause.ended.set()
 
     def slow(self, seconds: Seconds, api: str | int | None) -> None:
         """Let requests wait."""

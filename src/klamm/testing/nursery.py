@@ -19,7 +19,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from klamm.testing.orders import Gone, Link, told
+from klamm.testing.orders import Gone, Link, await_stopped, told
 
 PATIENCE_S: Final = 60.0
 _ORDER_BYTES_MAX: Final = 65536
@@ -57,6 +57,11 @@ class Nursery:
         code: int | None = self._answer()["code"]
         return code
 
+    def await_stopped(self, pid: int) -> None:
+        """Wait until a node that was sent SIGSTOP stands still."""
+        self._link.say(do="await_stopped", pid=pid)
+        self._answer()
+
     def _answer(self) -> dict[str, Any]:
         try:
             return told(self._link.hear(PATIENCE_S))
@@ -91,6 +96,9 @@ def main(descriptor: str, folder: str) -> int:
                     pid = _fork(order, descriptors[0], control)
                     children.add(pid)
                     link.say(pid=pid)
+                elif order["do"] == "await_stopped":
+                    await_stopped(order["pid"])
+                    link.say(done=True)
                 else:
                     found, status = os.waitpid(order["pid"], 0 if order["wait"] else os.WNOHANG)
                     if found:

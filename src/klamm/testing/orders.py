@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -104,6 +105,11 @@ class Obedient(ABC):
         """Take pause, slowness and refusals back."""
         self.resume()
         self._order(do="heal")
+
+
+def await_stopped(pid: int) -> None:
+    """Wait until all threads of a child process stand still after SIGSTOP, or the process has ended."""
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 class Parting:
