@@ -9,6 +9,8 @@ import time
 import pyarrow as pa
 import pytest
 
+import klamm
+import klamm.testing
 from client.lying_broker import LyingBroker
 from harness import CuttingProxy, KlammProcess, unique
 from harness.client_stories import PATIENCE_S, read, read_all, reader, topic, until
@@ -76,10 +78,36 @@ def some_id(_request, _version):
     return InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)
 
 
+def reader_of(bootstrap_servers, **settings):
+    return reader(bootstrap_servers, **settings)
+
+
 def test_nobody_there_is_said_at_once():
-    for make in (Admin, Producer, lambda **settings: reader(settings.pop("bootstrap_servers"), **settings)):
+    for make in (Admin, Producer, reader_of):
         with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:1"):
-            make(bootstrap_servers=NOBODY)
+            make(bootstrap_servers=NOBODY, bootstrap_timeout_ms=0)
+
+
+@pytest.mark.parametrize("make", [Admin, Producer, reader_of])
+def test_nobody_there_is_waited_for_and_named(make, caplog):
+    with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:1 .*gave up after 1\.5 s \(bootstrap\.t"):
+        make(bootstrap_servers=NOBODY, bootstrap_timeout_ms=1500, retry_backoff_max_ms=100)
+    assert "waiting for a broker, at most 1.5 s (bootstrap.timeout.ms): 127.0.0.1:1 was not reached" in caplog.text
+
+
+@pytest.mark.parametrize("make", [Admin, Producer, reader_of, "read_topic"])
+def test_a_broker_that_starts_later_is_waited_for(make):
+    """The older tests started brokers before clients; beside a broker that starts with its programs, all failed."""
+    with klamm.testing.broker() as broker:
+        topic = broker.topic()
+        broker.stop()
+        starting = threading.Timer(1.0, broker.start)
+        starting.start()
+        if make == "read_topic":
+            assert klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60).num_rows == 0
+        else:
+            make(bootstrap_servers=broker.bootstrap).close()
+        starting.join()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,10 @@ def _write(target: Target, topic: str, records: int, size_bytes: int, compressio
         batch_size="131072",
         enable_idempotence=None if acks == "all" else "false",
     )
-    with Producer(settings) as producer, progress("writing", records, "records") as advance:
+    with (
+        Producer({"bootstrap.timeout.ms": 0, **settings}) as producer,
+        progress("writing", records, "records") as advance,
+    ):
         payload = value[:size_bytes]
         producer.send(topic, payload).result()  # the first one pays for connections and metadata
         began = time.perf_counter()

@@ -279,7 +279,7 @@ class Doctor:
             create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
             before = time.time() * 1000
             settings = dataclasses.replace(self.target, impatient=True).client("producer", client_id="klamm-doctor")
-            with Producer(settings) as producer:
+            with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
                 began = time.perf_counter()
                 offset = producer.send(name, b"round trip", partition=0).result().offset
                 wrote = (time.perf_counter() - began) * 1000

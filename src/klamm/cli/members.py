@@ -65,7 +65,10 @@ class _Member:
         from klamm.client import Consumer
         from klamm.client.types import OffsetAndMetadata
 
-        with WholeRecords() as whole, Consumer({**self._settings, "enable.auto.commit": "false"}) as consumer:
+        with (
+            WholeRecords() as whole,
+            Consumer({"bootstrap.timeout.ms": 0, **self._settings, "enable.auto.commit": "false"}) as consumer,
+        ):
             self._consumer = consumer
             consumer.subscribe(self._topics, on_assign=self._came, on_revoke=self._go, on_lost=self._lost)
             committed = time.monotonic()

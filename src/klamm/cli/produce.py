@@ -92,7 +92,7 @@ def produce(
     plan.adds(f"records in {topic}")
     consent.to(plan, target)
     began = time.monotonic()
-    with Producer(settings) as producer:
+    with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
         interactive = sys.stdin.isatty() and not files
         records, size = _send(producer, topic, partitions, drafts, common, interactive=interactive)
     if not quiet:

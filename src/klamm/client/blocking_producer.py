@@ -1,7 +1,8 @@
 """`Producer`: the producer for code without an event loop.
 
 Records go straight into the accumulator from the caller's thread, under a lock; the loop's thread is only woken when a
-batch is full or begins. Several threads may share one producer.
+batch is full or begins. Several threads may share one producer. A program that ends without closing it delivers its
+records at exit (`at_exit`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from klamm.client import at_exit
 from klamm.client.errors import IllegalStateError
 from klamm.client.loop_thread import BlockingFace
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
@@ -40,6 +42,8 @@ class Producer(BlockingFace):
         assert inner._sender is not None
         self._sender = inner._sender
         inner._wake_at = self._wake_at
+        inner._unclosed.detach()
+        at_exit.remember(self)
 
     def _wake_at(self, when: float) -> None:
         """A batch began: have the sender look when it has lingered. Called under the lock."""
@@ -61,10 +65,14 @@ class Producer(BlockingFace):
 
     def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, for at most `timeout_s`, and leave; an open transaction aborts."""
-        self._leave(lambda: self._inner.close(timeout_s))
+        try:
+            self._leave(lambda: self._inner.close(timeout_s))
+        finally:
+            at_exit.forget(self)
 
     def _orphan(self) -> None:
         super()._orphan()
+        at_exit.forget(self)
         self._lock, self._append = threading.RLock(), self._refuse  # another thread may have held the lock
 
     def _refuse(self, *_: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
@@ -32,10 +33,15 @@ from klamm.model.topic_names import name_complaint
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 DATA, GROUP, ADMIN = "data", "group", "admin"
 """Purposes of a connection."""
+
+_TELL_S = 1.0
+"""After so long without an answer, a new client says what it is waiting for."""
 
 GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
 
@@ -72,13 +78,36 @@ class Cluster:
     # Life
 
     async def start(self) -> None:
-        """Reach the cluster once; BrokersUnreachableError, and it is closed, when nobody answers in time."""
+        """Reach the cluster; BrokersUnreachableError, and it is closed, when bootstrap.timeout.ms pass without it."""
         try:
-            await self.refresh()
+            await self._reach()
         except BaseException:
             await self.close()
             raise
         self._keeper = asyncio.create_task(self._keep(), name="klamm metadata")
+
+    async def _reach(self) -> None:
+        """Ask for metadata until a broker answers; one that is just being started is worth waiting for."""
+        limit_s = self.settings.seconds("bootstrap.timeout.ms")
+        began = self._loop.time()
+        told = False
+        backoff = self.backoff()
+        while True:
+            try:
+                await self.refresh()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                now = self._loop.time()
+                pause = backoff.next()
+                if now + pause - began >= limit_s:
+                    raise _unreached(error, limit_s) from error
+                if not told and now - began >= _TELL_S:
+                    told = True
+                    _log.warning("waiting for a broker, at most %g s (bootstrap.timeout.ms): %s", limit_s, error)
+                await asyncio.sleep(pause)
+            else:
+                return
 
     async def close(self) -> None:
         """Leave every broker."""
@@ -349,6 +378,11 @@ class Cluster:
             if self._loop.time() + pause >= deadline:
                 raise failure
             await asyncio.sleep(pause)
+
+
+def _unreached(error: KafkaError, limit_s: float) -> KafkaError:
+    """The last failure before a client gave up, with how long it tried."""
+    return BrokersUnreachableError(f"{error}; gave up after {limit_s:g} s (bootstrap.timeout.ms)") if limit_s else error
 
 
 def _address(text: str) -> tuple[str, int]:

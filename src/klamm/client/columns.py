@@ -9,6 +9,7 @@ headers. Needs pyarrow (`pip install 'klamm[arrow]'`).
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,13 @@ def empty_batch() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema())
 
 
-_USUALLY = {"allow_auto_create_topics": False, "auto_offset_reset": "earliest"}
-"""Reading makes no topics, and what was deleted meanwhile must not take the rest with it."""
+def _usually(timeout_s: float | None) -> dict[str, Any]:
+    """Reading makes no topics, and what was deleted meanwhile must not take the rest with it.
+
+    With a limit for the whole, a broker is waited for as long as that.
+    """
+    usual = {"allow_auto_create_topics": False, "auto_offset_reset": "earliest"}
+    return usual if timeout_s is None else usual | {"bootstrap_timeout_ms": math.ceil(timeout_s * 1000) + 1000}
 
 
 def read_topic(
@@ -51,7 +57,8 @@ def read_topic(
     (`auto_offset_reset="none"` raises OffsetOutOfRangeError instead).
 
     UnknownTopicOrPartitionError when there is no such topic, or not any more. `timeout_s` bounds the whole
-    (KafkaTimeoutError); without it, brokers that are away are waited for. More settings are a consumer's.
+    (KafkaTimeoutError); without it, brokers that are away are waited for, the first one for bootstrap.timeout.ms. More
+    settings are a consumer's.
     """
     options = {
         "bootstrap": bootstrap,
@@ -109,6 +116,6 @@ async def read_topic_async(
         read_moment(end, "end", now_ms),
         None if partitions is None else list(partitions),
         {"bootstrap.servers": bootstrap, "isolation.level": isolation},
-        _USUALLY | settings,
+        _usually(timeout_s) | settings,
     )
     return pa.Table.from_batches(await read.run(timeout_s), schema=schema())

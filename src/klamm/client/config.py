@@ -93,6 +93,13 @@ COMMON: Final = (
     ConfigKey(
         "bootstrap.servers", LIST, REQUIRED, "Addresses to find the cluster by.", rule=Rule("host:port,...", _bootstrap)
     ),
+    ConfigKey(
+        "bootstrap.timeout.ms",
+        INT,
+        30_000,
+        "How long a new client waits until a broker answers; 0 tries each address once.",
+        rule=at_least(0),
+    ),
     ConfigKey("client.id", S, "klamm", "The name brokers log and measure this client by."),
     ConfigKey("client.rack", S, "", "Where this client is; fetches go to a replica of the same rack."),
     ConfigKey("request.timeout.ms", INT, 30_000, "How long to wait for an answer.", rule=at_least(1)),

@@ -19,11 +19,31 @@ from klamm.client.errors import IllegalStateError
 T = TypeVar("T")
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that also connects at exit, when a pool starts no more threads to look up addresses in."""
+
+    def run_in_executor(  # type: ignore[override] # typeshed's TypeVarTuple says the same
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Call a function in a thread, or here when the interpreter has ended its threads."""
+        try:
+            return super().run_in_executor(executor, func, *args)
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                raise
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except OSError as error:
+            done.set_exception(error)
+        return done
+
+
 class LoopThread:
     """An event loop in a thread; `run` waits for a coroutine there."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = _Loop()
         self.users = 0
         self._thread = threading.Thread(target=self._main, name="klamm-client", daemon=True)
         self._thread.start()

@@ -90,7 +90,7 @@ def main(args: list[str]) -> int:
             failures.append(str(error))
             del failures[100:]
 
-    with Producer(_producer_settings(parsed)) as producer:
+    with Producer({"bootstrap.timeout.ms": 0, **_producer_settings(parsed)}) as producer:
         for draft in read_drafts(sys.stdin.buffer, reader, prompt=sys.stdin.isatty()):
             delivery = producer.send(parsed.text("topic"), on_delivery=delivered, **draft)
             if parsed.has("sync") or sys.stdin.isatty():

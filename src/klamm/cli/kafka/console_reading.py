@@ -123,7 +123,8 @@ class Source:
         from klamm.client import Consumer
 
         pattern = compiled(self._parsed.text("include")) if self._parsed.has("include") else None
-        consumer = Consumer(self._config)  # before signals are caught: nobody need wait for a broker that is not there
+        # Before signals are caught: nobody need wait for a broker that is not there.
+        consumer = Consumer({"bootstrap.timeout.ms": 0, **self._config})
         self.reached = True
         with self._signals, consumer:
             if pattern is not None:

@@ -89,7 +89,7 @@ def _measure(parsed: Parsed) -> None:
     detailed = parsed.has("show-detailed-stats")
     count = size = 0
     own = _settings(parsed)
-    with Consumer(own) as consumer:
+    with Consumer({"bootstrap.timeout.ms": 0, **own}) as consumer:
         began = last = reported = time.time()
         joined: float | None = None
         consumer.subscribe([parsed.text("topic")] if pattern is None else pattern)

@@ -186,7 +186,7 @@ def _measure(asked: argparse.Namespace) -> None:
     transactional = "transactional.id" in settings
     started_ms = int(time.time() * 1000)
     duration_s = (asked.transaction_duration_ms or 3000) / 1000
-    with Producer(settings) as producer:
+    with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
         if transactional:
             producer.init_transactions()
         began = time.monotonic()

@@ -211,6 +211,14 @@ class Accumulator:
                 found.append(batch)
         return found
 
+    def unfinished(self) -> dict[Batch, int]:
+        """Every batch not done, with its number of records; one that was split counts as its parts."""
+        return {batch: batch.count or len(batch.rows) for batch in self.incomplete if batch.children is None}
+
+    def count_records(self) -> int:
+        """Records not done yet."""
+        return sum(self.unfinished().values())
+
     def fail_waiting(self, error: KafkaError, *, retries: bool = True) -> None:
         """Give up everything that is not on its way."""
         for queue in self.queues.values():

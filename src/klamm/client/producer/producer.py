@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from klamm.client.at_exit import report_unsent
 from klamm.client.cluster import Cluster
 from klamm.client.config import producer_settings
 from klamm.client.errors import (
@@ -92,6 +94,7 @@ class AsyncProducer:
         self._burst = min(max(_BURST_BYTES // max(self._accumulator.batch_size, 1), 1), _BURST_BATCHES)
         self._unseen = 0
         """Batches filled since the sender last had its turn."""
+        self._unclosed = weakref.finalize(self, report_unsent, self._accumulator)
 
     # Life
 
@@ -136,6 +139,7 @@ class AsyncProducer:
         if self._closed:
             return
         self._closed = True
+        self._unclosed.detach()
         if self._cluster is None:
             return
         sender, session = self._sender, self._session

@@ -1,0 +1,93 @@
+"""What becomes of records when a program ends without `flush()` or `close()`.
+
+A blocking producer delivers them: it is closed at exit, which waits for every record at most delivery.timeout.ms. An
+asyncio producer has no loop any more by then; it only says how many records it still had. What is lost is said on
+stderr, with a count.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from typing import TYPE_CHECKING, Final
+
+from klamm.client.errors import KafkaError, KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from klamm.client.blocking_producer import Producer
+    from klamm.client.producer.accumulator import Accumulator
+
+PATIENCE_S: Final = 1.0
+"""After so long the program says what it is waiting for."""
+
+_open: set[Producer] = set()
+"""Producers that were not closed. They are kept: one that goes out of scope with its function still has its records."""
+
+
+def remember(producer: Producer) -> None:
+    """Close it at exit, unless it is forgotten before."""
+    _open.add(producer)
+
+
+def forget(producer: Producer) -> None:
+    """It is closed, or another process's."""
+    _open.discard(producer)
+
+
+def say(words: str) -> None:
+    """One line on stderr; a program without one is not told."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"klamm: {words}\n")
+        sys.stderr.flush()
+
+
+def report_unsent(accumulator: Accumulator) -> None:
+    """An asyncio producer is gone and was not closed."""
+    count = accumulator.count_records()
+    if count:
+        say(f"{records(count)} not sent: an AsyncProducer was not closed; use `async with`, or await its close()")
+
+
+def records(count: int) -> str:
+    """A number of records and its verb."""
+    return "1 record was" if count == 1 else f"{count} records were"
+
+
+@atexit.register
+def _deliver() -> None:
+    for producer in list(_open):
+        _close(producer)
+
+
+def _close(producer: Producer) -> None:
+    """Deliver what one producer has, and say what was lost."""
+    inner = producer._inner
+    with producer._lock:
+        waiting = inner._accumulator.unfinished()
+    transaction = inner._session is not None and inner._session.open
+    reason = ""
+    try:
+        if waiting and not transaction:
+            _wait(producer, sum(waiting.values()))
+        producer.close()
+    except KafkaError as error:
+        reason = str(error)
+    except KeyboardInterrupt:
+        reason = "interrupted"
+    if transaction:
+        name = inner.settings["transactional.id"]
+        say(f"the transaction of {name} was open when the program ended, and was aborted")
+        return
+    lost = {batch: count for batch, count in waiting.items() if not batch.done or batch.error is not None}
+    if lost:
+        reason = reason or str(next((batch.error for batch in lost if batch.error is not None), "no answer"))
+        count, total = sum(lost.values()), sum(waiting.values())
+        say(f"{records(count)} not delivered when the program ended, of {total} that waited: {reason}")
+
+
+def _wait(producer: Producer, count: int) -> None:
+    try:
+        producer.flush(PATIENCE_S)
+    except KafkaTimeoutError:
+        limit_s = producer._inner.settings.seconds("delivery.timeout.ms")
+        say(f"waiting up to {limit_s:g} s (delivery.timeout.ms) for {count} records to be delivered; Ctrl-C gives up")
