@@ -40,6 +40,8 @@ class Consumer(BlockingFace):
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         self._inner = AsyncConsumer(config, **keywords)
+        if callable(self._inner.on_error):
+            self._inner.on_error = self._in_caller(self._inner.on_error)
         super().__init__(self._inner, "consumer")
 
     def close(self) -> None:
@@ -71,12 +73,12 @@ class Consumer(BlockingFace):
 
         return self._run(call())
 
-    def _in_caller(self, callback: Callback | None) -> Callable[[list[TopicPartition]], Any] | None:
+    def _in_caller(self, callback: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
         """A callback to be called in the thread that waits in `poll`."""
         if callback is None:
             return None
 
-        async def ask(partitions: list[TopicPartition]) -> None:
+        async def ask(argument: Any) -> None:
             loop = asyncio.get_running_loop()
             done: asyncio.Future[None] = loop.create_future()
 
@@ -87,7 +89,7 @@ class Consumer(BlockingFace):
             def call() -> None:
                 error: BaseException | None = None
                 try:
-                    callback(partitions)
+                    callback(argument)
                 except BaseException as raised:  # noqa: BLE001 - it is raised again where it belongs
                     error = raised
                 loop.call_soon_threadsafe(finish, error)
@@ -185,8 +187,8 @@ class Consumer(BlockingFace):
 
     # Committing
 
-    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit offsets, those of all that was handed out without any."""
+    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Record | None = None) -> None:
+        """Commit offsets, those of all that was handed out without any; a record, and all before it, by itself."""
         self._run(self._inner.commit(offsets))
 
     def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, OffsetAndMetadata | None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klamm.client import at_exit
 from klamm.client.errors import IllegalStateError
+from klamm.client.given import function, seconds
 from klamm.client.loop_thread import BlockingFace
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
 from klamm.client.types import Headers, OffsetAndMetadata, TopicPartition
@@ -65,6 +66,8 @@ class Producer(BlockingFace):
 
     def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, for at most `timeout_s`, and leave; an open transaction aborts."""
+        if timeout_s is not None:
+            seconds(timeout_s, "timeout_s of close")
         try:
             self._leave(lambda: self._inner.close(timeout_s))
         finally:
@@ -94,6 +97,8 @@ class Producer(BlockingFace):
         BufferFullError or KafkaTimeoutError after max.block.ms, RecordTooLargeError at once. `on_delivery` is called on
         the client's thread, so it must be quick and must not use the client itself.
         """
+        if on_delivery is not None:
+            function(on_delivery, "on_delivery of send")
         inner = self._inner
         if inner._key_serializer is not None:
             key = inner._key_serializer(topic, key)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from klamm.client.given import seconds, several, text
 from klamm.client.moments import Moment, read_moment
 from klamm.records.arrow import schema
 
@@ -110,11 +111,14 @@ async def read_topic_async(
     from klamm.client.bounded import BoundedRead  # noqa: PLC0415 - a consumer, which imports this file
 
     now_ms = time.time_ns() // 1_000_000
+    text(topic, "topic of read_topic")
+    if timeout_s is not None:
+        seconds(timeout_s, "timeout_s of read_topic")
     read = BoundedRead(
         topic,
         read_moment(start, "start", now_ms),
         read_moment(end, "end", now_ms),
-        None if partitions is None else list(partitions),
+        None if partitions is None else several(partitions, int, "partitions of read_topic"),
         {"bootstrap.servers": bootstrap, "isolation.level": isolation},
         _usually(timeout_s) | settings,
     )

@@ -292,6 +292,13 @@ CONSUMER_CONFIGS: Final = ClientConfigDef(
         ConfigKey("exclude.internal.topics", B, True, "A pattern does not match internal topics."),
         ConfigKey("allow.auto.create.topics", B, True, "Let the broker create a topic that is read."),
         ConfigKey("default.api.timeout.ms", INT, 60_000, "How long calls may take.", rule=at_least(0)),
+        ConfigKey(
+            "on.error",
+            OBJECT,
+            "raise",
+            "What to do with a record that cannot be read: raise, skip, or a function that is called with the error "
+            "before the record is skipped.",
+        ),
         ConfigKey("key.deserializer", OBJECT, None, "Makes something of key bytes: a function, or bytes, str, json."),
         ConfigKey("value.deserializer", OBJECT, None, "Makes something of value bytes."),
     ),
@@ -418,6 +425,10 @@ def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, An
     settings = Settings(CONSUMER_CONFIGS, given, keywords)
     values = settings._values
     values["group.protocol"] = values["group.protocol"].lower()
+    _agree(
+        values["on.error"] in ("raise", "skip") or callable(values["on.error"]),
+        f"on.error={values['on.error']!r} is not known: write raise, skip, or give a function of the error",
+    )
     if values["group.id"] is None:
         if values["enable.auto.commit"] and "enable.auto.commit" in settings.given:
             raise ConfigError("enable.auto.commit=true needs a group.id to commit for")

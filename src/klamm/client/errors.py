@@ -17,16 +17,19 @@ KafkaError(KlammError)                  code, message, retriable
 ├─ OutOfOrderSequenceError              records may have been lost between two that were stored
 ├─ OffsetOutOfRangeError, NoOffsetError
 ├─ CommitFailedError                    the group went on without this member
-├─ RecordTooLargeError, SerializationError, CorruptRecordError
+├─ RecordTooLargeError
+├─ RecordError                          a record cannot be read; it has its topic_partition, offset and bytes
+│  └─ SerializationError, CorruptRecordError
 ├─ TopicAlreadyExistsError, GroupNotFoundError, GroupNotEmptyError, UnsupportedVersionError, InvalidRequestError
 ├─ IllegalStateError                    asked at the wrong time: closed, not subscribed, no transaction
 └─ SomeFailed                           an operation on several things failed for some; `failures` says which
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
 
 __all__ = [
     "AuthenticationError",
@@ -57,6 +60,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "ProducerFencedError",
+    "RecordError",
     "RecordTooLargeError",
     "RetriableError",
     "SerializationError",
@@ -190,14 +194,38 @@ class RecordTooLargeError(KafkaError):
     """The record is larger than max.request.size, buffer.memory or the broker allow."""
 
 
-class SerializationError(KafkaError):
+class RecordError(KafkaError):
+    """A record that cannot be read, or written.
+
+    What a consumer raises says which one: `consumer.seek(error.topic_partition, error.next_offset)` goes on behind it,
+    and on.error=skip does so by itself. All of it is None where no record was read, as in a producer.
+    """
+
+    topic_partition: TopicPartition | None = None
+    offset: int | None = None
+    """The offset of the record, or the first one of a batch that cannot be read."""
+    next_offset: int | None = None
+    """Where reading can go on."""
+    key: bytes | None = None
+    value: bytes | None = None
+    """Key and value as they came, where they could be told apart."""
+    data: bytes | None = None
+    """The bytes of a batch that cannot be read."""
+
+    def locate(self, where: TopicPartition, offset: int, next_offset: int) -> Self:
+        """Say which record it is."""
+        self.topic_partition, self.offset, self.next_offset = where, offset, next_offset
+        return self
+
+
+class SerializationError(RecordError):
     """A serializer or deserializer failed; `__cause__` is what it raised."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
-class CorruptRecordError(KafkaError):
+class CorruptRecordError(RecordError):
     """A broker sent bytes that are no records."""
 
 

@@ -64,9 +64,22 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-def as_offsets(given: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as users write them, numbers and tuples included; the errors name the partition."""
-    return {TopicPartition(*where): _as_offset(TopicPartition(*where), each) for where, each in given.items()}
+def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as users write them: a mapping to numbers or tuples, or a record that was dealt with.
+
+    What is committed is the next offset to read, so that of a record is the one behind it.
+    """
+    if isinstance(given, Record):
+        return {given.topic_partition: OffsetAndMetadata(given.offset + 1, "", given.leader_epoch)}
+    if not isinstance(given, Mapping):
+        raise TypeError(f'offsets are a record or a mapping, e.g. {{("orders", 0): 42}}, not {given!r}')
+    return {_as_place(where): _as_offset(_as_place(where), offset) for where, offset in given.items()}
+
+
+def _as_place(given: Any) -> TopicPartition:
+    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and _whole(given[1])):
+        raise TypeError(f'offsets are for partitions as (topic, partition), e.g. ("orders", 0), not {given!r}')
+    return TopicPartition(*given)
 
 
 def _as_offset(where: TopicPartition, given: Any) -> OffsetAndMetadata:

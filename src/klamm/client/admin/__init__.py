@@ -12,8 +12,10 @@ from klamm.client.admin.groups import GroupsAdmin
 from klamm.client.admin.replicas import ReplicasAdmin
 from klamm.client.admin.topics import TopicsAdmin
 from klamm.client.admin.transactions import TransactionsAdmin
+from klamm.client.given import checked
 
 
+@checked
 class AsyncAdmin(TopicsAdmin, ConfigsAdmin, GroupsAdmin, AccessAdmin, ReplicasAdmin, TransactionsAdmin, ClusterAdmin):
     """Everything an operator asks of a cluster.
 

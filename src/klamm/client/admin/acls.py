@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
-from klamm.client.admin.given import several, texts
 from klamm.client.admin.types import (
     AclBinding,
     AclFilter,
@@ -21,6 +20,7 @@ from klamm.client.admin.types import (
     ScramMechanism,
 )
 from klamm.client.errors import raise_for
+from klamm.client.given import several, texts
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from klamm.protocol.messages.alter_user_scram_credentials import (

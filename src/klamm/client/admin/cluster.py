@@ -15,6 +15,7 @@ from klamm.client.admin.types import (
     operations,
 )
 from klamm.client.errors import UnsupportedVersionError, raise_for
+from klamm.client.given import several
 from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -81,6 +82,10 @@ class ClusterAdmin(AdminBase):
         self, voter_id: int, directory_id: bytes, listeners: Sequence[tuple[str, str, int]]
     ) -> None:
         """Let a controller vote; listeners are (name, host, port)."""
+        example = '("CONTROLLER", "host", 9093)'
+        for listener in several(listeners, tuple, "listeners of add_raft_voter", example):
+            if [type(part) for part in listener] != [str, str, int]:
+                raise TypeError(f"listeners of add_raft_voter are like {example}; {listener!r} is not")
         await self._ask(
             AddRaftVoterRequest(
                 cluster_id=self.cluster.table.cluster_id,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
-from klamm.client.admin.given import several, texts
 from klamm.client.admin.types import AlterOp, ConfigEntry, ConfigResource, ResourceType
 from klamm.client.config import ConfigValue, value_text
+from klamm.client.given import several, texts
 from klamm.model.config_sources import ConfigSynonym, source_of
 from klamm.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

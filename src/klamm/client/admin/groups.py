@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
-from klamm.client.admin.given import by_place, places, texts
 from klamm.client.admin.types import GroupDescription, GroupListing, MemberDescription, Node, operations
 from klamm.client.cluster import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import (
@@ -19,6 +18,7 @@ from klamm.client.errors import (
     raise_for,
     settle,
 )
+from klamm.client.given import by_place, places, texts
 from klamm.client.types import OffsetAndMetadata, TopicPartition
 from klamm.model.errors import ErrorCode, RemoteProtocolError
 from klamm.protocol.codec import decode

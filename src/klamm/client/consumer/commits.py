@@ -11,7 +11,7 @@ from klamm.client.consumer.offsets import GroupCoordinator, commit, fetch_commit
 from klamm.client.consumer.subscription import Subscription
 from klamm.client.errors import KafkaError
 from klamm.client.producer.coordinator import GroupMetadata
-from klamm.client.types import OffsetAndMetadata, as_offsets
+from klamm.client.types import OffsetAndMetadata, Record, as_offsets
 from klamm.model.ids import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Commits:
         self._next = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Record | None) -> None:
         """Commit offsets, those of all that was handed out without any; CommitFailedError when the group went on."""
         wanted = self._consumed() if offsets is None else as_offsets(offsets)
         if wanted:

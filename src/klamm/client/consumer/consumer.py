@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -19,7 +20,8 @@ from klamm.client.consumer.offsets import EARLIEST, LATEST, GroupCoordinator, li
 from klamm.client.consumer.positions import Positions
 from klamm.client.consumer.shelf import Shelf
 from klamm.client.consumer.subscription import Mode, Subscription
-from klamm.client.errors import IllegalStateError, KafkaError
+from klamm.client.errors import IllegalStateError, KafkaError, RecordError
+from klamm.client.given import by_place, checked, whole
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
@@ -34,6 +36,7 @@ Place = TopicPartition | tuple[str, int]
 _ITERATE_S = 3600.0
 
 
+@checked
 class AsyncConsumer:
     """Reads records; on the event loop it was started on.
 
@@ -49,6 +52,8 @@ class AsyncConsumer:
         self._subscription = Subscription()
         self._shelf = Shelf(self._subscription, settings)
         self._tables: Tables | None = None
+        self.on_error: Any = settings["on.error"]
+        """raise, skip or a function, plain or async."""
         self._group_id = settings["group.id"]
         self._committed_only = settings["isolation.level"] == "read_committed"
         self._api_s = settings.seconds("default.api.timeout.ms")
@@ -241,6 +246,9 @@ class AsyncConsumer:
             self._fetcher.ask()  # more comes while this is decoded
             try:
                 found = await tables.table(takes)
+            except RecordError as error:
+                await self._pass_over(error)
+                continue
             finally:
                 self._news.set()  # another poll may have these partitions now
             if found is not None:
@@ -283,7 +291,11 @@ class AsyncConsumer:
             if self._closed:
                 return None
             if ready:
-                found = take()
+                try:
+                    found = take()
+                except RecordError as error:
+                    await self._pass_over(error)
+                    continue
                 if found is not None:
                     assert self._fetcher is not None
                     self._fetcher.wake()
@@ -293,6 +305,17 @@ class AsyncConsumer:
                 return None
             if not self._news.is_set():
                 await self._wait(left)
+
+    async def _pass_over(self, error: RecordError) -> None:
+        """Do with a record that cannot be read as on.error says; returns when it was skipped."""
+        if self.on_error == "raise" or error.topic_partition is None:
+            raise error
+        ticket = self._shelf.ticket(error)
+        if self.on_error != "skip":
+            outcome = self.on_error(error)
+            if inspect.isawaitable(outcome):
+                await outcome
+        self._shelf.skip(error, ticket)
 
     async def _wait(self, left: float) -> None:
         """For news, but look again now and then: commits and membership have their times too."""
@@ -394,8 +417,11 @@ class AsyncConsumer:
 
     # Committing
 
-    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit offsets, those of all that was handed out without any; CommitFailedError when the group went on."""
+    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Record | None = None) -> None:
+        """Commit offsets, those of all that was handed out without any; CommitFailedError when the group went on.
+
+        `commit(record)` says that this record, and all before it in its partition, were dealt with.
+        """
         if self._commits is None:
             raise IllegalStateError("committing needs a group.id")
         self._shelf.settle()
@@ -421,7 +447,10 @@ class AsyncConsumer:
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first records at or after times (ms since the epoch); None where there is none."""
-        found = await self._offsets({TopicPartition(*where): at for where, at in times.items()})
+        wanted = {
+            where: whole(at, f"the time of {where}") for where, at in by_place(times, "offsets_for_times").items()
+        }
+        found = await self._offsets(wanted)
         return {where: each if each.offset >= 0 else None for where, each in found.items()}
 
     async def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:

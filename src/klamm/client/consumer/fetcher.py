@@ -244,14 +244,10 @@ class Fetcher:
         try:
             batches, next_offset = readable(records, state.fetch_offset, aborted)
         except CorruptBatch as error:
-            state.error = CorruptRecordError(
-                ErrorCode.CORRUPT_MESSAGE, f"{state.where} at offset {state.fetch_offset}: {error}"
-            )
+            state.error = _corrupt(state, str(error), records)
             return True
         if next_offset == state.fetch_offset and not batches:
-            state.error = CorruptRecordError(
-                ErrorCode.CORRUPT_MESSAGE, f"{state.where}: a fetch at {state.fetch_offset} returned no whole batch"
-            )
+            state.error = _corrupt(state, "the fetch returned no whole batch", records)
             return True
         state.fetch_offset = next_offset
         if batches:
@@ -277,10 +273,20 @@ class Fetcher:
             return False
         error = error_for(data.error_code, str(state.where))
         self._backoff_until[state.where] = now + self._backoff_s
-        if error.retriable and code is not ErrorCode.CORRUPT_MESSAGE:
+        if isinstance(error, CorruptRecordError):
+            error.locate(state.where, state.fetch_offset, state.fetch_offset + 1)
+        elif error.retriable:
             return False
         state.error = error
         return True
+
+
+def _corrupt(state: Assigned, words: str, data: Any) -> CorruptRecordError:
+    """Bytes that are no batches: how many offsets they hold is not known, so reading may go on at the next one."""
+    offset = state.fetch_offset
+    error = CorruptRecordError(ErrorCode.CORRUPT_MESSAGE, f"{state.where} at offset {offset}: {words}")
+    error.data = bytes(data)
+    return error.locate(state.where, offset, offset + 1)
 
 
 def _topics(wanted: dict[TopicPartition, Want]) -> list[FetchTopic]:

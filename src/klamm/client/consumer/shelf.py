@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from klamm.client.config import Settings
 from klamm.client.consumer.subscription import Assigned, Subscription
-from klamm.client.errors import CorruptRecordError, KafkaError, SerializationError
+from klamm.client.errors import CorruptRecordError, KafkaError, RecordError, SerializationError
 from klamm.client.serde import deserializer
 from klamm.client.types import Record
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
@@ -53,7 +53,12 @@ class Shelf:
         limit = self._max_records if limit is None else limit
         found: list[Record] = []
         for state in self.turns():
-            records = self._decode(state, limit - len(found))
+            try:
+                records = self._decode(state, limit - len(found))
+            except RecordError:
+                if found:
+                    break  # these first: the next call comes upon the error again
+                raise
             if records:
                 found += records
                 self.had_turn(state)
@@ -97,6 +102,27 @@ class Shelf:
             self._iterated[2].clear()
             self._iterated = None
 
+    def skip(self, error: RecordError, ticket: int) -> None:
+        """Go on behind a record that cannot be read, unless the partition was sought or taken away meanwhile."""
+        where = error.topic_partition
+        state = None if where is None else self.subscription.assigned.get(where)
+        if state is None or state.ticket != ticket:
+            return
+        assert error.next_offset is not None
+        if state.pending and state.pending[0].offset == error.offset:
+            del state.pending[0]
+            state.position = error.next_offset
+            if not state.pending and not state.batches:
+                state.position = max(state.position, state.fetch_offset)
+        else:
+            state.seek(error.next_offset)
+
+    def ticket(self, error: RecordError) -> int:
+        """What `skip` is to be given later; -1 when the partition is not assigned any more."""
+        where = error.topic_partition
+        state = None if where is None else self.subscription.assigned.get(where)
+        return -1 if state is None else state.ticket
+
     # Decoding
 
     def _decode(self, state: Assigned, limit: int) -> list[Record]:
@@ -131,8 +157,7 @@ class Shelf:
         try:
             state.pending = self._rows(state, batch)
         except (CorruptBatch, KlammError) as error:
-            where = f"{state.where} at offset {max(batch.base_offset, state.position or 0)}"
-            state.spoil(CorruptRecordError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {error}"))
+            state.spoil(unreadable_batch(state, batch, error))
             return False
         state.origin = state.batches.popleft()
         state.buffered -= batch.size
@@ -167,9 +192,27 @@ class Shelf:
                 if self._value_deserializer is not None:
                     value = self._value_deserializer(record.topic, value)
             except KafkaError as error:
-                state.seek(record.offset, record.leader_epoch)
+                state.pending[:0] = records[len(made) :]
+                state.position, state.position_epoch = record.offset, record.leader_epoch
                 if made:
                     break
-                raise SerializationError(f"{state.where} offset {record.offset}: {error}") from error
+                raise _not_deserialized(record, error) from error
             made.append(record._replace(key=key, value=value))
         return made
+
+
+def unreadable_batch(state: Assigned, batch: BatchView, error: Exception) -> CorruptRecordError:
+    """What is raised for a batch of a partition, and where reading can go on after it."""
+    offset = max(batch.base_offset, state.position or 0)
+    # The count of offsets may be part of the damage: never go on behind what the broker has.
+    next_offset = max(min(batch.next_offset, state.high_watermark), offset + 1)
+    corrupt = CorruptRecordError(ErrorCode.CORRUPT_MESSAGE, f"{state.where} at offset {offset}: {error}")
+    corrupt.data = bytes(memoryview(batch.buffer)[batch.position : batch.position + batch.size])
+    return corrupt.locate(state.where, offset, next_offset)
+
+
+def _not_deserialized(record: Record, error: KafkaError) -> SerializationError:
+    where = record.topic_partition
+    refused = SerializationError(f"{where} offset {record.offset}: {error}")
+    refused.key, refused.value = record.key, record.value
+    return refused.locate(where, record.offset, record.offset + 1)

@@ -154,7 +154,12 @@ class Subscription:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Want topics, shared with the group."""
-        wanted = frozenset([topics] if isinstance(topics, str) else topics)
+        if not isinstance(topics, Iterable):
+            raise TypeError(f"topics of subscribe are names or a compiled pattern, not {topics!r}")
+        named = [topics] if isinstance(topics, str) else list(topics)
+        if not all(isinstance(topic, str) for topic in named):
+            raise TypeError(f"topics of subscribe are names or a compiled pattern, not {topics!r}")
+        wanted = frozenset(named)
         if not wanted or not all(isinstance(each, str) and each for each in wanted):
             raise ValueError("subscribe needs names of topics")
         for each in wanted:

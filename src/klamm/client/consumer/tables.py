@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from klamm.client.consumer.shelf import Shelf, unreadable_batch
 from klamm.client.consumer.subscription import Assigned
-from klamm.client.errors import CorruptRecordError
 from klamm.client.spares import Spares
-from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
+from klamm.model.errors import CorruptBatch, KlammError
 from klamm.records import kernels
 from klamm.records.arrow import to_arrow_of
 from klamm.records.batch import BatchView
@@ -26,8 +26,6 @@ from klamm.records.columnar import Room, decode_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
-
-    from klamm.client.consumer.shelf import Shelf
 
 _POLL_BYTES = 16 << 20
 """When a poll has so much, it leaves the rest to the next one."""
@@ -191,10 +189,8 @@ def _fewer(takes: list[Take], error: Exception) -> list[Take]:
         take.give_back()
     first = takes[0]
     if len(takes) == 1 and len(first.batches) == 1:
-        state = first.state
-        where = f"{state.where} from offset {state.position}"
-        state.spoil(CorruptRecordError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {error}"))
-        state.raise_error()
+        first.state.spoil(unreadable_batch(first.state, first.batches[0], error))
+        first.state.raise_error()
     if len(takes) == 1:
         first.give_back(kept=1)
     return takes[:1]

@@ -21,6 +21,7 @@ from klamm.client.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
+from klamm.client.given import checked, function, text, whole
 from klamm.client.producer.accumulator import Accumulator, PartitionQueue
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
@@ -50,6 +51,7 @@ _BURST_BYTES, _BURST_BATCHES = 1 << 16, 16
 """So much may be filled by a loop of sends before the sender has its turn, when it waits for answers anyway."""
 
 
+@checked
 class AsyncProducer:
     """Sends records; on the event loop it was started on.
 
@@ -185,6 +187,8 @@ class AsyncProducer:
 
         BufferFullError or KafkaTimeoutError after max.block.ms, RecordTooLargeError at once.
         """
+        if on_delivery is not None:
+            function(on_delivery, "on_delivery of send")
         if self._key_serializer is not None:
             key = self._key_serializer(topic, key)
         if self._value_serializer is not None:
@@ -225,7 +229,10 @@ class AsyncProducer:
         headers: Headers | None,
     ) -> Delivery | None:
         """Put bytes into the accumulator if that can be done now; None when it means waiting."""
-        found = self._known.get(topic)
+        try:
+            found = self._known.get(topic)
+        except TypeError:  # not even hashable: the slow way says what is wrong
+            return None
         if found is None or self._closed:
             return None
         if self._transactions is not None:
@@ -253,7 +260,7 @@ class AsyncProducer:
             index = self._partitioner(topic, key, len(queues))
             if index < 0:
                 index = self._topics.sticky(found, size)
-        elif 0 <= partition < len(queues):
+        elif type(partition) is int and 0 <= partition < len(queues):
             index = partition
         else:
             return None
@@ -297,6 +304,8 @@ class AsyncProducer:
     ) -> Delivery:
         """The record needs metadata or room first."""
         append = append or self.append
+        text(topic, "topic of send")
+        partition = None if partition is None else whole(partition, "partition of send")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._block_s
         while True:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from klamm.client.types import Headers
-
 
 def as_bytes(data: Any, what: str) -> bytes:
     """A key, value or header as bytes; TypeError says what would help."""
@@ -28,17 +26,22 @@ def as_timestamp(given: Any) -> int:
     return int(given)
 
 
-def header_pairs(headers: Headers) -> tuple[list[tuple[str | bytes, bytes | None]], int]:
+def header_pairs(headers: Any) -> tuple[list[tuple[str | bytes, bytes | None]], int]:
     """Headers as pairs, and the most bytes they may need."""
     pairs: list[tuple[str | bytes, bytes | None]] = []
     size = 0
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise TypeError(f'headers are pairs of a name and bytes, e.g. [("trace", b"1")], not {headers!r}')
     items: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
-    for name, value in items:
+    for pair in items:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f'headers are pairs of a name and bytes, e.g. [("trace", b"1")]; {pair!r} is none')
+        name, value = pair
         if not isinstance(name, str | bytes):
             raise TypeError(f"the name of a header is text, not {type(name).__name__}")
         if isinstance(name, str) and not name.isascii():
             try:
-                name = name.encode()  # noqa: PLW2901
+                name = name.encode()
             except UnicodeEncodeError as error:
                 raise ValueError(f"the name of a header, {name!r}, is no UTF-8: {error.reason}") from None
         data = None if value is None else as_bytes(value, "header")

@@ -133,6 +133,8 @@ class Session:
     ) -> None:
         """Commit a consumer's offsets with the transaction."""
         self.transactions.require(S.IN_TRANSACTION)
+        if not isinstance(group, str | GroupMetadata):
+            raise TypeError(f"group of a transaction's offsets is consumer.group_metadata() or a name, not {group!r}")
         if not offsets:
             return
         member = GroupMetadata(group) if isinstance(group, str) else group

@@ -18,6 +18,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.errors import IllegalStateError, RecordTooLargeError, error_for
+from klamm.client.given import text
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfolded
 from klamm.client.producer.transactions import TransactionStatus
@@ -83,6 +84,7 @@ async def send_table(
     Nothing is accepted before all of the table was looked at: names, types, partitions and sizes of rows. What goes
     wrong later (buffers stay full, the producer is closed) is raised with what was accepted as `deliveries`.
     """
+    text(topic, "topic of send_arrow")
     source = as_table(table)
     number = None if partition is None or isinstance(partition, str) else _number(partition)
     named = {"key": key, "value": value, "headers": headers, "timestamp": timestamp}
