@@ -91,7 +91,7 @@ def test_nobody_there_is_said_at_once():
 @pytest.mark.parametrize("make", [Admin, Producer, reader_of])
 def test_nobody_there_is_waited_for_and_named(make, caplog):
     with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:1 .*gave up after 1\.5 s \(bootstrap\.t"):
-        make(bootstrap_servers=NOBODY, bootstrap_timeout_ms=1500, retry_backoff_max_ms=100)
+        make(bootstrap_servers=NOBODY, bootstrap_timeout_ms=1500, reconnect_backoff_max_ms=100)
     assert "waiting for a broker, at most 1.5 s (bootstrap.timeout.ms): 127.0.0.1:1 was not reached" in caplog.text
 
 
@@ -127,7 +127,7 @@ def test_something_else_at_the_port(nonsense):
 
 def test_a_silent_broker_is_given_up():
     with LyingBroker({"Metadata": lambda *_: None}) as broker, pytest.raises(KafkaError):
-        Admin(bootstrap_servers=broker.bootstrap, request_timeout_ms=200)
+        Admin(bootstrap_servers=broker.bootstrap, request_timeout_ms=200, bootstrap_timeout_ms=1000)
 
 
 def poisons():

@@ -67,7 +67,7 @@ def test_a_certificate_for_another_host_is_refused_unless_names_do_not_matter(au
     with TlsProxy(context) as front:
         front.target_port = proxy.target_port
         with pytest.raises(DisconnectedError, match=r"127\.0\.0\.1"):
-            Admin(bootstrap_servers=front.bootstrap, **believing)
+            Admin(bootstrap_servers=front.bootstrap, bootstrap_timeout_ms=0, **believing)
         anyone = {**believing, "ssl_endpoint_identification_algorithm": ""}
         with Admin(bootstrap_servers=front.bootstrap, **anyone) as admin:
             assert len(admin.describe_cluster().brokers) == 1
@@ -95,9 +95,9 @@ def test_a_context_of_ones_own(authority, proxy):
 
 def test_plain_words_to_a_tls_port_and_the_other_way_round(proxy, believing):
     with pytest.raises(DisconnectedError, match="was not reached"):
-        Admin(bootstrap_servers=proxy.bootstrap)
+        Admin(bootstrap_servers=proxy.bootstrap, bootstrap_timeout_ms=0)
     with pytest.raises(DisconnectedError, match="was not reached"):
-        Admin(bootstrap_servers=f"127.0.0.1:{proxy.target_port}", **believing)
+        Admin(bootstrap_servers=f"127.0.0.1:{proxy.target_port}", bootstrap_timeout_ms=0, **believing)
 
 
 def test_an_alert_is_recognised():

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from klamm.client.errors import (
 )
 from klamm.client.metadata import Broker, ClusterTable
 from klamm.client.tls import tls_context
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, ProtocolError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_names import name_complaint
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -96,13 +97,13 @@ class Cluster:
             try:
                 await self.refresh()
             except KafkaError as error:
-                if not error.retriable:
+                if not error.retriable or (isinstance(error, BrokersUnreachableError) and error.hopeless):
                     raise
-                now = self._loop.time()
-                pause = backoff.next()
-                if now + pause - began >= limit_s:
+                waited_s = self._loop.time() - began
+                if waited_s >= limit_s:
                     raise _unreached(error, limit_s) from error
-                if not told and now - began >= _TELL_S:
+                pause = min(backoff.next(), limit_s - waited_s)
+                if not told and waited_s + pause >= _TELL_S:
                     told = True
                     _log.warning("waiting for a broker, at most %g s (bootstrap.timeout.ms): %s", limit_s, error)
                 await asyncio.sleep(pause)
@@ -205,7 +206,7 @@ class Cluster:
             return min(free, key=lambda each: each.in_flight)
         brokers = list(self.table.brokers.values())
         self._random.shuffle(brokers)
-        tried: list[str] = []
+        tried: list[KafkaError] = []
         addresses = [(each.host, each.port) for each in brokers]
         if not addresses or self._may_rebootstrap():
             addresses += [each for each in self._bootstrap if each not in addresses]
@@ -213,7 +214,7 @@ class Cluster:
             try:
                 connection = await self.connect(host, port, purpose)
             except (DisconnectedError, UnsupportedVersionError) as error:
-                tried.append(str(error))
+                tried.append(error)
             else:
                 self._unreachable_since = None
                 return connection
@@ -223,7 +224,9 @@ class Cluster:
         too_long_s = self.settings.seconds("metadata.recovery.rebootstrap.trigger.ms")
         if self._may_rebootstrap() and now - self._unreachable_since > too_long_s:
             self.rebootstrap()
-        raise BrokersUnreachableError("; ".join(tried) or "there is no address to try")
+        unreachable = BrokersUnreachableError("; ".join(map(str, tried)) or "there is no address to try")
+        unreachable.hopeless = all(map(_is_hopeless, tried))
+        raise unreachable
 
     def _may_rebootstrap(self) -> bool:
         return bool(self.settings["metadata.recovery.strategy"] == "rebootstrap")
@@ -378,6 +381,15 @@ class Cluster:
             if self._loop.time() + pause >= deadline:
                 raise failure
             await asyncio.sleep(pause)
+
+
+def _is_hopeless(error: BaseException | None) -> bool:
+    """Whether an address answered in a way that waiting does not change: not Kafka's protocol, or the wrong TLS."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError | ProtocolError | UnsupportedVersionError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _unreached(error: KafkaError, limit_s: float) -> KafkaError:

@@ -109,6 +109,9 @@ class DisconnectedError(RetriableError):
 class BrokersUnreachableError(DisconnectedError):
     """None of the known addresses answers."""
 
+    hopeless = False
+    """Whether something answered at every address, but no broker, or not one that is believed."""
+
 
 class UnknownTopicOrPartitionError(RetriableError):
     """The broker knows no such topic or partition (yet)."""
