@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 PORT = 9092
-DATA = ".klamm/restaurant"
+DATA = ".klamm-restaurant"
 TABLES = ("Ada", "Grace", "Edsger", "Barbara")
 DISHES = ("soup", "dumplings", "strudel")
 DRINKS = ("water", "wine", "espresso")

@@ -3,7 +3,9 @@
 A test that fails shows what the processes it started have said.
 """
 
+import contextlib
 import signal
+import socket
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +20,20 @@ settings.load_profile("klamm")
 
 # A shell lets what it runs in the background ignore interrupts, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+USUAL_PORTS = (9092, 9093, *range(8080, 8084))
+"""Where Kafka, its controllers, registries and REST proxies usually listen. A test that needs one of them passes here
+and fails on a machine where something runs, so all of them are taken while tests run."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_ports_taken():
+    with contextlib.ExitStack() as held:
+        for port in USUAL_PORTS:
+            with contextlib.suppress(OSError):  # something listens there already, which does as well
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+        yield
 
 
 class SparkOnce(LoadScopeScheduling):

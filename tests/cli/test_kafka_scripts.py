@@ -52,17 +52,9 @@ log.retention.hours=168
 
 
 def free_ports() -> tuple[int, int]:
-    """9092 as the list has it, where nobody listens there; another where somebody does."""
-    found = []
-    for wanted in (9092, 9093):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", wanted))
-            except OSError:
-                probe.bind(("127.0.0.1", 0))
-            found.append(probe.getsockname()[1])
-    return found[0], found[1]
+    """A broker's and a controller's, held at once so that they differ."""
+    with socket.create_server(("127.0.0.1", 0)) as broker, socket.create_server(("127.0.0.1", 0)) as controller:
+        return broker.getsockname()[1], controller.getsockname()[1]
 
 
 def test_the_list_works_as_written(tmp_path):

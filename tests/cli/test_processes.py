@@ -200,7 +200,7 @@ def test_a_mistake_in_the_file(tmp_path, key, value, word):
 
 
 def test_a_mistake_in_an_override(tmp_path):
-    refused(klamm("up", "--data", tmp_path / "data", "--override", "num.partitons=3"), "num.partitions")
+    refused(klamm("up", "--port", "0", "--data", tmp_path / "data", "--override", "num.partitons=3"), "num.partitions")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -147,7 +147,11 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     if os.geteuid() != 0:
         folder.parent.mkdir(mode=0o500)
     result = subprocess.run(
-        [*KLAMM, "up", "--data", str(folder)], capture_output=True, text=True, timeout=60, check=False
+        [*KLAMM, "up", "--port", "0", "--data", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert result.returncode == 1
     assert "cannot be written" in result.stderr
