@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from harness import KLAMM, KlammProcess, Wire, batch
+from klamm.cli.port_holder import find_holder, name_holder
 
 PATIENCE_S = 30
 
@@ -130,10 +131,38 @@ def test_an_ephemeral_node_leaves_nothing_behind(tmp_path, number):
     assert list(home.iterdir()) == []
 
 
+def test_a_port_of_a_cluster_that_is_taken(tmp_path):
+    """Told before any node is started: the reason stood only at the end of a node's log."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = klamm("up", "--nodes", 3, "--data", tmp_path / "new", "--port", port)
+        refused(result, f"port {port}", "node 1", f"pid {os.getpid()} (", "--port")
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_port_that_no_process_shows():
+    assert find_holder(0) is None
+    assert name_holder("port 1 on h is taken by another process: x", "go", proc="/nowhere") == (
+        "port 1 on h is taken by another process; stop it, or go"
+    )
+    assert name_holder("something else", "go") == "something else"
+
+
+def test_a_server_file_says_where_the_port_is_written(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server_properties(tmp_path / "server.properties", tmp_path / "data")
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0"
+        words = ("server", tmp_path / "server.properties", "--override", listeners, "--log-level", "error")
+        refused(klamm(*words), f"port {port}", f"pid {os.getpid()} (", "`listeners`")
+
+
 def test_a_taken_port(tmp_path, used_folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused(klamm("up", "--data", tmp_path / "new", "--port", port), str(port), "taken")
+        refused(
+            klamm("up", "--data", tmp_path / "new", "--port", port), f"port {port}", f"pid {os.getpid()} (", "--port"
+        )
         assert not (tmp_path / "new").exists()
         before = everything(used_folder)
         refused(klamm("up", "--data", used_folder, "--port", port), str(port), "taken")

@@ -9,7 +9,7 @@ import pytest
 from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.model.ids import ZERO_UUID
 from klamm.raft.batches import data_batch
-from klamm.raft.configuration import Configuration
+from klamm.raft.configuration import DYNAMIC, Configuration
 from klamm.raft.log import MemoryRaftLog
 from klamm.raft.messages import OffsetAndEpoch
 from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
@@ -55,6 +55,17 @@ def test_quorum_state_of_static_voters(tmp_path):
         '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0,"checksum":2344949724}'
     )
     assert file.read() == ElectionState(3, None, ReplicaKey(2))
+
+
+def test_static_voters_are_read_back_and_dynamic_ones_are_not_there(tmp_path):
+    file = QuorumStateFile(str(tmp_path), Disk())
+    assert file.read_static_voters() is None
+    file.write(ElectionState(3, 1), Configuration(VOTERS))
+    assert file.read_static_voters() == {1, 2}
+    file.write(ElectionState(3, 1), Configuration(VOTERS, DYNAMIC))
+    assert file.read_static_voters() is None
+    (tmp_path / "quorum-state").write_text("[]")
+    assert file.read_static_voters() is None
 
 
 def test_quorum_state_of_dynamic_voters(tmp_path):

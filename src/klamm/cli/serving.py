@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from klamm.cli.refusal import Refusal
+from klamm.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,17 +26,29 @@ def set_log_level(level: str) -> None:
     configure(Level[level.upper()])
 
 
-def serve(config: NodeConfig) -> None:
-    """Run a node until it is told to stop; leave with its exit code when that is not 0."""
+def serve(config: NodeConfig, *, other_port: str = "choose another port in `listeners`") -> None:
+    """Run a node until it is told to stop; leave with its exit code when that is not 0.
+
+    `other_port` is what to do where the port is taken.
+    """
     from klamm.records import INTERPRETED_NOTICE, kernels_compiled
-    from klamm.server.format import all_folders, check_folders, read_identities
+    from klamm.server.format import all_folders, check_folders, check_voters, read_identities
     from klamm.server.node import run_node
 
     check_folders(all_folders(config))
     read_identities(config)
+    check_voters(config)
     if not kernels_compiled():
         click.echo(f"klamm: {INTERPRETED_NOTICE}", err=True)
-    code = run_node(config, on_ready=_announce)
+    try:
+        code = run_node(config, on_ready=_announce)
+    except ConfigError as error:
+        from klamm.cli.port_holder import name_holder
+
+        complaint = name_holder(str(error), other_port)
+        if complaint == str(error):
+            raise
+        raise Refusal(complaint) from None
     if code:
         sys.exit(code)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -14,10 +15,13 @@ from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.serving import LEVELS, refuse_exposure, serve, set_log_level
 
 DATA = ".klamm"
+_DATA_HELP = f"Folder of the data, made when it is not there.  [default: ./{DATA}, or ./{DATA}-N with --nodes N]"
+_OTHER_PORT = "choose another with --port (0 takes a free one)"
+_ANOTHER_FOLDER = "or choose another folder with --data"
 
 
 @click.command()
-@click.option("--data", metavar="DIR", help=f"Folder of the data, made when it is not there.  [default: ./{DATA}]")
+@click.option("--data", metavar="DIR", help=_DATA_HELP)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="Port; 0 takes a free one."
 )
@@ -53,14 +57,17 @@ def up(
         raise click.UsageError("--ephemeral and --data exclude each other; write one of them")
     level = "error" if quiet else log_level
     set_log_level(level)
-    with _folder(data, ephemeral=ephemeral) as folder:
+    with _folder(data, nodes, ephemeral=ephemeral) as folder:
         if nodes > 1:
             from klamm.cli.up_cluster import run_cluster
 
             if not allow_insecure_bind:
                 refuse_exposure([Listener("PLAINTEXT", host, port)])
-            refuse_foreign_folder(folder, "node-1")
+            refuse_foreign_cluster_folder(folder)
             run_cluster(folder, nodes, host=host, port=port, overrides=overrides, log_level=level)
+            if not ephemeral and not quiet:
+                again = f"klamm up --nodes {nodes}"
+                tell_where_data_is([folder], again if data is None else f"{again} --data {data}")
             return
         properties = embedded_properties(folder, port=port, host=host)
         config = parse_config(properties, overrides, source="the built-in settings")
@@ -68,21 +75,74 @@ def up(
             refuse_exposure(config.listeners)
         for path in config.log_dirs:
             refuse_foreign_folder(path)
-        serve(config)
+        serve(config, other_port=_OTHER_PORT)
+        if not ephemeral and not quiet:
+            tell_where_data_is(config.log_dirs, "klamm up" if data is None else f"klamm up --data {data}")
 
 
-def refuse_foreign_folder(path: str, sign: str = "meta.properties") -> None:
-    """Keep a node from pouring its files into a folder that holds something else; `sign` shows that it is its own."""
-    if not os.path.isdir(path) or os.path.exists(os.path.join(path, sign)):
+def tell_where_data_is(folders: Sequence[str], again: str) -> None:
+    """A last line for a person; a script that runs a node sees none."""
+    if sys.stderr.isatty():
+        click.echo(f"Klamm has stopped. The data is in {', '.join(folders)}; `{again}` goes on with it.", err=True)
+
+
+def refuse_foreign_folder(path: str) -> None:
+    """Keep a node out of a folder that holds something else: a cluster's, one of its nodes', or other files."""
+    from klamm.server.local_cluster import cluster_size, read_membership
+
+    if not os.path.isdir(path):
         return
-    if set(os.listdir(path)) - {".lock", "lost+found"}:
+    if size := cluster_size(path):
+        raise Refusal(
+            f"{path} holds a cluster of {size} nodes; start it with `klamm up --nodes {size} --data {path}`,"
+            f" {_ANOTHER_FOLDER}"
+        )
+    if (member := read_membership(path)) is not None:
+        raise Refusal(
+            f"{path} belongs to node {member.node_id} of a cluster of {member.size}; start all of them with"
+            f" `klamm up --nodes {member.size} --data {member.cluster_folder}`, {_ANOTHER_FOLDER}"
+        )
+    if not _is_formatted(path) and _has_other_files(path):
         raise Refusal(f"{path} holds other files and no node's data; choose an empty folder or one that does not exist")
 
 
+def refuse_foreign_cluster_folder(path: str) -> None:
+    """The same for the folder of a cluster, whose size is checked where it is prepared."""
+    from klamm.server.local_cluster import cluster_size
+
+    if not os.path.isdir(path) or cluster_size(path):
+        return
+    if _is_formatted(path):
+        raise Refusal(f"{path} holds the data of one node; start it with `klamm up --data {path}`, {_ANOTHER_FOLDER}")
+    if _has_other_files(path):
+        raise Refusal(f"{path} holds other files and no cluster; choose an empty folder or one that does not exist")
+
+
+def _is_formatted(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "meta.properties"))
+
+
+def _has_other_files(path: str) -> bool:
+    from klamm.server.format import IGNORED_IN_EMPTY
+
+    return bool(set(os.listdir(path)) - IGNORED_IN_EMPTY)
+
+
+def _default_folder(nodes: int) -> str:
+    """One node and clusters of each size have folders of their own, so that all can be kept side by side."""
+    if nodes == 1:
+        return DATA
+    from klamm.server.local_cluster import cluster_size
+
+    folder = f"{DATA}-{nodes}"
+    # Earlier versions kept a cluster of any size in the folder of one node.
+    return DATA if not os.path.exists(folder) and cluster_size(DATA) == nodes else folder
+
+
 @contextlib.contextmanager
-def _folder(data: str | None, *, ephemeral: bool) -> Iterator[str]:
+def _folder(data: str | None, nodes: int, *, ephemeral: bool) -> Iterator[str]:
     if not ephemeral:
-        yield data if data is not None else DATA
+        yield data if data is not None else _default_folder(nodes)
         return
     folder = tempfile.mkdtemp(prefix="klamm-")
     try:

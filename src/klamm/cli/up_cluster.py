@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -142,6 +144,27 @@ def _last_words(path: str) -> str:
     return f"{lines[-1]} (log {path})" if lines else f"it said nothing (log {path})"
 
 
+def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
+    """Say before anything is written or started that a port is not free; a node finds out too, in its own log."""
+    from klamm.cli.port_holder import find_holder
+
+    for node in nodes:
+        for port in (node.port, node.controller_port):
+            family = socket.AF_INET6 if ":" in node.host else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((node.host, port))
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE:
+                        raise
+                    raise Refusal(
+                        f"port {port} on {node.host}, which node {node.node_id} needs, is taken by"
+                        f" {find_holder(port) or 'another process'}; stop it, or choose others with --port"
+                        " (0 takes free ones)"
+                    ) from None
+
+
 def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Sequence[str], log_level: str) -> None:
     """Start a cluster in `folder` and wait until it is told to stop."""
     from klamm.server.local_cluster import plan_cluster, prepare_cluster
@@ -153,5 +176,6 @@ def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Seq
             raise click.UsageError(f"--override {override}: write --override key=value")
         settings[key.strip()] = value.strip()
     planned = plan_cluster(os.path.abspath(folder), nodes, host=host, port=port)
+    _refuse_taken_ports(planned)
     prepare_cluster(planned, lambda _: settings)
     asyncio.run(Supervisor(planned, log_level).run())

@@ -43,6 +43,14 @@ class QuorumStateFile:
         except (AttributeError, ValueError, KeyError, TypeError) as error:
             raise StorageFailure(f"{self.path} is not a quorum state: {error}") from error
 
+    def read_static_voters(self) -> frozenset[int] | None:
+        """The ids of the voters when they were written last; None where there is no file, or the log has them."""
+        try:
+            fields = json.loads(self._disk.read_file(self.path))
+            return frozenset(int(voter["voterId"]) for voter in fields["currentVoters"]) or None
+        except (FileNotFoundError, AttributeError, ValueError, KeyError, TypeError):
+            return None  # what is damaged is refused by `read`
+
     def write(self, state: ElectionState, configuration: Configuration) -> None:
         """Replace the file and return once it is on disk."""
         fields = _to_json(state, configuration)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from klamm.model.errors import ConfigError
@@ -18,12 +18,16 @@ from klamm.raft.configuration import DYNAMIC, Configuration
 from klamm.raft.messages import OffsetAndEpoch
 from klamm.raft.quorum import ReplicaKey, VoterSet
 from klamm.raft.quorum import Voter as RaftVoter
+from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.snapshot import SnapshotFolder
 from klamm.server.config import NodeConfig
 from klamm.storage.disk import Disk
 from klamm.storage.properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 
 _INITIAL_CONTROLLER = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d+):(?P<directory>[\w-]+)")
+
+IGNORED_IN_EMPTY = frozenset({".lock", "lost+found", "pipelines"})
+"""What an empty data folder may hold; pipelines keep their state in the last where nothing else was asked for."""
 
 METADATA_VERSION = "4.3-IV0"
 """The metadata level a new cluster begins with."""
@@ -85,6 +89,26 @@ def read_identities(config: NodeConfig, disk: Disk | None = None) -> dict[str, M
             f"{first} belongs to cluster {one} but {second} to cluster {other}; use folders of one cluster"
         )
     return identities
+
+
+def check_voters(config: NodeConfig, disk: Disk | None = None) -> None:
+    """Refuse static voters unlike those the metadata folder was last used with.
+
+    A voter that is started with fewer would elect itself, acknowledge records, and lose them when the others return.
+    """
+    folder = os.path.join(config.metadata_log_dir, METADATA_FOLDER)
+    known = QuorumStateFile(folder, disk or Disk()).read_static_voters()
+    configured = {voter.node_id for voter in config.voters}
+    if known is None or not config.is_controller or known == configured:
+        return
+    raise ConfigError(
+        f"{config.metadata_log_dir} was last used with the voters {_listed(known)}, but controller.quorum.voters names"
+        f" {_listed(configured)}; name the same voters, or use another folder"
+    )
+
+
+def _listed(ids: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(ids)))
 
 
 def format_folders(

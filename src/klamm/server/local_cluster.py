@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klamm.model.errors import ConfigError
 from klamm.model.ids import Uuid, uuid_to_str
-from klamm.model.properties import format_properties
+from klamm.model.properties import format_properties, parse_properties
 from klamm.server.config import load_config
 from klamm.server.format import format_folders, random_uuid
 from klamm.storage.disk import Disk
 from klamm.storage.properties import read_meta_properties
 
 NODES_MAX = 9
+PROPERTIES = "server.properties"
+_NODE_FOLDER = re.compile(r"node-\d")
 PORTS_FREE = range(18_000, 32_000)
 """Where free ports are looked for: below those the system gives to outgoing connections."""
 
@@ -43,7 +46,7 @@ class LocalNode:
     @property
     def properties(self) -> str:
         """The file `klamm server` is given."""
-        return os.path.join(self.folder, "server.properties")
+        return os.path.join(self.folder, PROPERTIES)
 
     @property
     def log(self) -> str:
@@ -91,7 +94,12 @@ def node_properties(node: LocalNode, nodes: Sequence[LocalNode], overrides: Mapp
 def prepare_cluster(
     nodes: Sequence[LocalNode], overrides: Callable[[LocalNode], Mapping[str, str]] = lambda _: {}
 ) -> str:
-    """Write every node's properties and format the folders that are new; returns the cluster's id."""
+    """Write every node's properties and format the folders that are new; returns the cluster's id.
+
+    Folders of a cluster of another size are refused before anything is written: static voters that become others
+    would forget what was committed.
+    """
+    _refuse_other_size(os.path.dirname(nodes[0].folder), len(nodes))
     configs = []
     for node in nodes:
         os.makedirs(node.folder, exist_ok=True)
@@ -105,6 +113,63 @@ def prepare_cluster(
     for config in configs:
         format_folders(config, cluster_id, ignore_formatted=True)
     return cluster_id
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Which node of which local cluster a folder belongs to."""
+
+    node_id: int
+    size: int
+    cluster_folder: str
+
+
+def cluster_size(folder: str) -> int | None:
+    """How many nodes the cluster in a folder was formed with; None when it holds none."""
+    sizes = [membership.size for path in _node_folders(folder) if (membership := read_membership(path))]
+    return max(sizes, default=None)
+
+
+def read_membership(folder: str) -> Membership | None:
+    """The node that a folder, or the data folder in it, belongs to; None when it is no node of a local cluster."""
+    for path in (os.path.abspath(folder), os.path.dirname(os.path.abspath(folder))):
+        if not _NODE_FOLDER.fullmatch(os.path.basename(path)):
+            continue
+        try:
+            with open(os.path.join(path, PROPERTIES), encoding="utf-8") as file:
+                values = {entry.key: entry.value for entry in parse_properties(file.read())}
+            voters = values["controller.quorum.voters"].split(",")
+            return Membership(int(values["node.id"]), len(voters), os.path.dirname(path))
+        except (OSError, ConfigError, KeyError, ValueError):
+            continue
+    return None
+
+
+def _node_folders(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [os.path.join(folder, name) for name in sorted(names) if _NODE_FOLDER.fullmatch(name)]
+
+
+def _refuse_other_size(folder: str, size: int) -> None:
+    formed = cluster_size(folder)
+    if formed is None:
+        return
+    start = f"`klamm up --nodes {formed} --data {folder}`"
+    if formed != size:
+        raise ConfigError(
+            f"{folder} holds a cluster of {formed} nodes, not {size}; start it with {start},"
+            " or choose another folder with --data"
+        )
+    left = [path for path in _node_folders(folder) if read_membership(path)]
+    # Fewer than a majority may lack what was committed, and new members would outvote them.
+    if len(left) <= formed // 2:
+        raise ConfigError(
+            f"{folder} has {len(left)} of the {formed} nodes of its cluster left; bring the others back,"
+            " or choose another folder with --data"
+        )
 
 
 def free_ports(host: str, count: int) -> list[int]:

@@ -14,6 +14,7 @@ from klamm.model.ids import ZERO_UUID, Uuid, uuid_to_str
 from klamm.net import NetConfig
 from klamm.raft import RaftConfig
 from klamm.server.config import NodeConfig
+from klamm.server.format import IGNORED_IN_EMPTY
 from klamm.server.raft_transport import bootstrap_ids
 from klamm.server.world import World
 from klamm.storage import CleanerConfig, StorageConfig
@@ -29,7 +30,6 @@ TOLERATED_FEATURES: Final = {
 }
 """Levels a folder written by Apache Kafka may have finalized. They do not stop this broker from joining, but clients
 are told only of features it serves."""
-_IGNORED_IN_EMPTY: Final = frozenset({".lock", "lost+found"})
 _ANYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
 
 
@@ -160,7 +160,7 @@ def identify(world: World, config: NodeConfig) -> str:
     for path, meta in found.items():
         if meta is not None:
             continue
-        content = set(disk.listdir(path)) - _IGNORED_IN_EMPTY if disk.isdir(path) else set()
+        content = set(disk.listdir(path)) - IGNORED_IN_EMPTY if disk.isdir(path) else set()
         if content or not may_format:
             raise ConfigError(
                 f"the data folder {path} is not formatted: run `klamm storage format -t CLUSTER_ID -c FILE` first"
