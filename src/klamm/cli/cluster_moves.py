@@ -12,6 +12,7 @@ import click
 from klamm.cli import exits
 from klamm.cli.changes import Consent, Plan, consent_options
 from klamm.cli.completing import complete_topic
+from klamm.cli.output import note
 from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.target import Target, cluster_options
 
@@ -260,14 +261,25 @@ def _list(replicas: Sequence[int]) -> str:
 def _follow(cluster: Cluster, places: Sequence[tuple[str, int]]) -> None:
     """Show how far the moves are, until all are done."""
     from klamm.cli.asking.replicas import list_moves
+    from klamm.cli.outage import Outage, passes
+    from klamm.client.wire import Unreachable
+    from klamm.model.errors import KlammError
 
+    outage = Outage(None, note)
     if not places:
         click.echo("nothing is moving")
         return
     waiting = set(places)
     with click.progressbar(length=len(places), label="partitions moved", file=sys.stderr) as bar:
         while waiting:
-            under_way = set(list_moves(cluster)) & waiting
+            try:
+                under_way = set(list_moves(cluster)) & waiting
+            except (Unreachable, KlammError) as error:
+                if not passes(error):
+                    raise
+                outage.go_on(waiting, error)
+                continue
+            outage.end(*waiting)
             bar.update(len(waiting) - len(under_way))
             waiting = under_way
             if waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from klamm.cli.completing import complete_topic
-from klamm.cli.output import FORMATS
+from klamm.cli.output import FORMATS, note
 from klamm.cli.record_format import DECODINGS
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from klamm.client.wire import Cluster
 
 Place = tuple[str, int]
+_ANSWER_S: Final = 5.0
+"""How long one who follows waits for an answer before it says so."""
 
 _LETTERS: Final = """
 \b
@@ -204,11 +207,7 @@ class _View:
             from klamm.cli.units import counted
 
             many = counted(self.filter.unjudged, "record")
-            _note(f"--where could not judge {many}, which did not pass: {self.filter.reason}")
-
-
-def _note(sentence: str) -> None:
-    click.echo(f"klamm: {sentence}", err=True)
+            note(f"--where could not judge {many}, which did not pass: {self.filter.reason}")
 
 
 def _check_times(start: str | None, since: str | None, until: str | None) -> None:
@@ -227,8 +226,11 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
 
 def _reader(cluster: Cluster, spans: dict[Place, Span], view: _View) -> Any:
     from klamm.cli.asking.reading import READ_COMMITTED, Reader
+    from klamm.cli.outage import Outage
 
-    return Reader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0, patience_s=view.patience_s)
+    endless = any(span.end is None for span in spans.values())
+    outage = Outage(None, note) if endless else Outage(view.patience_s)
+    return Reader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0, outage=outage)
 
 
 def _spans(
@@ -293,7 +295,7 @@ def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
     if is_offset(start) and begin and all(int(start) > offset for offset in begin.values()):
         (topic, partition), end = max(begin.items(), key=lambda each: each[1])
         others = f", the other {len(begin) - 1} no later" if len(begin) > 1 else ""
-        _note(f"there is no offset {start} yet: {topic}-{partition} ends at {end}{others}")
+        note(f"there is no offset {start} yet: {topic}-{partition} ends at {end}{others}")
 
 
 def _tell_open(cluster: Cluster, ends: dict[Place, int | None]) -> None:
@@ -303,7 +305,7 @@ def _tell_open(cluster: Cluster, ends: dict[Place, int | None]) -> None:
     for (topic, partition), last in sorted(end_offsets(cluster, ends).items()):
         stable = ends[topic, partition]
         if stable is not None and stable < last:
-            _note(f"{topic}-{partition} is read up to offset {stable}: an open transaction keeps back what follows")
+            note(f"{topic}-{partition} is read up to offset {stable}: an open transaction keeps back what follows")
 
 
 def _last(cluster: Cluster, spans: dict[Place, Span], last: int, view: _View) -> list[Record]:
@@ -327,18 +329,22 @@ def _last(cluster: Cluster, spans: dict[Place, Span], last: int, view: _View) ->
 
 def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View) -> Generator[Record, None, None]:
     from klamm.cli.asking.topics import find_topics
-    from klamm.cli.members import read_what_is_there
+    from klamm.cli.members import Silence, read_what_is_there
 
-    with target.cluster() as cluster:
+    cluster = dataclasses.replace(target, timeout_s=min(target.timeout_s, _ANSWER_S)).cluster()
+    with cluster if not view.follow else contextlib.nullcontext():
         find_topics(cluster, topics)
+        cluster.refresh_brokers()
     settings = target.client(
         "consumer",
         group_id=group,
         auto_offset_reset="earliest",
         isolation_level="read_committed" if view.committed else "read_uncommitted",
+        # A commit that nobody takes is given up soon and tried again: meanwhile nothing could be read.
+        default_api_timeout_ms=int(_ANSWER_S * 1000) if view.follow and not target.impatient else None,
     )
 
     def waits() -> None:
-        _note(f"waiting for the group {group} to give partitions; `klamm group show {group}` shows who has them")
+        note(f"waiting for the group {group} to give partitions; `klamm group show {group}` shows who has them")
 
-    return read_what_is_there(settings, topics, waits, follow=view.follow)
+    return read_what_is_there(settings, topics, waits, Silence(cluster.refresh_brokers, note) if view.follow else None)

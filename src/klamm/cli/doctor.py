@@ -271,6 +271,7 @@ class Doctor:
         """One record there and back; its timestamp by the broker's clock tells how far the clocks are apart."""
         from klamm.cli.asking.reading import Reader, Span
         from klamm.cli.asking.topics import create_topic, delete_topics
+        from klamm.cli.outage import Outage
         from klamm.client import Producer
 
         assert self.cluster is not None
@@ -286,7 +287,7 @@ class Doctor:
             after = time.time() * 1000
             began = time.perf_counter()
             span = {(name, 0): Span(offset, offset + 1)}
-            records = list(Reader(self.cluster, span, patience_s=self.target.timeout_s).read())
+            records = list(Reader(self.cluster, span, outage=Outage(self.target.timeout_s)).read())
             read = (time.perf_counter() - began) * 1000
             if [record.value for record in records] != [b"round trip"]:
                 self.add("round trip", "wrong", "the record that was written did not come back")

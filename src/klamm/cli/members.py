@@ -20,22 +20,56 @@ PATIENCE_S = 3.0
 """How long a member waits for its partitions before it says that it waits."""
 
 
+class Silence:
+    """Tells a cluster that is gone from one that has nothing to give, for a member that waits for either.
+
+    `ask` is any question to the cluster; OSError says that nobody answers. `tell` is given a sentence when that is so,
+    and another when it is over.
+    """
+
+    def __init__(self, ask: Callable[[], None], tell: Callable[[str], None]) -> None:
+        self._ask = ask
+        self._tell = tell
+        self._since = time.monotonic()
+        self._told = False
+
+    def look(self, found: bool) -> None:
+        """Called after every look for records."""
+        now = time.monotonic()
+        if not found and now - self._since < PATIENCE_S:
+            return
+        self._since = now
+        try:
+            if not found:
+                self._ask()
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                self._tell(f"waiting, Ctrl-C ends it: {error}")
+            return
+        if self._told:
+            self._told = False
+            self._tell("the cluster answers again")
+
+
 def read_what_is_there(
-    settings: Mapping[str, Any], topics: Sequence[str], waits: Callable[[], None], *, follow: bool
+    settings: Mapping[str, Any], topics: Sequence[str], waits: Callable[[], None], follow: Silence | None = None
 ) -> Generator[Record, None, None]:
     """As a member, what the group has not read yet; ends where partitions ended when they came, unless it follows.
 
     A group gives partitions when it is ready to, which may take as long as a member that died is believed to live:
     `waits` is called once when that takes longer than a moment, and nothing ends before.
     """
-    member = _Member(settings, topics)
+    member = _Member(settings, topics, endless=follow is not None)
     began: float | None = time.monotonic()
     looked = 0.0
 
     def is_over(found: bool) -> bool:
         nonlocal began, looked
+        if follow is not None:
+            follow.look(found)
         if member.goals:
-            if follow or (found and time.monotonic() - looked < LOOK_S):
+            if follow is not None or (found and time.monotonic() - looked < LOOK_S):
                 return False
             looked = time.monotonic()
             return member.has_come_to_the_ends()
@@ -50,8 +84,9 @@ def read_what_is_there(
 class _Member:
     """One member; `goals` are its partitions, with the end each had when it came."""
 
-    def __init__(self, settings: Mapping[str, Any], topics: Sequence[str]) -> None:
+    def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], *, endless: bool) -> None:
         self._settings = settings
+        self._endless = endless
         self._topics = topics
         self._consumer: Consumer | None = None
         self._read: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -88,7 +123,7 @@ class _Member:
                         whole.obey()
                     whole.obey()
                     if time.monotonic() - committed > COMMIT_S:
-                        self._commit()
+                        self._commit_if_possible()
                         committed = time.monotonic()
                     over = is_over(bool(records))
             finally:
@@ -101,6 +136,16 @@ class _Member:
         if unknown:
             self.goals.update(self._consumer.end_offsets(unknown))
         return all(self._consumer.position(where) >= (end or 0) for where, end in self.goals.items())
+
+    def _commit_if_possible(self) -> None:
+        """Commit; where a cluster that is waited for does not take it, the next time will."""
+        from klamm.client.errors import CommitFailedError, RetriableError
+
+        try:
+            self._commit()
+        except (RetriableError, CommitFailedError):
+            if not self._endless:
+                raise
 
     def _commit(self) -> None:
         from klamm.client.errors import KafkaError
@@ -119,7 +164,7 @@ class _Member:
         self._unread.update(partitions)
 
     def _go(self, partitions: list[TopicPartition]) -> None:
-        self._commit()
+        self._commit_if_possible()
         self._lost(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:

@@ -54,6 +54,11 @@ files_output_option = click.option(
 """For what looks into files: a person reads it, also from the log of a job."""
 
 
+def note(sentence: str) -> None:
+    """Something a person should know beside the answer."""
+    click.echo(f"klamm: {sentence}", err=True)
+
+
 def show(rows: Sequence[Row], output: str, empty: str = "", columns: Sequence[str] = ()) -> None:
     """Print rows; `empty` is what a person reads when there are none, `columns` the head of a CSV file then."""
     if output == "table" and not rows:

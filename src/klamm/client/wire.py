@@ -9,7 +9,7 @@ Requests and answers are the messages of `klamm.protocol`; the version is the ne
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -56,6 +56,8 @@ class Connection:
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
         self.address = f"{host}:{port}"
+        self.broken = False
+        """Whether an answer did not come: what comes next would belong to an older question."""
         self._client_id = client_id
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -93,6 +95,9 @@ class Connection:
         self._correlation_id += 1
         header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
         body = encode_request_header(header) + encode(request, version)
+        if self.broken:
+            raise Unreachable(f"{self.address} closed the connection")
+        self.broken = True  # until the answer is here
         try:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
             size = _LENGTH.unpack(self._exactly(4))[0]
@@ -104,6 +109,7 @@ class Connection:
         correlation_id, start = decode_response_header(frame, api.key, version)
         if correlation_id != self._correlation_id:
             raise RemoteProtocolError(f"{self.address} answers another question")
+        self.broken = False
         return decode(api.response, version, frame, start)[0]
 
     def _exactly(self, size: int) -> bytes:
@@ -133,14 +139,18 @@ def _options(bootstrap: str, timeout_s: float, settings: Mapping[str, Any]) -> d
 
 
 class Cluster:
-    """All brokers of a cluster, found through any of them; each is connected when it is first asked."""
+    """All brokers of a cluster, found through any of them; each is connected when it is first asked.
+
+    A question to a broker that is gone fails; the next one goes to a new connection, or to another broker.
+    """
 
     def __init__(self, bootstrap: str, timeout_s: float = 10.0, settings: Mapping[str, Any] | None = None) -> None:
         """`settings` are those of an admin by Kafka's names: how long to wait, how to get in, what to be called."""
         self._options = _options(bootstrap, timeout_s, settings) if settings else {"timeout_s": timeout_s}
         self._connections: dict[tuple[str, int], Connection] = {}
-        self._first = self._reach(bootstrap)
+        self._addresses = [address.strip() for address in bootstrap.split(",")]
         self._brokers: dict[int, tuple[str, int]] = {}
+        self._first = self._reach(self._addresses)
 
     def __enter__(self) -> Self:
         return self
@@ -155,12 +165,12 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
 
-    def _reach(self, bootstrap: str) -> Connection:
+    def _reach(self, addresses: Sequence[str]) -> Connection:
         refused: Unreachable | None = None
-        for address in bootstrap.split(","):
-            host, _, port = address.strip().rpartition(":")
+        for address in addresses:
+            host, _, port = address.rpartition(":")
             if not host or not port.isdecimal():
-                raise Unreachable(f"{address.strip()!r} is not an address; write HOST:PORT")
+                raise Unreachable(f"{address!r} is not an address; write HOST:PORT")
             try:
                 return self._connect(host.strip("[]"), int(port))
             except Unreachable as error:
@@ -169,16 +179,30 @@ class Cluster:
 
     def _connect(self, host: str, port: int) -> Connection:
         known = self._connections.get((host, port))
+        if known is not None and known.broken:
+            known.close()
+            known = None
         if known is None:
             known = self._connections[host, port] = Connection(host, port, **self._options)
         return known
+
+    def _any(self) -> Connection:
+        """Whoever was reached first; where that one is gone, the next that answers, known by then or given."""
+        if self._first.broken:
+            known = [f"{host}:{port}" for host, port in self._brokers.values()]
+            self._first = self._reach([*self._addresses, *known])
+        return self._first
+
+    def refresh_brokers(self) -> None:
+        """Ask anew which brokers there are."""
+        answer = self._any().ask(MetadataRequest(topics=[]))
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
 
     @property
     def broker_ids(self) -> list[int]:
         """Every broker of the cluster."""
         if not self._brokers:
-            answer = self._first.ask(MetadataRequest(topics=[]))
-            self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+            self.refresh_brokers()
         return sorted(self._brokers)
 
     def broker(self, broker_id: int) -> Connection:
@@ -188,14 +212,14 @@ class Cluster:
         return self._connect(*self._brokers[broker_id])
 
     def ask(self, request: Any) -> Any:
-        """Ask whoever was reached first."""
-        return self._first.ask(request)
+        """Ask any broker: the same one while it is there."""
+        return self._any().ask(request)
 
     def leader(self, topic: str, partition: int) -> Connection:
         """The broker that leads a partition."""
         from klamm.protocol.messages.metadata import MetadataRequestTopic  # noqa: PLC0415 - rarely needed
 
-        answer = self._first.ask(
+        answer = self._any().ask(
             MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         )
         for found in answer.topics[0].partitions:
@@ -212,7 +236,7 @@ class Cluster:
         """
         deadline = time.monotonic() + self._options["timeout_s"]
         while True:
-            answer = self._first.ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
+            answer = self._any().ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
             found = answer.coordinators[0] if answer.coordinators else answer
             code, said = found.error_code, found.error_message
             if not code:

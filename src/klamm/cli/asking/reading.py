@@ -1,17 +1,17 @@
 """Reading records by place: from an offset to an offset, or on and on, without a group.
 
 A blocking reader over `klamm.client.wire`: it asks each leader in turn and yields what came, in the order of each
-partition. A leader that has moved is looked up again. With read_committed, records of aborted transactions are left
-out. Memory is bounded by one answer per leader.
+partition. A leader that has moved is looked up again, and a cluster that does not answer is waited for. With
+read_committed, records of aborted transactions are left out. Memory is bounded by one answer per leader.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from klamm.cli.outage import Outage, passes
 from klamm.client.groups import LATEST, Place, list_offsets
 from klamm.client.types import Record
 from klamm.client.wire import Cluster, Unreachable
@@ -33,11 +33,11 @@ _MOVED = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the metadata says whether it is deleted or not there yet
     }
 )
 PATIENCE_S: Final = 10.0
 """How long a partition may be without a leader that answers."""
-_PAUSE_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -57,14 +57,13 @@ class Reader:
     """Reads spans of partitions."""
 
     def __init__(
-        self, cluster: Cluster, spans: Mapping[Place, Span], *, isolation: int = 0, patience_s: float = PATIENCE_S
+        self, cluster: Cluster, spans: Mapping[Place, Span], *, isolation: int = 0, outage: Outage | None = None
     ) -> None:
         self._cluster = cluster
         self.spans = dict(spans)
         self._isolation = isolation
-        self._patience_s = patience_s
+        self._outage = outage or Outage(PATIENCE_S)
         self._leaders: dict[Place, int] = {}
-        self._failing_since: float | None = None
 
     def poll(self, wait_ms: int = 500) -> list[Record]:
         """What came next of all partitions; empty when nothing came in time."""
@@ -90,28 +89,33 @@ class Reader:
     def _by_leader(self, wanted: Mapping[Place, Span]) -> dict[int, list[Place]]:
         unknown = [place for place in wanted if place not in self._leaders]
         if unknown:
-            from klamm.cli.asking.topics import find_topics
-
-            for topic in find_topics(self._cluster, sorted({place[0] for place in unknown})):
-                for partition in topic.partitions:
-                    if partition.leader >= 0 and (topic.name, partition.index) in wanted:
-                        self._leaders[topic.name, partition.index] = partition.leader
-        found: dict[int, list[Place]] = {}
+            try:
+                self._find_leaders(unknown)
+            except (Unreachable, KlammError) as error:
+                if not passes(error) or is_missing_topic(error):
+                    raise
+                self._outage.go_on(unknown, error)
+                return {}
+        leaders: dict[int, list[Place]] = {}
         for place in wanted:
-            leader = self._leaders.get(place)
-            if leader is None:
-                self._failed(KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {place[0]}-{place[1]}"))
-            else:
-                found.setdefault(leader, []).append(place)
-        return found
+            if place in self._leaders:
+                leaders.setdefault(self._leaders[place], []).append(place)
+        leaderless = [place for place in wanted if place not in self._leaders]
+        if leaderless:
+            topic, partition = leaderless[0]
+            said = f"{topic}-{partition} has no leader"
+            self._outage.go_on(leaderless, KlammError(ErrorCode.LEADER_NOT_AVAILABLE, said))
+        return leaders
 
-    def _failed(self, error: Exception) -> None:
-        """Something that passes: a moment's rest, but not for ever."""
-        now = time.monotonic()
-        self._failing_since = self._failing_since or now
-        if now - self._failing_since > self._patience_s:
-            raise error
-        time.sleep(_PAUSE_S)
+    def _find_leaders(self, places: Sequence[Place]) -> None:
+        from klamm.cli.asking.topics import find_topics
+
+        topics = find_topics(self._cluster, sorted({topic for topic, _ in places}))
+        self._cluster.refresh_brokers()  # one that was started again may listen elsewhere
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition.leader >= 0 and (topic.name, partition.index) in places:
+                    self._leaders[topic.name, partition.index] = partition.leader
 
     def _ask(self, leader: int, places: list[Place], wait_ms: int) -> list[Record]:
         topics: dict[str, FetchTopic] = {}
@@ -127,24 +131,25 @@ class Reader:
             isolation_level=self._isolation,
             topics=list(topics.values()),
         )
+        records: list[Record] = []
         try:
             answer = self._cluster.broker(leader).ask(request, FETCH_VERSION)
+            for fetched in answer.responses:
+                for part in fetched.partitions:
+                    records += self._take((fetched.topic, part.partition_index), part)
         except (Unreachable, KlammError) as error:
+            if not passes(error):
+                raise
             for place in places:
                 self._leaders.pop(place, None)
-            self._failed(error)
-            return []
-        found: list[Record] = []
-        for each in answer.responses:
-            for part in each.partitions:
-                found += self._take((each.topic, part.partition_index), part)
-        return found
+            self._outage.go_on(places, error)
+        return records
 
     def _take(self, place: Place, part: Any) -> list[Record]:
         code = ErrorCode(part.error_code)
         if code in _MOVED:
             self._leaders.pop(place, None)
-            self._failed(KlammError(code, f"{place[0]}-{place[1]}: {code.text}"))
+            self._outage.go_on([place], KlammError(code, f"{place[0]}-{place[1]}: {code.text}"))
             return []
         span = self.spans[place]
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -154,10 +159,15 @@ class Reader:
             return []
         if code:
             raise KlammError(code, f"{place[0]}-{place[1]} cannot be read: {code.text}")
-        self._failing_since = None
+        self._outage.end(place)
         if not part.records:
             return []
         return _records(place, span, part, committed=self._isolation == READ_COMMITTED)
+
+
+def is_missing_topic(error: Exception) -> bool:
+    """Whether the cluster says that there is no such topic, which no waiting brings back."""
+    return isinstance(error, KlammError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _latest(cluster: Cluster, place: Place) -> int:
