@@ -79,7 +79,8 @@ def test_members_and_what_they_own_are_shown(run, klamm, topic):
         assert sum(m["partitions"] for m in shown["members"]) == 3
         assert all(row["member"] for row in shown["offsets"])
         refused = run("seek", name, "--to", "earliest", "--topic", topic, code=1)
-        assert "has members; stop them first" in refused
+        assert "has 2 members (" in refused
+        assert "stop them first, nothing was changed" in refused
         assert "it has members" in run("delete", name, code=1)
     finally:
         for member in members:
@@ -100,10 +101,56 @@ def test_members_and_what_they_own_are_shown(run, klamm, topic):
     ],
 )
 def test_seeking(run, group, to, expected):
-    rows = json.loads(run("seek", group, f"--to={to}", "-o", "json"))
+    said = run("seek", group, f"--to={to}", "-o", "json")
+    rows = json.loads(said[said.index("[\n") :])
     assert [row["offset"] for row in rows] == expected
     assert {row["before"] for row in rows} == {4}
     assert offsets(run, group) == expected
+
+
+@pytest.fixture
+def half_read(klamm, topic):
+    """A group that has committed in one partition of three; the older fixture commits in all, and hid the rest."""
+    name = unique("g")
+    consumer = Consumer({"bootstrap.servers": klamm.bootstrap, "group.id": name, "log_level": 2})
+    consumer.commit(offsets=[TopicPartition(topic, 1, 4)], asynchronous=False)
+    consumer.close()
+    return name
+
+
+def test_partitions_without_a_commit_lag_too(run, half_read):
+    shown = json.loads(run("show", half_read, "-o", "json"))["offsets"]
+    assert [(row["partition"], row["offset"], row["end"], row["lag"]) for row in shown] == [
+        (0, None, 10, 10), (1, 4, 10, 6), (2, None, 10, 10),
+    ]  # fmt: skip
+    assert "lag 26\n" in run("show", half_read, "-o", "table")
+
+
+def test_seeking_moves_partitions_without_a_commit(run, half_read):
+    run("seek", half_read, "--to", "earliest")
+    assert offsets(run, half_read) == [0, 0, 0]
+
+
+def test_an_offset_beyond_the_end_is_told(run, group, topic):
+    """It was taken for the end without a word."""
+    said = run("seek", group, "--to", "999999", "-o", "json")
+    assert f"{topic}-0 ends at 10, and is moved there" in said
+    assert said.count("and is moved there") == 3
+    assert f"{topic}-2 begins at 0, and is moved there" in run("seek", group, "--to=-999", "--topic", f"{topic}:2")
+    assert "and is moved" not in run("seek", group, "--to", "latest")
+
+
+def test_members_are_told_of_before_anything_else(run, klamm, topic):
+    """Nobody looked for them where the offsets were the wanted ones already: it said "Nothing to change"."""
+    name = unique("g")
+    run("seek", name, "--to", "latest", "--topic", topic)
+    member = ConfluentMember(klamm.bootstrap, name, topic)
+    try:
+        wait_until(lambda: settled([member], 3))
+        for words in (("--to", "latest"), ("--to", "latest", "--dry-run"), ("--to", "5", "--topic", topic)):
+            assert f"{name} has 1 member (" in run("seek", name, *words, code=1)
+    finally:
+        member.stop()
 
 
 def test_seeking_some_partitions_and_trying_first(run, group, topic):

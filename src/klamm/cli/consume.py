@@ -203,7 +203,11 @@ class _View:
             self._tell_unjudged()
 
     def _tell_unjudged(self) -> None:
-        if self.filter is not None and self.filter.unjudged:
+        if self.filter is None:
+            return
+        for sentence in self.filter.misses.sentences():
+            note(sentence)
+        if self.filter.unjudged:
             from klamm.cli.units import counted
 
             many = counted(self.filter.unjudged, "record")

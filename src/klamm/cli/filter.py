@@ -22,9 +22,11 @@ import fnmatch
 import json
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+from klamm.cli.filter_misses import Misses
+from klamm.cli.filter_view import UNKNOWN, RecordLike, Unknown, View, as_text
 from klamm.cli.units import parse_iso_ms
 
 TEXT_MAX: Final = 2000
@@ -37,100 +39,28 @@ class FilterError(ValueError):
     """The expression is not one of the allowed forms; says where and what to write."""
 
 
-class RecordLike(Protocol):
-    """What a filter looks at: the fields of `klamm.client.Record`."""
-
-    @property
-    def topic(self) -> str:
-        """Where it is from."""
-
-    @property
-    def partition(self) -> int:
-        """The partition."""
-
-    @property
-    def offset(self) -> int:
-        """The offset."""
-
-    @property
-    def timestamp(self) -> int:
-        """Milliseconds since 1970."""
-
-    @property
-    def key(self) -> Any:
-        """Bytes or None."""
-
-    @property
-    def value(self) -> Any:
-        """Bytes or None."""
-
-    @property
-    def headers(self) -> Any:
-        """Pairs of name and bytes."""
-
-
-class _Unknown:
-    """What an expression is when it cannot be computed; counts as false, but is no value and equals nothing."""
-
-    def __bool__(self) -> bool:
-        return False
-
-
-UNKNOWN: Final = _Unknown()
-
-
-class _View:
-    """A record while its filter runs; text and JSON are made when they are first looked at."""
-
-    __slots__ = ("_made", "record", "why")
-
-    def __init__(self, record: RecordLike) -> None:
-        self.record = record
-        self.why: str | None = None
-        self._made: dict[str, Any] = {}
-
-    def unknown(self, why: str) -> _Unknown:
-        """The first reason is kept, for the person who wonders why nothing passes."""
-        self.why = self.why or why
-        return UNKNOWN
-
-    def text(self, name: str) -> Any:
-        """Key or value as text."""
-        if name not in self._made:
-            self._made[name] = _text(getattr(self.record, name))
-        return self._made[name]
-
-    def parsed(self, name: str) -> Any:
-        """Key or value as JSON, None when it is none."""
-        slot = f"{name} parsed"
-        if slot not in self._made:
-            try:
-                self._made[slot] = json.loads(self.text(name) or "null")
-            except (ValueError, RecursionError):
-                self.unknown(f"a {name} is not JSON and has no fields")
-                self._made[slot] = None
-        return self._made[slot]
-
-
-Part = Callable[[_View], Any]
+Part = Callable[[View], Any]
 
 
 @dataclass(slots=True)
 class Filter:
     """A checked expression; calling it with a record tells whether the record passes.
 
-    Counts the records of which it could not be told, `None` aside, and keeps the `reason` of the first.
+    Counts the records of which it could not be told, `None` aside, and keeps the `reason` of the first; and the fields
+    that records lacked.
     """
 
     text: str
     _part: Part
     unjudged: int = 0
     reason: str = ""
+    misses: Misses = field(default_factory=Misses)
 
     def __call__(self, record: RecordLike) -> bool:
         """Whether the record passes."""
-        view = _View(record)
+        view = View(record)
         result = self._part(view)
+        self.misses.add(view.missing)
         if result is UNKNOWN and view.why is not None:
             self.reason = self.reason or f"{view.why} (the first at {record.topic}/{record.partition}@{record.offset})"
             self.unjudged += 1
@@ -138,7 +68,7 @@ class Filter:
 
     def forget_unjudged(self) -> None:
         """Begin to count again."""
-        self.unjudged, self.reason = 0, ""
+        self.unjudged, self.reason, self.misses = 0, "", Misses()
 
 
 def compile_filter(text: str) -> Filter:
@@ -187,16 +117,17 @@ def _name(node: ast.Name, _: int) -> Part:
     raise FilterError(f"there is no {name!r} in a record; write key, value, headers, topic, partition, offset, ...")
 
 
-def _field(owner: ast.expr, key: str | int, depth: int) -> Part:
+def _field(node: ast.Attribute | ast.Subscript, key: str | int, depth: int) -> Part:
+    owner, words = node.value, ast.unparse(node)
     if isinstance(owner, ast.Name) and owner.id in ("key", "value"):
         name = owner.id
-        return lambda view: _get(view.parsed(name), key)
+        return lambda view: _get(view, view.parsed(name), key, words)
     inside = _build(owner, depth)
-    return lambda view: _get(inside(view), key)
+    return lambda view: _get(view, inside(view), key, words)
 
 
 def _attribute(node: ast.Attribute, depth: int) -> Part:
-    return _field(node.value, node.attr, depth)
+    return _field(node, node.attr, depth)
 
 
 def _subscript(node: ast.Subscript, depth: int) -> Part:
@@ -205,22 +136,37 @@ def _subscript(node: ast.Subscript, depth: int) -> Part:
         index = ast.Constant(-index.operand.value) if isinstance(index.operand.value, int) else index
     if not isinstance(index, ast.Constant) or not isinstance(index.value, str | int):
         raise FilterError(f"{ast.unparse(node)!r}: write a name in quotes or a number between the brackets")
-    return _field(node.value, index.value, depth)
+    return _field(node, index.value, depth)
 
 
-def _get(owner: Any, key: str | int) -> Any:
-    if isinstance(owner, Mapping) and isinstance(key, str):
-        return owner.get(key)
+def _get(view: View, owner: Any, key: str | int, words: str) -> Any:
+    if isinstance(owner, Mapping) and isinstance(key, str) and key in owner:
+        return owner[key]
     if isinstance(owner, list) and isinstance(key, int) and -len(owner) <= key < len(owner):
         return owner[key]
+    if owner is not None and not view.absence_meant:
+        view.missing[words] = owner
     return None
+
+
+def _with_absence_meant(part: Part) -> Part:
+    """The same part, where a field that is not there is what was asked about."""
+
+    def quiet(view: View) -> Any:
+        before, view.absence_meant = view.absence_meant, True
+        try:
+            return part(view)
+        finally:
+            view.absence_meant = before
+
+    return quiet
 
 
 def _bool(node: ast.BoolOp, depth: int) -> Part:
     parts = [_build(value, depth) for value in node.values]
     decides = isinstance(node.op, ast.Or)  # one such value is enough, whatever is unknown beside it
 
-    def joined(view: _View) -> Any:
+    def joined(view: View) -> Any:
         unknown = False
         for part in parts:
             value = part(view)
@@ -261,7 +207,7 @@ def _binary(node: ast.BinOp, depth: int) -> Part:
     left, right = _build(node.left, depth), _build(node.right, depth)
     words = ast.unparse(node)
 
-    def calculate(view: _View) -> Any:
+    def calculate(view: View) -> Any:
         one, other = left(view), right(view)
         for value in (one, other):
             if not _is_number(value):
@@ -275,7 +221,7 @@ def _binary(node: ast.BinOp, depth: int) -> Part:
     return calculate
 
 
-def _not_a_number(view: _View, value: Any) -> _Unknown:
+def _not_a_number(view: View, value: Any) -> Unknown:
     if value is None or value is UNKNOWN:
         return UNKNOWN
     return view.unknown(f"{_kind(value)} is no number; number(...) makes one of it")
@@ -349,12 +295,12 @@ def _with_time(node: ast.expr, beside: ast.expr) -> ast.expr:
         raise FilterError(f"{node.value!r} is no time; write one such as '2026-05-01T12:00:00Z'") from None
 
 
-def _equals(view: _View, one: Any, other: Any) -> Any:
+def _equals(view: View, one: Any, other: Any) -> Any:
     del view
     return bool(one == other)
 
 
-def _contained(view: _View, item: Any, owner: Any) -> Any:
+def _contained(view: View, item: Any, owner: Any) -> Any:
     if owner is None:
         return UNKNOWN
     if not isinstance(owner, str | Mapping | list | tuple):
@@ -362,12 +308,12 @@ def _contained(view: _View, item: Any, owner: Any) -> Any:
     return _contains(owner, item)
 
 
-def _negated(test: Callable[[_View, Any, Any], Any]) -> Callable[[_View, Any, Any], Any]:
+def _negated(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any], Any]:
     return lambda view, one, other: UNKNOWN if (found := test(view, one, other)) is UNKNOWN else not found
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[_View, Any, Any], Any]:
-    def test(view: _View, one: Any, other: Any) -> Any:
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[View, Any, Any], Any]:
+    def test(view: View, one: Any, other: Any) -> Any:
         if (_is_number(one) and _is_number(other)) or (isinstance(one, str) and isinstance(other, str)):
             return compare(one, other)
         if one is None or other is None:
@@ -377,7 +323,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[_View, Any, Any],
     return test
 
 
-_COMPARISONS: Final[dict[type, Callable[[_View, Any, Any], Any]]] = {
+_COMPARISONS: Final[dict[type, Callable[[View, Any, Any], Any]]] = {
     ast.Eq: _equals,
     ast.NotEq: _negated(_equals),
     ast.Lt: _ordered(operator.lt),
@@ -406,8 +352,10 @@ def _compare(node: ast.Compare, depth: int) -> Part:
         _must_compare(sides[i], op, sides[i + 1])
     acts = [_COMPARISONS[type(op)] for op in node.ops]
     parts = [_build(each, depth) for each in sides]
+    if any(_is_null(side) for side in sides):
+        parts = [_with_absence_meant(part) for part in parts]
 
-    def holds(view: _View) -> Any:
+    def holds(view: View) -> Any:
         values = [part(view) for part in parts]
         unknown = False
         for act, one, other in zip(acts, values, values[1:], strict=False):
@@ -421,10 +369,14 @@ def _compare(node: ast.Compare, depth: int) -> Part:
     return holds
 
 
+def _is_null(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Constant) and node.value is None) or (isinstance(node, ast.Name) and node.id == "null")
+
+
 def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> Part:
     parts = [_build(each, depth) for each in node.elts]
 
-    def listed(view: _View) -> Any:
+    def listed(view: View) -> Any:
         values = [part(view) for part in parts]
         return UNKNOWN if any(value is UNKNOWN for value in values) else values
 
@@ -472,8 +424,10 @@ def _call(node: ast.Call, depth: int) -> Part:
         raise FilterError(f"{ast.unparse(node)!r}: it takes {count} value{'s' if count > 1 else ''}")
     parts = [_build(each, depth) for each in node.args]
     words, asks = ast.unparse(node), act is _FUNCTIONS["exists"][1]
+    if asks:
+        parts = [_with_absence_meant(part) for part in parts]
 
-    def called(view: _View) -> Any:
+    def called(view: View) -> Any:
         values = [part(view) for part in parts]
         if any(value is UNKNOWN for value in values):
             return False if asks else UNKNOWN
@@ -501,9 +455,5 @@ _BUILDERS: Final[dict[type, Callable[[Any, int], Part]]] = {
 }
 
 
-def _text(data: Any) -> Any:
-    return bytes(data).decode(errors="replace") if isinstance(data, bytes | bytearray | memoryview) else data
-
-
 def _headers(record: RecordLike) -> dict[str, Any]:
-    return {name: _text(value) for name, value in record.headers or ()}
+    return {name: as_text(value) for name, value in record.headers or ()}

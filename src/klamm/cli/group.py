@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Final
+
 import click
 
 from klamm.cli.changes import Consent, Plan, consent_options
 from klamm.cli.completing import complete_group, complete_topic
-from klamm.cli.output import output_option, show, show_one, table_lines
+from klamm.cli.output import note, output_option, show, show_one, table_lines
 from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
+
+_NAMED_MAX: Final = 3
+"""How many members a sentence names."""
 
 
 @click.group()
@@ -46,7 +52,8 @@ def show_(*, name: str, target: Target, output: str) -> None:
 
     def table() -> None:
         facts = ("type", "state", "assignor", "coordinator")
-        click.echo(f"{name}: " + ", ".join(f"{fact} {found[fact] or '-'}" for fact in facts))
+        lag = sum(row["lag"] or 0 for row in found["offsets"])
+        click.echo(f"{name}: " + ", ".join(f"{fact} {found[fact] or '-'}" for fact in facts) + f", lag {lag}")
         for title, rows in (("member", found["members"]), ("offset", found["offsets"])):
             click.echo(f"\n{counted(len(rows), title)}" if rows else f"\nno {title}s")
             for line in table_lines(rows):
@@ -86,7 +93,8 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
 
     from klamm.cli.units import parse_time_ms
     from klamm.client.groups import Target as Goal
-    from klamm.client.groups import describe_group, parse_target, parse_topic, seek_group
+    from klamm.client.groups import describe_group, list_members, parse_target, parse_topic, seek_group
+    from klamm.model.errors import ErrorCode
 
     try:
         wanted = [parse_topic(text) for text in topics]
@@ -100,18 +108,33 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with target.cluster() as cluster:
+        if members := list_members(cluster, name):
+            code = ErrorCode.NON_EMPTY_GROUP
+            raise broker_refusal(code, f"{name} has {_named(members)}; stop them first, nothing was changed")
         rows = seek_group(cluster, name, goal, wanted, dry_run=True)
         if not rows:
             describe_group(cluster, name)  # says so when there is no such group
             click.echo(f"{name} has no offsets to move; name a topic with --topic", err=True)
             return
+        for row in rows:
+            if "wanted" in row:
+                place, end = f"{row['topic']}-{row['partition']}", row["offset"]
+                side = "ends" if row.pop("wanted") > end else "begins"
+                note(f"{place} {side} at {end}, and is moved there")
         plan = Plan()
         for row in rows:
             if row["before"] != row["offset"]:
                 plan.changes(f"{row['topic']}-{row['partition']}", row["before"], row["offset"])
         if not consent.to(plan, target):
             return
-        show(seek_group(cluster, name, goal, wanted, dry_run=False), output)
+        moved = seek_group(cluster, name, goal, wanted, dry_run=False)
+    show([{column: row[column] for column in ("topic", "partition", "before", "offset")} for row in moved], output)
+
+
+def _named(members: Sequence[dict[str, Any]]) -> str:
+    shown = ", ".join(member["client"] or member["member"] for member in members[:_NAMED_MAX])
+    more = ", ..." if len(members) > _NAMED_MAX else ""
+    return f"{counted(len(members), 'member')} ({shown}{more})"
 
 
 @group.command("delete")

@@ -67,24 +67,43 @@ def describe_group(cluster: Cluster, name: str) -> dict[str, Any]:
         )
     owners = found.pop("owners")
     committed = committed_offsets(coordinator, name)
-    places = sorted({*committed, *owners})
+    # Partitions nothing was committed of lag too: all they hold is still to be read.
+    places = sorted({*committed, *owners, *_sibling_partitions(cluster, {*committed, *owners})})
     ends = list_offsets(cluster, places, LATEST)
+    starts = list_offsets(cluster, [place for place in places if place not in committed], EARLIEST)
     offsets = []
     for topic, partition in places:
         offset, note = committed.get((topic, partition), (None, ""))
         end = ends.get((topic, partition))
+        begin = starts.get((topic, partition)) if offset is None else offset
         offsets.append(
             {
                 "topic": topic,
                 "partition": partition,
                 "offset": offset,
                 "end": end,
-                "lag": end - offset if end is not None and offset is not None else None,
+                "lag": max(end - begin, 0) if end is not None and begin is not None else None,
                 "member": owners.get((topic, partition), ""),
                 "metadata": note,
             }
         )
     return {"group": name, **found, "coordinator": coordinator.address, "offsets": offsets}
+
+
+def list_members(cluster: Cluster, name: str) -> list[dict[str, Any]]:
+    """The members of a group; none of one that does not exist."""
+    coordinator = cluster.coordinator(GROUP, name)
+    found = _describe_classic(coordinator, name) or _describe_consumer(coordinator, name)
+    return [] if found is None else list(found["members"])
+
+
+def _sibling_partitions(cluster: Cluster, places: Iterable[Place]) -> list[Place]:
+    """All partitions of the topics of these; none of a topic that is gone."""
+    names = [MetadataRequestTopic(name=name) for name in sorted({topic for topic, _ in places})]
+    if not names:
+        return []
+    topics = cluster.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False)).topics
+    return [(topic.name, each.partition_index) for topic in topics for each in topic.partitions]
 
 
 def _describe_classic(coordinator: Connection, name: str) -> dict[str, Any] | None:
@@ -247,10 +266,14 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
 def seek_group(
     cluster: Cluster, name: str, target: Target, topics: Sequence[tuple[str, list[int] | None]], *, dry_run: bool
 ) -> list[dict[str, Any]]:
-    """Move a group's offsets, within what each partition holds; returns what was moved from where to where."""
+    """Move a group's offsets, within what each partition holds; returns what was moved from where to where.
+
+    Without `topics`, in all partitions of those it has offsets in. `wanted` of a row is what was asked for, where the
+    partition does not hold it.
+    """
     coordinator = cluster.coordinator(GROUP, name)
     committed = committed_offsets(coordinator, name)
-    places = _partitions(cluster, topics) if topics else sorted(committed)
+    places = _partitions(cluster, topics) if topics else sorted(_sibling_partitions(cluster, committed))
     earliest, latest = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
     timed = {} if target.timestamp is None else list_offsets(cluster, places, target.timestamp)
     rows = []
@@ -265,7 +288,8 @@ def seek_group(
         else:
             wanted = timed[place] if timed.get(place, -1) >= 0 else latest[place]
         to = min(max(wanted, earliest[place]), latest[place])
-        rows.append({"topic": place[0], "partition": place[1], "before": before, "offset": to})
+        row = {"topic": place[0], "partition": place[1], "before": before, "offset": to}
+        rows.append(row if to == wanted else {**row, "wanted": wanted})
     if rows and not dry_run:
         _commit(coordinator, name, rows)
     return rows
