@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from klamm.cli.filter import RecordLike
+from klamm.cli.filter_view import RecordLike
 from klamm.cli.units import format_time
 
 Piece = bytes | Callable[[RecordLike], bytes]
