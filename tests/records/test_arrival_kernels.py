@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness import broken_batches
 from klamm.records import build_batch
-from klamm.records.batch import HEADER
+from klamm.records.batch import HEADER, BatchView
 
 PREFIX = b"\x00\x04me\x00acks-topic-partition"
 
@@ -50,8 +51,9 @@ def look(kernels, frame, table=None, *, before=0, behind=0):
 
 def told(records, *, checked):
     """What is expected of the header, by the independent struct."""
-    _, _, _, _, crc, _, last, _, largest, producer, epoch, sequence, _ = HEADER.unpack_from(records)
-    return -1 if checked else crc, last, largest, producer, epoch, sequence
+    _, _, _, _, crc, codec, last, _, largest, producer, epoch, sequence, _ = HEADER.unpack_from(records)
+    keyless = not codec and any(record.key is None for record in BatchView(records).decode())
+    return -1 if checked else crc, last, largest, producer, epoch, sequence, codec, keyless
 
 
 @pytest.mark.parametrize("version", range(7, 14))
@@ -103,14 +105,14 @@ def test_a_batch_that_is_not_plain_goes_the_long_way(form, at, value):
 
 def test_a_small_batch_that_does_not_match_its_checksum_goes_the_long_way(form):
     records = batch()
-    records[-1] ^= 1
+    records[-2] ^= 1  # in the value: the record stays one
     assert look(form, request(records)) is None
     assert form.plain_header(memoryview(records)) == told(records, checked=False)
 
 
 def test_a_large_batch_is_left_for_the_library_to_check(form):
     records = batch(5000)
-    records[-1] ^= 1
+    records[-2] ^= 1  # in the value: the record stays one
     assert look(form, request(records))[4] == told(records, checked=False)
 
 
@@ -120,6 +122,20 @@ def test_a_cut_request_is_none_wherever_it_is_cut(compiled, interpreted, version
     for end in range(len(frame)):
         assert look(compiled, frame[:end], known(version), behind=64) is None
         assert look(interpreted, frame[:end], known(version), behind=64) is None
+
+
+@pytest.mark.parametrize("name", broken_batches.SECTIONS)
+def test_a_batch_whose_records_are_none_goes_the_long_way(form, name):
+    section, count = broken_batches.SECTIONS[name]
+    records = broken_batches.seal(section, count)
+    assert form.plain_header(memoryview(records)) is None
+    assert look(form, request(records)) is None
+
+
+def test_a_largest_timestamp_that_no_record_has_goes_the_long_way(form):
+    records = broken_batches.seal(broken_batches.TWO, 2, max_timestamp=broken_batches.NOW_MS + 1)
+    assert form.plain_header(memoryview(records)) is None
+    assert form.plain_header(memoryview(broken_batches.seal(broken_batches.TWO, 2))) is not None
 
 
 def test_a_request_longer_than_its_buffer_is_an_error(form):

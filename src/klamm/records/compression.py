@@ -3,13 +3,14 @@
     1 gzip · 2 snappy (xerial framing written, xerial and raw read) · 3 lz4 frame · 4 zstd
 
 A compressed batch of a few kilobytes can claim gigabytes. `decompress` therefore never holds more than `limit` bytes of
-output (and a constant): more is KlammError(MESSAGE_TOO_LARGE), bytes that are not of the codec are CorruptBatch. Each
-library is imported when its codec is first used, so a broker that only passes batches on loads none of them.
+output (and a constant), and `unpack` gives it in pieces of which none is large: more than `limit` is
+KlammError(MESSAGE_TOO_LARGE), bytes that are not of the codec are CorruptBatch. Each library is imported when its codec
+is first used.
 """
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -21,7 +22,12 @@ Buffer = bytes | bytearray | memoryview
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """What a batch may unpack to unless the caller says otherwise; brokers accept 1 MB compressed by default."""
 
+PIECE_BYTES = 256 * 1024
+"""What `unpack` gives at a time: little enough to hold, enough to be worth the interpreter's lock."""
+
 _STEP_BYTES = 64 * 1024
+_GZIP_INPUT_BYTES = 64 * 1024
+"""What zlib gets at a time, since it copies whatever it has not used yet."""
 _GZIP_MEMBERS_MAX = 64
 """Producers write one. Each further one costs a copy of all that follows it: thousands would cost seconds."""
 
@@ -65,10 +71,26 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
         if len(data) > limit:
             raise _too_large(limit)
         return bytes(data)
+    pieces = list(unpack(codec, data, limit, limit))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def unpack(codec: int, data: Buffer, limit: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
+    """As `decompress`, in pieces of about `piece_bytes` at the most; only raw snappy comes in one."""
     unpacker = _DECOMPRESS.get(codec)
     if unpacker is None:
         raise _unknown(codec)
-    return unpacker(data, limit)
+    return unpacker(data, limit, max(piece_bytes, 1))
+
+
+def repack(codec: int, pieces: Iterable[bytes], level: int | None, limit: int) -> bytes:
+    """`compress` of what comes in pieces; MESSAGE_TOO_LARGE as soon as the result has more than `limit` bytes."""
+    packed = bytearray()
+    for part in pieces if codec == Codec.NONE else _REPACK[codec](pieces, level):
+        packed += part
+        if len(packed) > limit:
+            raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch takes more than {limit} bytes when it is repacked")
+    return bytes(packed)
 
 
 def _too_large(limit: int) -> KlammError:
@@ -83,28 +105,40 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
     return zlib.compress(data, -1 if level is None else level, wbits=31)
 
 
-def _gunzip(data: Buffer, limit: int) -> bytes:
-    parts: list[bytes] = []
-    room = limit
-    rest: Buffer = data
-    while rest:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            part = member.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise CorruptBatch(f"gzip: {error}") from None
-        room -= len(part)
-        if room < 0:
-            raise _too_large(limit)
-        if not member.eof:
-            raise CorruptBatch("gzip: the data end in the middle")
-        parts.append(part)
-        if len(parts) > _GZIP_MEMBERS_MAX:
+def _regzip(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:
+    packer = zlib.compressobj(-1 if level is None else level, wbits=31)
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()
+
+
+def _gunzip(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
+    view = memoryview(data)
+    position, end = 0, len(view)
+    room, members = limit, 0
+    while position < end or not members:
+        members += 1
+        if members > _GZIP_MEMBERS_MAX:
             raise CorruptBatch(f"gzip: more than {_GZIP_MEMBERS_MAX} members")
-        rest = member.unused_data
-    if not parts:
-        raise CorruptBatch("gzip: no data")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        member = zlib.decompressobj(wbits=31)
+        rest: Buffer = b""
+        while not member.eof:
+            if not rest:
+                rest = view[position : position + _GZIP_INPUT_BYTES]
+                position += len(rest)
+            try:
+                piece = member.decompress(rest, min(room + 1, piece_bytes))
+            except zlib.error as error:
+                raise CorruptBatch(f"gzip: {error}") from None
+            rest = member.unconsumed_tail
+            if not piece and not rest and not member.eof and position == end:
+                raise CorruptBatch("gzip: the data end in the middle")
+            room -= len(piece)
+            if room < 0:
+                raise _too_large(limit)
+            if piece:
+                yield piece
+        position -= len(member.unused_data)
 
 
 def _snappy(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 - snappy has no levels
@@ -119,11 +153,28 @@ def _snappy(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 - snappy 
     return b"".join(parts)
 
 
-def _unsnappy(data: Buffer, limit: int) -> bytes:
+def _resnappy(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:  # noqa: ARG001
+    from cramjam import snappy  # noqa: PLC0415
+
+    yield _XERIAL_HEADER
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        whole = len(rest) - len(rest) % _XERIAL_BLOCK_BYTES
+        for start in range(0, whole, _XERIAL_BLOCK_BYTES):
+            block = bytes(snappy.compress_raw(rest[start : start + _XERIAL_BLOCK_BYTES]))
+            yield _INT32.pack(len(block)) + block
+        rest = rest[whole:]
+    if rest:
+        block = bytes(snappy.compress_raw(rest))
+        yield _INT32.pack(len(block)) + block
+
+
+def _unsnappy(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:  # noqa: ARG001 - blocks are what they are
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unsnappy_block(view, limit, limit)
-    parts: list[bytes] = []
+        yield _unsnappy_block(view, limit, limit)
+        return
     room = limit
     position, end = len(_XERIAL_HEADER), len(view)
     if position > end:
@@ -135,11 +186,10 @@ def _unsnappy(data: Buffer, limit: int) -> bytes:
         position += 4
         if not 0 < size <= end - position:
             raise CorruptBatch(f"snappy: a block of {size} bytes where {end - position} are left")
-        part = _unsnappy_block(view[position : position + size], room, limit)
-        parts.append(part)
-        room -= len(part)
+        piece = _unsnappy_block(view[position : position + size], room, limit)
+        yield piece
+        room -= len(piece)
         position += size
-    return b"".join(parts)
 
 
 def _unsnappy_block(block: memoryview, room: int, limit: int) -> bytes:
@@ -171,34 +221,47 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def _unlz4(data: Buffer, limit: int) -> bytes:
+def _relz4(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:
+    import lz4.frame  # noqa: PLC0415
+
+    fast = level is None or level == _LZ4_KAFKA_DEFAULT_LEVEL
+    packer = lz4.frame.LZ4FrameCompressor(
+        compression_level=0 if fast else level, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False
+    )
+    yield packer.begin()
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()
+
+
+def _unlz4(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     import lz4.frame  # noqa: PLC0415
 
     view = memoryview(data)
-    parts: list[bytes] = []
     room = limit
     position, end = 0, len(view)
-    step = max(_STEP_BYTES, 4 * end)
+    step = min(max(_STEP_BYTES, 4 * end), piece_bytes)
     context = lz4.frame.create_decompression_context()
+    frame_ended = False
     while position < end:
         try:
             # The library allocates what it is asked for: ask for a little, then for as much again as there is.
-            part, consumed, frame_ended = lz4.frame.decompress_chunk(
+            piece, consumed, frame_ended = lz4.frame.decompress_chunk(
                 context, view[position:], max_length=min(step, room + 1)
             )
         except RuntimeError as error:
             raise CorruptBatch(f"lz4: {error}") from None
-        room -= len(part)
+        room -= len(piece)
         if room < 0:
             raise _too_large(limit)
-        parts.append(part)
+        if piece:
+            yield piece
         position += consumed
-        step *= 2
-        if not frame_ended and not part and not consumed:
+        step = min(step * 2, piece_bytes)
+        if not frame_ended and not piece and not consumed:
             break
     if not position or not frame_ended:
         raise CorruptBatch("lz4: the data end in the middle")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 # A zstd context costs 20 us to make, as much as packing a small batch. A list lends each to one user at a time, in any
@@ -223,11 +286,19 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def _unzstd(data: Buffer, limit: int) -> bytes:
+def _rezstd(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:
+    import zstandard  # noqa: PLC0415
+
+    packer = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()
+
+
+def _unzstd(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     import zstandard  # noqa: PLC0415
 
     view = memoryview(data)
-    parts: list[bytes] = []
     room = limit
     try:
         decompressor = _zstd_decompressors.pop()
@@ -236,34 +307,33 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
     for frame in zstd_frames.walk(view):
         body = view[frame.start : frame.end]
         try:
-            if frame.output_bytes_max <= room:
-                part = decompressor.decompress(body, max_output_size=frame.output_bytes_max or 1)
+            if frame.output_bytes_max <= min(room, max(piece_bytes, zstd_frames.BLOCK_BYTES_MAX)):
+                piece = decompressor.decompress(body, max_output_size=frame.output_bytes_max or 1)
+                room -= len(piece)
+                yield piece
             else:
-                part = _unzstd_slowly(body, room, limit)
+                for piece in _unzstd_slowly(body, room, limit, piece_bytes):
+                    room -= len(piece)
+                    yield piece
         except zstandard.ZstdError as error:
             raise CorruptBatch(f"zstd: {error}") from None
-        parts.append(part)
-        room -= len(part)
     if len(_zstd_decompressors) < _CONTEXTS_KEPT:
         _zstd_decompressors.append(decompressor)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unzstd_slowly(frame: memoryview, room: int, limit: int) -> bytes:
+def _unzstd_slowly(frame: memoryview, room: int, limit: int, piece_bytes: int) -> Iterator[bytes]:
     """A frame that may unpack to more than there is room for: grow with what really comes out."""
     import zstandard  # noqa: PLC0415
 
     window = max(zstd_frames.WINDOW_BYTES_MIN, min(1 << max(room, 1).bit_length(), zstd_frames.WINDOW_BYTES_MAX))
     reader = zstandard.ZstdDecompressor(max_window_size=window).stream_reader(frame)
-    parts: list[bytes] = []
-    step = _STEP_BYTES
-    while part := reader.read(min(step, room + 1)):
-        room -= len(part)
+    step = min(_STEP_BYTES, piece_bytes)
+    while piece := reader.read(min(step, room + 1)):
+        room -= len(piece)
         if room < 0:
             raise _too_large(limit)
-        parts.append(part)
-        step *= 2
-    return b"".join(parts)
+        yield piece
+        step = min(step * 2, piece_bytes)
 
 
 _COMPRESS: dict[int, Callable[[Buffer, int | None], bytes]] = {
@@ -272,7 +342,13 @@ _COMPRESS: dict[int, Callable[[Buffer, int | None], bytes]] = {
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
 }
-_DECOMPRESS: dict[int, Callable[[Buffer, int], bytes]] = {
+_REPACK: dict[int, Callable[[Iterable[bytes], int | None], Iterator[bytes]]] = {
+    Codec.GZIP: _regzip,
+    Codec.SNAPPY: _resnappy,
+    Codec.LZ4: _relz4,
+    Codec.ZSTD: _rezstd,
+}
+_DECOMPRESS: dict[int, Callable[[Buffer, int, int], Iterator[bytes]]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
     Codec.LZ4: _unlz4,

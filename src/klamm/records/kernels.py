@@ -1890,7 +1890,240 @@ def check_batches(
     return reason
 
 
-# A producer's batch as it arrives: found in a request like one before it, its header read.
+# The records of a producer's batch, looked at before they are stored. What a check carries from one piece of them to the
+# next is in an array `w` of 64-bit integers:
+#   0 records the header counts · 1 records done · 2 the field that comes next · 3 bits of an unfinished varint
+#   4 how many bits they are · 5 bytes left of the record · 6 bytes to step over · 7 headers left
+#   8 base timestamp · 9 oldest timestamp allowed · 10 newest · 11 whether every record needs a key
+#   12 largest timestamp · 13 timestamp delta of the record at hand · 14 whether it has a key · 15 records noted
+#   16 on: index, kind, timestamp of each record noted, the first hundred of them
+# Fields count 0 size and attributes · 1 timestamp delta · 2 offset delta · 3 key · 4 value · 5 number of headers
+# · 6 name of a header · 7 its value · 8 the end.
+
+BROKEN: int = 1
+"""A record does not fit the bytes that should hold it."""
+MISPLACED: int = 2
+"""A record's offset delta is not its place in the batch."""
+BEYOND: int = 3
+"""A record's timestamp does not fit 64 bits."""
+TRAILING: int = 4
+"""Bytes are left after the records the header counts."""
+NOTED_MAX: int = 100
+"""Records without key or outside of the times allowed that are named."""
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _note_record(w: cython.p_longlong, delta: cython.longlong, keyless: cython.bint) -> cython.int:
+    """Take a sound record into account; 0, or BEYOND."""
+    top: cython.longlong = _int64_max()
+    base: cython.longlong = w[8]
+    at: cython.longlong = 0
+    timestamp: cython.longlong = 0
+    if delta > 0:
+        if base > top - delta:
+            return 3
+    elif base < -(top + delta) - 1:
+        return 3
+    timestamp = base + delta
+    if timestamp > w[12]:
+        w[12] = timestamp
+    if (keyless and w[11]) or (timestamp != -1 and (timestamp < w[9] or timestamp > w[10])):
+        if w[15] < 100:
+            at = 16 + 3 * w[15]
+            w[at] = w[1]
+            w[at + 1] = 0 if keyless and w[11] else 1
+            w[at + 2] = timestamp
+        w[15] += 1
+    w[1] += 1
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_field(w: cython.p_longlong, value: cython.longlong) -> cython.int:
+    """One varint of a record that did not come in one piece; 0, or what is wrong with it."""
+    field: cython.longlong = w[2]
+    if field == 0:
+        if value < 1:
+            return 1
+        w[5] = value
+        w[6] = 1
+    elif field == 1:
+        w[13] = value
+    elif field == 2:
+        if value != w[1]:
+            return 2
+    elif field == 5:
+        if value < 0 or value > w[5]:
+            return 1
+        w[7] = value
+        if value == 0:
+            w[2] = 8
+            return 0
+    else:
+        if value < -1 or value > w[5] or (field == 6 and value < 0):
+            return 1
+        if field == 3:
+            w[14] = value >= 0
+        if value > 0:
+            w[6] = value
+        if field == 7:
+            w[7] -= 1
+            w[2] = 6 if w[7] else 8
+            return 0
+    w[2] += 1
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_piece(
+    p: cython.p_uchar, end: cython.Py_ssize_t, w: cython.p_longlong, f: cython.p_longlong, h: cython.p_longlong
+) -> cython.int:
+    """`check_records` without the interpreter: whole records at once, what the piece cuts field by field."""
+    pos: cython.Py_ssize_t = 0
+    after: cython.Py_ssize_t = 0
+    step: cython.longlong = 0
+    b: cython.ulonglong = 0
+    bits: cython.ulonglong = 0
+    fault: cython.int = 0
+    while True:
+        if w[6] > 0:
+            step = end - pos
+            if step == 0:
+                return 0
+            if step > w[6]:
+                step = w[6]
+            if step > w[5]:
+                return 1
+            pos += step
+            w[6] -= step
+            w[5] -= step
+            continue
+        if w[2] == 8:
+            if w[5] != 0:
+                return 1
+            fault = _note_record(w, w[13], not w[14])
+            if fault:
+                return fault
+            w[2] = 0
+        if pos == end:
+            return 0
+        if w[2] == 0 and w[4] == 0:
+            if w[1] == w[0]:
+                return 4
+            after = _record(p, pos, end, f, h)
+            if after >= 0:
+                if f[1] != w[1]:
+                    return 2
+                fault = _note_record(w, f[0], f[3] < 0)
+                if fault:
+                    return fault
+                pos = after
+                continue
+        b = p[pos]
+        pos += 1
+        if w[2] != 0:
+            w[5] -= 1
+            if w[5] < 0:
+                return 1
+        if w[4] == 63 and b > 1:
+            return 1
+        if cython.compiled:
+            bits = cython.cast(cython.ulonglong, w[3]) | ((b & 0x7F) << w[4])
+        else:
+            bits = (w[3] & 0xFFFFFFFFFFFFFFFF) | ((b & 0x7F) << w[4])
+        if b < 0x80:
+            w[3] = 0
+            w[4] = 0
+            if cython.compiled:
+                fault = _check_field(
+                    w, cython.cast(cython.longlong, bits >> 1) ^ -cython.cast(cython.longlong, bits & 1)
+                )
+            else:
+                fault = _check_field(w, (bits >> 1) ^ -(bits & 1))
+            if fault:
+                return fault
+            continue
+        if cython.compiled:
+            w[3] = cython.cast(cython.longlong, bits)
+        else:
+            w[3] = bits if bits < 0x8000000000000000 else bits - 0x10000000000000000
+        w[4] += 7
+        if w[4] > (63 if w[2] == 1 else 28):
+            return 1
+
+
+def check_records(data: bytes | bytearray | memoryview, w: bytearray) -> int:
+    """Check the next piece of a batch's records, however it cuts them, without building any.
+
+    0 while all is well, else what is wrong with record `w[1]`: BROKEN, MISPLACED, BEYOND or TRAILING.
+    """
+    p: cython.p_uchar
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    end: cython.Py_ssize_t = len(data)
+    fault: cython.int = 0
+    v: cython.p_longlong = _writable_longs(w, 316)
+    if cython.compiled:
+        p = _borrowed(data, end)
+    else:
+        p = data if type(data) is bytes else bytes(data)
+        f = [0] * 8
+        h = [0] * 4
+    if end < 65536:
+        fault = _check_piece(p, end, v, f, h)
+    else:
+        with cython.nogil:
+            fault = _check_piece(p, end, v, f, h)
+    return fault
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_whole(
+    p: cython.p_uchar,
+    pos: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    n: cython.longlong,
+    base: cython.longlong,
+    largest: cython.longlong,
+    f: cython.p_longlong,
+    h: cython.p_longlong,
+) -> cython.int:
+    """Whether the `n` records that lie in one piece are sound and `largest` is their largest timestamp.
+
+    0 when they are not, 1 when they are, 2 when they are and some lack a key.
+    """
+    i: cython.longlong = 0
+    top: cython.longlong = _int64_max()
+    most: cython.longlong = -1
+    sound: cython.int = 1
+    for i in range(n):
+        pos = _record(p, pos, end, f, h)
+        if pos < 0 or f[1] != i:
+            return 0
+        if f[0] > 0:
+            if base > top - f[0]:
+                return 0
+        elif base < -(top + f[0]) - 1:
+            return 0
+        if base + f[0] > most:
+            most = base + f[0]
+        if f[3] < 0:
+            sound = 2
+    return sound if pos == end and most == largest else 0
+
+
+# A producer's batch as it arrives: found in a request like one before it, its header read, its records looked at.
+# (crc, last offset delta, max timestamp, producer id, producer epoch, sequence, codec, whether a record lacks a key)
 
 
 @cython.cfunc
@@ -1900,7 +2133,8 @@ def _is_plain(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.Py_ssize_t
     """Whether the header at `pos` is of one batch of `size` bytes without anything special."""
     last: cython.longlong = 0
     length: cython.longlong = 0
-    if size < 61 or p[pos + 16] != 2 or p[pos + 21] or p[pos + 22] > 4:
+    # A larger batch than two megabytes is no work for the loop's thread.
+    if size < 61 or size > 0x200000 or p[pos + 16] != 2 or p[pos + 21] or p[pos + 22] > 4:
         return False
     length = _int32(p, pos + 8)
     last = _int32(p, pos + 23)
@@ -1926,7 +2160,21 @@ def _int16(p: cython.p_uchar, pos: cython.Py_ssize_t) -> cython.int:
 
 @cython.cfunc
 @cython.inline
-def _numbers(p: cython.p_uchar, pos: cython.Py_ssize_t, crc: cython.longlong) -> tuple:
+def _numbers(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.Py_ssize_t, crc: cython.longlong) -> tuple | None:
+    """What `plain_header` tells of the batch at `pos`; None when its records, which are not packed, are not sound."""
+    f: cython.longlong[8]
+    h: cython.longlong[4]
+    sound: cython.int = 1
+    codec: cython.int = p[pos + 22]
+    if codec == 0:
+        if not cython.compiled:
+            f = [0] * 8
+            h = [0] * 4
+        sound = _check_whole(
+            p, pos + 61, pos + size, _int32(p, pos + 57), _int64(p, pos + 27), _int64(p, pos + 35), f, h
+        )
+        if sound == 0:
+            return None
     return (
         crc,
         _int32(p, pos + 23),
@@ -1934,6 +2182,8 @@ def _numbers(p: cython.p_uchar, pos: cython.Py_ssize_t, crc: cython.longlong) ->
         _int64(p, pos + 43),
         _int16(p, pos + 51),
         _int32(p, pos + 53),
+        codec,
+        sound == 2,
     )
 
 
@@ -1953,13 +2203,14 @@ def _borrowed(buffer: object, size: cython.longlong) -> cython.p_uchar:
 
 
 def plain_header(batch: memoryview) -> tuple | None:
-    """(checksum, last offset delta, max timestamp, producer id, producer epoch, sequence) of a batch without anything
-    special: not transactional, no control batch, time of creation, its lengths and counts add up. None otherwise.
+    """(checksum, last offset delta, max timestamp, producer id, producer epoch, sequence, codec, whether a record lacks
+    a key) of a batch without anything special: not transactional, no control batch, time of creation, at most two
+    megabytes, its lengths and counts add up and, where they are not packed, so do its records. None otherwise.
     """
     p: cython.p_uchar = _borrowed(batch, 0)
     if not _is_plain(p, 0, len(batch)):
         return None
-    return _numbers(p, 0, _crc_of(p, 0))
+    return _numbers(p, 0, len(batch), _crc_of(p, 0))
 
 
 def known_batch(view: memoryview, start: int, end: int, lengths: list, known: dict) -> tuple | None:
@@ -1979,6 +2230,7 @@ def known_batch(view: memoryview, start: int, end: int, lengths: list, known: di
     version: cython.int = 0
     crc: cython.longlong = 0
     found: object = None
+    header: object = None
     if stop - begin < 12 or p[begin] or p[begin + 1]:
         return None
     for length in lengths:
@@ -2022,7 +2274,10 @@ def known_batch(view: memoryview, start: int, end: int, lengths: list, known: di
         if crc != _small_checksum(p, pos + 21, pos + size):
             return None
         crc = -1
-    return found, _int32(p, begin + 4), pos, stop, _numbers(p, pos, crc)
+    header = _numbers(p, pos, size, crc)
+    if header is None:
+        return None
+    return found, _int32(p, begin + 4), pos, stop, header
 
 
 @cython.cfunc

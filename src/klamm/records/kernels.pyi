@@ -8,6 +8,11 @@ END: int
 SPECIAL: int
 FULL: int
 DAMAGED: int
+BROKEN: int
+MISPLACED: int
+BEYOND: int
+TRAILING: int
+NOTED_MAX: int
 
 def encode_records(
     records: Sequence[Any], base_timestamp: int, prefix: int = 0, offset_deltas: Sequence[int] | None = None
@@ -93,7 +98,9 @@ def check_batches(
     w: bytearray,
 ) -> int: ...
 
-PlainHeader: TypeAlias = tuple[int, int, int, int, int, int]
+def check_records(data: bytes | bytearray | memoryview, w: bytearray) -> int: ...
+
+PlainHeader: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
 
 def plain_header(batch: memoryview) -> PlainHeader | None: ...
 def known_batch(

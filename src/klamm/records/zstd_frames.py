@@ -14,7 +14,7 @@ WINDOW_BYTES_MIN = 8 * 1024 * 1024
 WINDOW_BYTES_MAX = 128 * 1024 * 1024
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
-_BLOCK_BYTES_MAX = 128 * 1024
+BLOCK_BYTES_MAX = 128 * 1024
 _RAW, _RLE, _COMPRESSED = 0, 1, 2
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
@@ -61,9 +61,9 @@ def _frame(data: memoryview, start: int) -> Frame:
     while not last:
         header = int.from_bytes(_take(data, position, 3), "little")
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
-        if kind > _COMPRESSED or size > _BLOCK_BYTES_MAX:
+        if kind > _COMPRESSED or size > BLOCK_BYTES_MAX:
             raise CorruptBatch("zstd: a block header means nothing")
-        output_bytes_max += _BLOCK_BYTES_MAX if kind == _COMPRESSED else size
+        output_bytes_max += BLOCK_BYTES_MAX if kind == _COMPRESSED else size
         position += 3 + (1 if kind == _RLE else size)
     position += 4 * (descriptor >> 2 & 1)
     if position > len(data):

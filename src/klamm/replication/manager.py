@@ -8,6 +8,7 @@ from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, Top
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, StorageFailure
 from klamm.model.ids import Uuid
+from klamm.records.batch import BatchView
 from klamm.replication.followers import FollowerSession, FollowerSessions
 from klamm.replication.isr import IsrChanges
 from klamm.replication.replica import Replica
@@ -106,16 +107,25 @@ class ReplicaManager:
             self.schedule_commit()
         return base_offset
 
+    def stage_validated(self, replica: Replica, batch: BatchView, now_ms: int) -> int:
+        """As `stage`, for a batch whose records were looked at already."""
+        base_offset = replica.log.stage_validated(batch, replica.leader_epoch, now_ms)
+        self._mark_dirty(replica)
+        return base_offset
+
     def stage_own(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
         """Stage a batch that a coordinator of this node made: markers are allowed, sequences are not looked at."""
         base_offset = replica.log.stage_from(
             batch, replica.leader_epoch, self._clock.now_ms(), Origin.COORDINATOR, transaction_version
         )
+        self._mark_dirty(replica)
+        return base_offset
+
+    def _mark_dirty(self, replica: Replica) -> None:
         if not replica.dirty:
             replica.dirty = True
             self._dirty.append(replica)
             self.schedule_commit()
-        return base_offset
 
     def before_commit(self, stage: Callable[[], None]) -> None:
         """Have `stage` called when the turn ends, before anything is written: it stages what has gathered meanwhile."""

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.net import Channel
+from klamm.server.record_checks import ProduceQueue
 from klamm.server.routes import Route
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class ConnectionState:
     software_version: str = ""
     quick_produces: "dict[bytes, QuickProduce]" = field(default_factory=dict)
     prefix_lengths: list[int] = field(default_factory=list)
+    waiting_produces: ProduceQueue = field(default_factory=ProduceQueue)
+    """Produce requests that wait until records before or in them have been looked at."""
+    unpacks_elsewhere: bool = False
+    """Whether the short way has found that the request at hand has records for a thread."""
     on_close: list[Callable[[], None]] = field(default_factory=list)
     """Called when the connection ends."""
     waiters: dict[Waiter, None] = field(default_factory=dict)

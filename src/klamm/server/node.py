@@ -27,6 +27,7 @@ from klamm.server.coordinators import Coordinators
 from klamm.server.directory_reports import DirectoryReports
 from klamm.server.lifecycle import BrokerLifecycle
 from klamm.server.moves import Moves
+from klamm.server.record_checks import RecordChecks
 from klamm.server.producer_ids import ProducerIds
 from klamm.server.publishers import BrokerPublisher
 from klamm.server.quorum_membership import QuorumMembership
@@ -232,6 +233,7 @@ class Node:
             new_uuid=self.world.new_uuid,
         )
         self.services.coordinators = Coordinators(self.services)
+        self.services.checks = RecordChecks(loop, self.world.threads)
         self._router = Router(self.services)
 
     async def _join_quorum(self) -> None:
@@ -373,6 +375,7 @@ class Node:
         await self._membership.stop()
         self._raft.resign()
         await self._router.drain()
+        self.services.checks.stop()
         self.services.coordinators.stop()
         if hasattr(self, "_lifecycle"):
             await self._lifecycle.stop()

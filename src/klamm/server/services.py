@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from klamm.server.producer_ids import ProducerIds
     from klamm.server.quorum_membership import QuorumMembership
     from klamm.server.raft_transport import RaftTransport
+    from klamm.server.record_checks import RecordChecks
 
 
 @dataclass(slots=True)
@@ -56,6 +57,8 @@ class Services:
     """Where this node's own controller listener is bound; None on a node that is no controller."""
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
     coordinators: "Coordinators" = field(init=False)
+    checks: "RecordChecks" = field(init=False)
+    """Looks at producers' records in threads."""
     moves: "LogDirMoves" = field(init=False)
     """Replicas on their way between the log dirs of this broker."""
 

@@ -4,8 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from klamm.model.config import Value
+from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 
 MAX_LONG = 2**63 - 1
+UNPACKED_RATIO_MAX = 100
+"""How many times max.message.bytes a batch may unpack to. Logs and JSON pack by 5 to 20, and producers fill batches by
+what they hold unpacked, so honest ones stay far below."""
+UNPACKED_BYTES_MIN = 16 * 1024 * 1024
+"""Topics with a small max.message.bytes take batches that unpack to this all the same."""
 _CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -37,6 +43,12 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_LONG
     delete_retention_ms: int = 24 * 3600 * 1000
+
+    @property
+    def unpacked_bytes_max(self) -> int:
+        """What a batch may unpack to: a hundred times what it may be packed, within what readers take."""
+        wanted = max(UNPACKED_RATIO_MAX * self.max_message_bytes, UNPACKED_BYTES_MIN)
+        return min(wanted, DECOMPRESSED_BYTES_MAX)
 
     @property
     def compacted(self) -> bool:

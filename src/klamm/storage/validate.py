@@ -2,50 +2,96 @@
 
     exactly one batch, magic 2, base offset 0        INVALID_RECORD
     cut short, impossible length, wrong checksum     CORRUPT_MESSAGE
-    larger than max.message.bytes                    MESSAGE_TOO_LARGE
+    larger than max.message.bytes, or unpacks to
+      more than `LogConfig.unpacked_bytes_max`       MESSAGE_TOO_LARGE
     record count and last offset delta disagree      INVALID_RECORD
     control records, or a producer id without a
       sequence, from a client                        INVALID_RECORD
+    what is inside is not what the codec packs, or
+      not as many sound records as are counted       INVALID_RECORD
     producer stamped LogAppendTime itself            INVALID_TIMESTAMP
     record too old or too far in the future          INVALID_TIMESTAMP, naming the records
     record without key in a compacted topic          INVALID_RECORD, naming the records
 
-The plain case never comes here: `Log.stage` has it inline. Records are walked only where a rule is about records, and
-rebuilt only where compression.type asks for another codec.
+The plain case never comes here: `Log.stage` has it inline. `validate` looks at nothing but its arguments, so it may run in
+a thread; packed records are looked at in pieces, so that none of them are ever in memory as a whole.
 """
 
-from klamm.model.errors import CorruptBatch, ErrorCode, RecordError, RecordRefused
-from klamm.records.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchView, build_batch
+from collections.abc import Iterator
+
+from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, RecordError, RecordRefused
+from klamm.records.batch import CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchView, seal_batch
+from klamm.records.checking import RecordCheck
+from klamm.records.compression import repack, unpack
 from klamm.records.crc import crc32c
-from klamm.storage.config import MAX_LONG, LogConfig
+from klamm.storage.config import LogConfig
 from klamm.storage.producers import Origin
 
-_ERRORS_NAMED_MAX = 100
+INLINE_UNPACKED_BYTES_MAX = 256 * 1024
+"""What the loop's thread unpacks of a batch: a millisecond of gzip, less of the others."""
 
 
-def validate(data: memoryview, config: LogConfig, now_ms: int, origin: Origin, name: str) -> BatchView:
+class UnpackElsewhere(KlammError):
+    """A batch unpacks to more than the loop's thread should look at: that is for a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too much to be unpacked here")
+
+
+def validate(
+    data: memoryview, config: LogConfig, now_ms: int, origin: Origin, name: str, *, inline: bool = False
+) -> BatchView:
     """The batch as it is to be written, apart from its offset and leader epoch.
 
     The view is over `data` itself, or over new bytes where timestamps or the codec had to change. RecordRefused and
-    CorruptBatch leave `data` untouched.
+    CorruptBatch leave `data` untouched. With `inline`, UnpackElsewhere where more would have to be unpacked than the
+    loop can wait for.
     """
     batch = _one_batch(data, config, name)
     if origin is Origin.CLIENT:
         _check_header(batch, name)
     if batch.codec > 4:
         raise RecordRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {batch.codec} in {name}")
-    if not batch.is_control:
-        if origin is Origin.CLIENT:
-            _check_records(batch, config, now_ms, name)
-        codec = config.codec
-        if codec is not None and codec != batch.codec:
-            batch = _recompress(batch, codec, config, name)
+    codec = config.codec
+    changes_codec = codec is not None and codec != batch.codec and not batch.is_control
+    if origin is Origin.CLIENT:
+        check = _record_check(batch, config, now_ms, name)
+        pieces = check.passing(_pieces(batch, config, name, inline=inline))
+        if changes_codec:
+            batch = _repack(batch, pieces, check, config, name)
+        else:
+            for _ in pieces:
+                pass
+        _refuse_noted(check, config, now_ms, name)
+        if batch.max_timestamp != check.largest_timestamp:
+            if batch.buffer is data:
+                # A producer's retry must still match its checksum, so its bytes stay as they came.
+                batch = BatchView(bytearray(data))
+            batch.set_timestamps(check.largest_timestamp, log_append_time=False)
+    elif changes_codec:
+        check = RecordCheck(batch, name)
+        batch = _repack(batch, check.passing(_pieces(batch, config, name, inline=False)), check, config, name)
     if config.log_append_time:
         if batch.buffer is data:
-            # A producer's retry must still match its checksum, so its bytes stay as they came.
             batch = BatchView(bytearray(data))
         batch.set_log_append_time(now_ms)
     return batch
+
+
+def is_sound_inside(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
+    """Whether a small packed batch whose header is plain holds what it should; nothing is said of why not."""
+    batch = BatchView(data)
+    check = RecordCheck(batch, name, keyed=config.compacted)
+    try:
+        for piece in unpack(codec, batch.records, INLINE_UNPACKED_BYTES_MAX):
+            check.feed(piece)
+        check.finish()
+    except KlammError:
+        return False
+    return not check.noted_count and check.largest_timestamp == batch.max_timestamp
+
+
+_ERRORS_NAMED_MAX = 100
 
 
 def _one_batch(data: memoryview, config: LogConfig, name: str) -> BatchView:
@@ -88,69 +134,92 @@ def _check_header(batch: BatchView, name: str) -> None:
         )
 
 
-def _check_records(batch: BatchView, config: LogConfig, now_ms: int, name: str) -> None:
+def _record_check(batch: BatchView, config: LogConfig, now_ms: int, name: str) -> RecordCheck:
     if batch.is_log_append_time:
-        errors = _every_record(batch, "a producer may not set the timestamp type LogAppendTime")
+        errors = tuple(
+            RecordError(i, "a producer may not set the timestamp type LogAppendTime")
+            for i in range(min(batch.record_count, _ERRORS_NAMED_MAX))
+        )
         raise RecordRefused(
             ErrorCode.INVALID_TIMESTAMP, f"the producer set timestamp type LogAppendTime in {name}", errors
         )
-    limited = not config.log_append_time
-    oldest = now_ms - config.message_timestamp_before_max_ms
-    newest = now_ms + config.message_timestamp_after_max_ms
-    if limited and batch.max_timestamp > newest:
-        raise _bad_timestamps(batch, oldest, newest, name)
-    bounded_below = limited and config.message_timestamp_before_max_ms != MAX_LONG
-    if not config.compacted and not bounded_below:
+    if config.log_append_time:
+        return RecordCheck(batch, name, keyed=config.compacted)
+    oldest, newest = _timestamp_range(config, now_ms)
+    return RecordCheck(batch, name, oldest=oldest, newest=newest, keyed=config.compacted)
+
+
+def _timestamp_range(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    return now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+
+
+def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> Iterator[bytes | memoryview]:
+    """The records section, unpacked piece by piece within the limit."""
+    if not batch.codec:
+        yield batch.records
         return
-    facts = batch.walk()
-    if not facts.consecutive:
-        raise RecordRefused(ErrorCode.INVALID_RECORD, f"offset deltas of the batch for {name} are not 0, 1, 2 ...")
-    if config.compacted and facts.keyless:
-        errors = tuple(
-            RecordError(i, "a compacted topic takes no record without key") for i in facts.keyless[:_ERRORS_NAMED_MAX]
-        )
-        raise RecordRefused(ErrorCode.INVALID_RECORD, f"{len(facts.keyless)} records for {name} have no key", errors)
-    if limited and (facts.max_timestamp > newest or (bounded_below and facts.min_timestamp < oldest)):
-        refused = _bad_timestamps(batch, oldest, newest, name)
-        if refused.records:
-            raise refused
-
-
-def _bad_timestamps(batch: BatchView, oldest: int, newest: int, name: str) -> RecordRefused:
-    """Name the records outside [oldest, newest]; records without a timestamp (-1) are never outside."""
-    errors = []
-    for i, record in enumerate(batch.decode_rows()):
-        timestamp = record[1]
-        if timestamp != -1 and not oldest <= timestamp <= newest:
-            errors.append(RecordError(i, f"timestamp {timestamp} is outside [{oldest}, {newest}]"))
-    return RecordRefused(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"records for {name} have timestamps outside [{oldest}, {newest}]",
-        tuple(errors[:_ERRORS_NAMED_MAX]),
-    )
-
-
-def _every_record(batch: BatchView, message: str) -> tuple[RecordError, ...]:
-    return tuple(RecordError(i, message) for i in range(min(batch.record_count, _ERRORS_NAMED_MAX)))
-
-
-def _recompress(batch: BatchView, codec: int, config: LogConfig, name: str) -> BatchView:
-    """The same records in a batch of another codec."""
-    rows = [(timestamp, key, value, headers) for _, timestamp, key, value, headers in batch.decode_rows()]
-    rebuilt = build_batch(
-        rows,
-        codec=codec,
-        level=config.level(codec),
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        transactional=batch.is_transactional,
-    )
-    if len(rebuilt) > config.max_message_bytes:
+    limit = config.unpacked_bytes_max
+    inline = inline and limit > INLINE_UNPACKED_BYTES_MAX
+    try:
+        yield from unpack(batch.codec, batch.records, INLINE_UNPACKED_BYTES_MAX if inline else limit)
+    except CorruptBatch as error:
+        raise RecordRefused(ErrorCode.INVALID_RECORD, f"the batch for {name} cannot be unpacked: {error.message}") from None
+    except KlammError as error:
+        if inline:
+            raise UnpackElsewhere from None
         raise RecordRefused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch for {name} takes {len(rebuilt)} bytes as {config.compression_type}, "
-            f"more than max.message.bytes={config.max_message_bytes}",
+            error.code,
+            f"the batch of {batch.size} bytes for {name} unpacks to more than {limit} bytes, the most that "
+            f"max.message.bytes={config.max_message_bytes} allows",
+        ) from None
+
+
+def _refuse_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: str) -> None:
+    """Name the records that have no key or are outside of the times allowed."""
+    if not check.noted_count:
+        return
+    oldest, newest = _timestamp_range(config, now_ms)
+    noted = check.noted
+    errors = tuple(
+        RecordError(record.index, "a compacted topic takes no record without key")
+        if record.keyless
+        else RecordError(record.index, f"timestamp {record.timestamp} is outside [{oldest}, {newest}]")
+        for record in noted
+    )
+    if all(record.keyless for record in noted):
+        raise RecordRefused(ErrorCode.INVALID_RECORD, f"{check.noted_count} records for {name} have no key", errors)
+    raise RecordRefused(
+        ErrorCode.INVALID_TIMESTAMP, f"records for {name} have timestamps outside [{oldest}, {newest}]", errors
+    )
+
+
+def _repack(
+    batch: BatchView, pieces: Iterator[bytes | memoryview], check: RecordCheck, config: LogConfig, name: str
+) -> BatchView:
+    """The same records, checked as they pass, in a batch of the topic's codec."""
+    codec = config.codec
+    assert codec is not None
+    room = config.max_message_bytes - HEADER_SIZE
+    try:
+        packed = repack(codec, pieces, config.level(codec), room)
+    except RecordRefused:
+        raise
+    except KlammError as error:
+        raise RecordRefused(
+            error.code,
+            f"the batch for {name} takes more than max.message.bytes={config.max_message_bytes} "
+            f"as {config.compression_type}",
+        ) from None
+    return BatchView(
+        seal_batch(
+            bytearray(HEADER_SIZE) + packed,
+            record_count=batch.record_count,
+            last_offset_delta=batch.last_offset_delta,
+            base_timestamp=batch.base_timestamp,
+            max_timestamp=check.largest_timestamp,
+            attributes=batch.attributes & TRANSACTIONAL | codec,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
         )
-    assert len(rebuilt) >= LOG_OVERHEAD
-    return BatchView(rebuilt)
+    )

@@ -26,13 +26,15 @@ from klamm.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUF
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
-from klamm.storage.validate import validate
+from klamm.storage.validate import UnpackElsewhere, is_sound_inside, validate
 
 if TYPE_CHECKING:
     from klamm.records.kernels import PlainHeader
 
 IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 INT32_MAX = 2**31 - 1
+INLINE_PACKED_BYTES_MAX = 32 * 1024
+"""A larger packed batch is for a thread."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -124,11 +126,11 @@ class LogWriter:
         self._index_max = config.segment_index_bytes // 12 * 8
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._jitter_ms = crc32c(self.name.encode()) % config.segment_jitter_ms if config.segment_jitter_ms else 0
-        # A plain log takes batches as they come: their headers say everything the rules ask.
+        # A plain log takes batches as they come: what the kernel tells of them is everything the rules ask.
+        self._keyed = config.compacted
         self._plain = (
             not self.failed
             and config.codec is None
-            and not config.compacted
             and not config.log_append_time
             and config.message_timestamp_before_max_ms == MAX_LONG
         )
@@ -143,15 +145,25 @@ class LogWriter:
         `commit`.
         """
         header = plain_header(batches) if self._plain else None
-        if header is None:
+        if header is None or header[6]:
             return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
         return self.stage_plain(batches, leader_epoch, now_ms, header)
 
     def stage_plain(self, batches: memoryview, leader_epoch: int, now_ms: int, header: "PlainHeader") -> int:
-        """`stage` for a batch without anything special, whose header was read already: most of them."""
+        """`stage` for a batch without anything special, whose header was read already: most of them.
+
+        UnpackElsewhere for a packed batch that is not small, or not sound: `validate` knows what to say of it.
+        """
         size = len(batches)
-        crc, last_delta, max_timestamp, producer_id, epoch, sequence = header
-        if not self._plain or size > self._max_message_bytes or max_timestamp > now_ms + self._after_max_ms:
+        crc, last_delta, max_timestamp, producer_id, epoch, sequence, codec, keyless = header
+        if codec and (not self._plain or not self._is_sound_inside(batches, crc, codec)):
+            raise UnpackElsewhere
+        if (
+            not self._plain
+            or size > self._max_message_bytes
+            or max_timestamp > now_ms + self._after_max_ms
+            or (keyless and self._keyed)
+        ):
             return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
         count = last_delta + 1
         offset = self.next_offset
@@ -189,6 +201,19 @@ class LogWriter:
             self._staged_max_timestamp = max_timestamp
         self._now_ms = now_ms
         return offset
+
+    def _is_sound_inside(self, batches: memoryview, crc: int, codec: int) -> bool:
+        """Whether a small packed batch is what its header and checksum say."""
+        return (
+            len(batches) <= INLINE_PACKED_BYTES_MAX
+            and (crc < 0 or crc32c(batches[CRC_START:]) == crc)
+            and is_sound_inside(batches, codec, self._config, self.name)
+        )
+
+    def stage_validated(self, batch: BatchView, leader_epoch: int, now_ms: int) -> int:
+        """`stage` for a client's batch that `validate` has let through already, maybe in a thread."""
+        self._check_usable()
+        return self._stage_batch(batch, leader_epoch, now_ms, Origin.CLIENT)
 
     def commit(self) -> None:
         """Write everything staged; after it, `log_end_offset` includes it.
@@ -297,6 +322,11 @@ class LogWriter:
         """`stage` for everything that is not plain."""
         self._check_usable()
         batch = validate(data, self._config, now_ms, origin, self.name)
+        return self._stage_batch(batch, leader_epoch, now_ms, origin, transaction_version)
+
+    def _stage_batch(
+        self, batch: BatchView, leader_epoch: int, now_ms: int, origin: Origin, transaction_version: int = 0
+    ) -> int:
         if batch.size > self._segment_bytes:
             raise KlammError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,

@@ -2,7 +2,8 @@
 
 acks=0 gets no reply, and on an error the connection is closed, since there is no other way to tell. acks=1 is answered
 when the write is done, acks=all when every in-sync replica has it. A batch of an idempotent producer that is already
-there is answered with the offset it got first.
+there is answered with the offset it got first. Records are looked at before they are stored; packed ones that are not
+small in a thread (`server/record_checks`), and what the connection sends behind them waits.
 v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v11 abortable errors, v12 partitions join a transaction by
 themselves (KIP-890) · v13 topic ids in place of names
 """
@@ -23,7 +24,7 @@ from klamm.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from klamm.records.batch import CODEC_MASK, CRC_START, TRANSACTIONAL
+from klamm.records.batch import CODEC_MASK, CRC_START, HEADER_SIZE, TRANSACTIONAL
 from klamm.records.compression import Codec
 from klamm.replication import AckWaiter, Replica
 from klamm.replication.waiters import PendingAppend
@@ -31,12 +32,17 @@ from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.handlers import produce_quick, produce_transactional
 from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.replies import response_parts
+from klamm.server.record_checks import BatchToCheck, Validated, WaitingProduce
 from klamm.server.services import Services
+from klamm.storage.validate import UnpackElsewhere
+from klamm.storage.writer import INLINE_PACKED_BYTES_MAX
 
 ACKS_ALL = -1
 ZSTD_SINCE = 7
 PASSING = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 """Refusals after which the same batch may be taken at once."""
+INLINE_BYTES_MAX = 2 * 1024 * 1024
+"""Records that are not packed are looked at on the loop up to here: a millisecond, if they are tiny."""
 
 
 @dataclass(slots=True)
@@ -52,15 +58,98 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     if request.acks not in (-1, 0, 1):
         return None if not request.acks else _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     slot = context.channel.defer() if request.acks else None
+    connection = context.connection
+    elsewhere, connection.unpacks_elsewhere = connection.unpacks_elsewhere, False
+    validated = None
+    if not connection.waiting_produces.requests and not elsewhere:
+        validated = _check_inline(services, request)
+    if validated is not None:
+        _ask(services, context, request, slot, validated)
+    else:
+        _check_later(services, context, request, slot)
+    return ANSWERED
+
+
+def _check_later(services: Services, context: RequestContext, request: ProduceRequest, slot: Slot | None) -> None:
+    """Look at the batches in a thread, behind those of earlier requests of the connection."""
+    own_records(request)
+    size = len(context.frame)
+    context.frame = memoryview(b"")  # lent for this turn only
+
+    def find_batches() -> list[BatchToCheck]:
+        return _batches_to_check(services, request)
+
+    def stage(validated: Validated) -> None:
+        _ask(services, context, request, slot, validated)
+
+    services.checks.add(
+        context.channel, context.connection.waiting_produces, WaitingProduce(size, find_batches, stage)
+    )
+
+
+def _check_inline(services: Services, request: ProduceRequest) -> Validated | None:
+    """What becomes of the packed batches; None when they are too much for the loop's thread."""
+    batches = _batches_to_check(services, request)
+    if not batches:
+        return {}
+    if sum(len(batch.data) for batch in batches) > INLINE_PACKED_BYTES_MAX:
+        return None
+    if request.transactional_id is not None:
+        own_records(request)  # the coordinator may have to be asked before they are staged
+        batches = _batches_to_check(services, request)
+    validated: dict[int, Any] = {}
+    for batch in batches:
+        try:
+            validated[batch.part_id] = batch.check(inline=True)
+        except UnpackElsewhere:
+            return None
+        except KlammError as error:
+            validated[batch.part_id] = error
+    return validated
+
+
+def _batches_to_check(services: Services, request: ProduceRequest) -> list[BatchToCheck]:
+    """The batches that are packed, or very large; all others are looked at when they are staged."""
+    batches = []
+    now_ms = 0
+    for topic in request.topic_data:
+        for part in topic.partition_data:
+            records = part.records
+            if records is None or len(records) < HEADER_SIZE:
+                continue
+            if not records[CRC_START + 1] & CODEC_MASK and len(records) <= INLINE_BYTES_MAX:
+                continue
+            replica = _find_replica(services, topic, part.index)
+            if replica is None or not replica.leads:
+                continue
+            now_ms = now_ms or services.clock.now_ms()
+            batches.append(BatchToCheck(id(part), records, replica.log.config, now_ms, replica.log.name))
+    return batches
+
+
+def own_records(request: ProduceRequest) -> None:
+    """Copy the records of a request that is not done with this turn: its buffer is lent no longer."""
+    for topic in request.topic_data:
+        for part in topic.partition_data:
+            if part.records is not None:
+                part.records = memoryview(bytearray(part.records))
+
+
+def _ask(
+    services: Services, context: RequestContext, request: ProduceRequest, slot: Slot | None, validated: Validated
+) -> None:
+    """Ask the coordinator of a transaction where that is needed, then stage."""
+    question = None
     if request.transactional_id is not None:
         question = produce_transactional.question(services, context.version, request)
-        if question is not None:
-            produce_transactional.later(
-                services, request, question, lambda refused: _stage(services, context, request, slot, refused)
-            )
-            return ANSWERED
-    _stage(services, context, request, slot, {})
-    return ANSWERED
+    if question is None:
+        _stage(services, context, request, slot, validated, {})
+        return
+
+    def stage(refused: Mapping[int, KlammError]) -> None:
+        _stage(services, context, request, slot, validated, refused)
+
+    produce_transactional.later(services, request, question, stage)
 
 
 def _stage(
@@ -68,6 +157,7 @@ def _stage(
     context: RequestContext,
     request: ProduceRequest,
     slot: Slot | None,
+    validated: Validated,
     refused: Mapping[int, KlammError],
 ) -> None:
     """Stage what is not refused (by the id of its part of the request) and answer when all of it is settled."""
@@ -83,7 +173,7 @@ def _stage(
 
     waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL)
     for topic in request.topic_data:
-        settled = [_append(services, context, request, topic, p, waiter, refused) for p in topic.partition_data]
+        settled = [_append(services, context, request, topic, p, waiter, validated, refused) for p in topic.partition_data]
         outcomes.append((topic, settled))
     _remember(services, context, request, outcomes)
     pendings = [o.pending for _, parts in outcomes for o in parts if o.pending is not None]
@@ -102,6 +192,7 @@ def _append(
     topic: Any,
     partition: Any,
     waiter: AckWaiter,
+    validated: Validated,
     refused: Mapping[int, KlammError],
 ) -> Outcome:
     response = PartitionProduceResponse(index=partition.index, base_offset=-1)
@@ -113,7 +204,13 @@ def _append(
         records = partition.records
         _check(context.version, request, replica, records)
         now_ms = services.clock.now_ms()
-        base_offset = services.replicas.stage(replica, records, now_ms)
+        batch = validated.get(id(partition))
+        if isinstance(batch, KlammError):
+            raise batch
+        if batch is None:
+            base_offset = services.replicas.stage(replica, records, now_ms)
+        else:
+            base_offset = services.replicas.stage_validated(replica, batch, now_ms)
     except KlammError as error:
         response.error_code = error.code
         response.error_message = error.message
@@ -128,28 +225,30 @@ def _append(
     response.base_offset = base_offset
     response.log_start_offset = replica.log.log_start_offset
     if replica.log.config.message_timestamp_type == "LogAppendTime":
-        response.log_append_time_ms = now_ms
+        response.log_append_time_ms = now_ms if batch is None else batch.max_timestamp
     outcome.pending = PendingAppend(replica, waiter, replica.log.next_offset, base_offset)
     return outcome
 
 
 def _note_refused(services: Services, topic: Any, partition: Any, code: ErrorCode) -> None:
     """What the producer has sent behind it must not be taken before it."""
-    if topic.topic_id != ZERO_UUID:
-        replica = services.replicas.find_by_id(topic.topic_id, partition.index)
-    else:
-        replica = services.replicas.find(topic.name, partition.index)
+    replica = _find_replica(services, topic, partition.index)
     if replica is not None and partition.records is not None:
         replica.log.note_refused(partition.records, code, services.clock.now_ms())
 
 
-def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
+def _find_replica(services: Services, topic: Any, index: int) -> Replica | None:
     if topic.topic_id != ZERO_UUID:
-        replica = services.replicas.find_by_id(topic.topic_id, index)
+        return services.replicas.find_by_id(topic.topic_id, index)
+    return services.replicas.find(topic.name, index)
+
+
+def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
+    replica = _find_replica(services, topic, index)
+    if topic.topic_id != ZERO_UUID:
         known = services.image.topics.by_id.get(topic.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        replica = services.replicas.find(topic.name, index)
         known = services.image.topics.by_name.get(topic.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if replica is not None and replica.leads:

@@ -28,6 +28,7 @@ from klamm.server.context import ListenerContext, RequestContext
 from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
+from klamm.storage.validate import UnpackElsewhere
 
 PRODUCE = 0
 VERSION_MIN = 7
@@ -110,6 +111,8 @@ class WaitingReply:
 def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: int, end: int) -> bool:
     """Append and answer if the request is of a known kind; False leaves it untouched for the long way."""
     state = channel.state
+    if state.waiting_produces.requests:
+        return False  # an earlier batch is still being unpacked
     found = known_batch(view, start, end, state.prefix_lengths, state.quick_produces)
     if found is None:
         return False
@@ -123,6 +126,9 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
         return False
     try:
         base_offset = replicas.stage(replica, view[position:stop], 0, header)
+    except UnpackElsewhere:
+        state.unpacks_elsewhere = True
+        return False
     except KlammError:
         return False
     if waits:

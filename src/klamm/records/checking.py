@@ -1,0 +1,102 @@
+"""Whether the records of a batch are records: looked at in the pieces they are unpacked to, none of which is kept.
+
+A batch with a valid checksum may hold anything. Whatever is stored of it stops every reader, so the broker looks first:
+each record fills the bytes it claims, their number and offset deltas are those of the header, nothing is left over.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from klamm.model.errors import ErrorCode, RecordRefused
+from klamm.records import kernels
+from klamm.records.batch import BatchView
+
+_STATE = Struct(f"={16 + 3 * kernels.NOTED_MAX}q")
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+class NotedRecord(NamedTuple):
+    """A sound record that breaks a rule of its topic."""
+
+    index: int
+    keyless: bool
+    """It has no key where every record needs one; otherwise its timestamp is outside of what is allowed."""
+    timestamp: int
+
+
+class RecordCheck:
+    """The check of one batch, fed with its records section uncompressed, in pieces cut anywhere.
+
+    `oldest` and `newest` bound timestamps; `keyed` asks for a key in every record. What breaks these is noted; what is
+    no record at all is RecordRefused(INVALID_RECORD). Not to be used after that.
+    """
+
+    __slots__ = ("_name", "_state")
+
+    def __init__(
+        self,
+        batch: BatchView,
+        name: str,
+        *,
+        oldest: int = _INT64_MIN,
+        newest: int = _INT64_MAX,
+        keyed: bool = False,
+    ) -> None:
+        self._name = name
+        self._state = bytearray(_STATE.size)
+        _HEAD.pack_into(
+            self._state, 0, batch.record_count, 0, 0, 0, 0, 0, 0, 0, batch.base_timestamp,
+            max(oldest, _INT64_MIN), min(newest, _INT64_MAX), keyed, -1,
+        )  # fmt: skip
+
+    def feed(self, piece: bytes | bytearray | memoryview) -> None:
+        """Check the next piece."""
+        fault = kernels.check_records(piece, self._state)
+        if fault:
+            raise self._refusal(_FAULTS[fault])
+
+    def passing(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The same pieces, each checked before it is given on, and the end as well."""
+        for piece in pieces:
+            self.feed(piece)
+            yield piece
+        self.finish()
+
+    def finish(self) -> None:
+        """There is no more: every record the header counts must have been whole."""
+        self.feed(b"")
+        counted, done, field, _, bits, *_ = _HEAD.unpack_from(self._state)
+        if done != counted or field or bits:
+            raise self._refusal("is missing or cut")
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of the records, -1 when none has one."""
+        largest: int = _HEAD.unpack_from(self._state)[12]
+        return largest
+
+    @property
+    def noted_count(self) -> int:
+        """How many records break a rule."""
+        return _STATE.unpack(self._state)[15]  # type: ignore[no-any-return]
+
+    @property
+    def noted(self) -> list[NotedRecord]:
+        """The first of them."""
+        state = _STATE.unpack(self._state)
+        count = min(state[15], kernels.NOTED_MAX)
+        return [NotedRecord(state[at], not state[at + 1], state[at + 2]) for at in range(16, 16 + 3 * count, 3)]
+
+    def _refusal(self, what: str) -> RecordRefused:
+        counted, done, *_ = _HEAD.unpack_from(self._state)
+        return RecordRefused(ErrorCode.INVALID_RECORD, f"record {done} of {counted} in the batch for {self._name} {what}")
+
+
+_HEAD = Struct("=13q")
+_FAULTS = {
+    kernels.BROKEN: "does not fit the bytes that should hold it",
+    kernels.MISPLACED: "does not have its place in the batch as its offset delta",
+    kernels.BEYOND: "has a timestamp beyond 64 bits",
+    kernels.TRAILING: "would be one more than the batch counts",
+}
