@@ -117,6 +117,26 @@ static void on_delivery(void *self, const message *m, void *opaque) {
     }
 }
 
+/* Distinct payloads of words and numbers, so that codecs find about as much to do as in logs and JSON. */
+static char *payloads(size_t size, long count) {
+    char words[256][12];
+    unsigned seed = 1;
+    for (int w = 0; w < 256; w++) {
+        int length = 3 + w % 8;
+        for (int i = 0; i < length; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            words[w][i] = (char)('a' + (seed >> 16) % 26);
+        }
+        words[w][length] = 0;
+    }
+    char *all = malloc(size * (size_t)count + 24), *at = all, *end = all + size * (size_t)count;
+    while (at < end) {
+        seed = seed * 1664525u + 1013904223u;
+        at += (seed >> 30) ? sprintf(at, "%s ", words[(seed >> 16) & 255]) : sprintf(at, "%u ", seed >> 12);
+    }
+    return all;
+}
+
 static int run_produce(int argc, char **argv) {
     const char *topic = argv[1];
     int partitions = atoi(argv[2]);
@@ -131,14 +151,15 @@ static int run_produce(int argc, char **argv) {
     conf_set_dr_msg_cb(conf, on_delivery);
     void *self = client(PRODUCER, conf, argv[0], argc - 7, argv + 7);
     void *rkt = topic_new(self, topic, NULL);
-    char *payload = malloc(size);
-    for (size_t i = 0; i < size; i++) payload[i] = (char)('a' + (i * 7 + i / 13) % 26);
+    long distinct = 4000000 / (long)size + 1;
+    char *all = payloads(size, distinct);
     long run = batch_bytes / (long)(size + 10); /* neighbours go to one partition, so that batches fill */
     if (run < 1) run = 1;
     poll_events(self, 100);
     double start = now(), deadline = start + limit;
     long sent = 0;
     while (sent < records) {
+        char *payload = all + (size_t)(sent % distinct) * size;
         if (produce(rkt, (int32_t)((sent / run) % partitions), 0, payload, size, NULL, 0, NULL) == 0) {
             if (++sent % 512 == 0) poll_events(self, 0);
         } else if (last_error() == QUEUE_FULL) {

@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from harness import unique
+from harness import broken_batches, unique
 from harness.clients import ALL, AioKafka, Confluent, KafkaPython
+from harness.wire import Wire
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW_MS = 1_700_000_000_000
@@ -92,6 +93,23 @@ def test_a_record_that_is_too_large_is_refused_and_the_next_one_is_not(client):
         producer.send(topic, b"y" * 9000, partition=0)
         assert [fate.error for fate in producer.flush()] == [0]
     assert [row.value[:1] for row in client.read(topic, 2)] == [b"x", b"y"]
+
+
+def test_refused_batches_do_not_stop_a_reader(klamm, client):
+    """Batches with a valid checksum and no records inside used to be stored, and no client got past them."""
+    topic = unique("broken")
+    client.create_topic(topic)
+    for round_number in range(2):
+        with client.producer(codec="gzip") as producer:
+            for number in range(10):
+                producer.send(topic, b"%d-%d" % (round_number, number), partition=0)
+            assert {fate.error for fate in producer.flush()} == {0}
+        with Wire(klamm.port) as wire:
+            for _, records in [*broken_batches.broken_sections(), *broken_batches.broken_codecs()]:
+                assert wire.produce(topic, records).error_code == broken_batches.INVALID_RECORD
+    rows = client.read(topic, 20)
+    assert [row.value for row in rows] == [b"%d-%d" % divmod(number, 10) for number in range(20)]
+    assert [row.offset for row in rows] == list(range(20))
 
 
 def test_a_topic_is_created_by_the_first_record(client):

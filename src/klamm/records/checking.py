@@ -10,16 +10,18 @@ from typing import NamedTuple
 
 from klamm.model.errors import ErrorCode, RecordRefused
 from klamm.records import kernels
-from klamm.records.batch import BatchView
+from klamm.records.batch import BatchView, Buffer
 
-_STATE = Struct(f"={16 + 3 * kernels.NOTED_MAX}q")
+_STATE = Struct(f"={20 + 3 * kernels.NOTED_MAX}q")
+_HEAD = Struct("=20q")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class NotedRecord(NamedTuple):
     """A sound record that breaks a rule of its topic."""
 
-    index: int
+    offset_delta: int
+    """Its offset from that of the batch: where nothing was compacted away, its place in it."""
     keyless: bool
     """It has no key where every record needs one; otherwise its timestamp is outside of what is allowed."""
     timestamp: int
@@ -28,8 +30,9 @@ class NotedRecord(NamedTuple):
 class RecordCheck:
     """The check of one batch, fed with its records section uncompressed, in pieces cut anywhere.
 
-    `oldest` and `newest` bound timestamps; `keyed` asks for a key in every record. What breaks these is noted; what is
-    no record at all is RecordRefused(INVALID_RECORD). Not to be used after that.
+    `oldest` and `newest` bound timestamps; `keyed` asks for a key in every record. What breaks these, from
+    `first_delta` on, is noted; what is no record at all is RecordRefused(INVALID_RECORD), after which the check is not
+    to be used. Offset deltas count from 0 unless the batch is `stored`, when compaction may have left gaps.
     """
 
     __slots__ = ("_name", "_state")
@@ -42,21 +45,26 @@ class RecordCheck:
         oldest: int = _INT64_MIN,
         newest: int = _INT64_MAX,
         keyed: bool = False,
+        stored: bool = False,
+        first_delta: int = 0,
     ) -> None:
         self._name = name
         self._state = bytearray(_STATE.size)
+        stamped = stored and batch.is_log_append_time
+        base_timestamp = batch.max_timestamp if stamped else batch.base_timestamp
+        oldest, newest = max(oldest, _INT64_MIN), min(newest, _INT64_MAX)
         _HEAD.pack_into(
-            self._state, 0, batch.record_count, 0, 0, 0, 0, 0, 0, 0, batch.base_timestamp,
-            max(oldest, _INT64_MIN), min(newest, _INT64_MAX), keyed, -1,
+            self._state, 0, batch.record_count, 0, 0, 0, 0, 0, 0, 0, base_timestamp, oldest, newest, keyed, -1, 0, 0, 0,
+            not stored, first_delta, 0, stamped,
         )  # fmt: skip
 
-    def feed(self, piece: bytes | bytearray | memoryview) -> None:
+    def feed(self, piece: Buffer) -> None:
         """Check the next piece."""
         fault = kernels.check_records(piece, self._state)
         if fault:
             raise self._refusal(_FAULTS[fault])
 
-    def passing(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def passing(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """The same pieces, each checked before it is given on, and the end as well."""
         for piece in pieces:
             self.feed(piece)
@@ -79,21 +87,22 @@ class RecordCheck:
     @property
     def noted_count(self) -> int:
         """How many records break a rule."""
-        return _STATE.unpack(self._state)[15]  # type: ignore[no-any-return]
+        return _HEAD.unpack_from(self._state)[15]  # type: ignore[no-any-return]
 
     @property
     def noted(self) -> list[NotedRecord]:
         """The first of them."""
         state = _STATE.unpack(self._state)
         count = min(state[15], kernels.NOTED_MAX)
-        return [NotedRecord(state[at], not state[at + 1], state[at + 2]) for at in range(16, 16 + 3 * count, 3)]
+        return [NotedRecord(state[at], not state[at + 1], state[at + 2]) for at in range(20, 20 + 3 * count, 3)]
 
     def _refusal(self, what: str) -> RecordRefused:
         counted, done, *_ = _HEAD.unpack_from(self._state)
-        return RecordRefused(ErrorCode.INVALID_RECORD, f"record {done} of {counted} in the batch for {self._name} {what}")
+        return RecordRefused(
+            ErrorCode.INVALID_RECORD, f"record {done} of {counted} in the batch for {self._name} {what}"
+        )
 
 
-_HEAD = Struct("=13q")
 _FAULTS = {
     kernels.BROKEN: "does not fit the bytes that should hold it",
     kernels.MISPLACED: "does not have its place in the batch as its offset delta",

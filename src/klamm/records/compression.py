@@ -83,13 +83,15 @@ def unpack(codec: int, data: Buffer, limit: int, piece_bytes: int = PIECE_BYTES)
     return unpacker(data, limit, max(piece_bytes, 1))
 
 
-def repack(codec: int, pieces: Iterable[bytes], level: int | None, limit: int) -> bytes:
+def repack(codec: int, pieces: Iterable[Buffer], level: int | None, limit: int) -> bytes:
     """`compress` of what comes in pieces; MESSAGE_TOO_LARGE as soon as the result has more than `limit` bytes."""
     packed = bytearray()
     for part in pieces if codec == Codec.NONE else _REPACK[codec](pieces, level):
         packed += part
         if len(packed) > limit:
-            raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch takes more than {limit} bytes when it is repacked")
+            raise KlammError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"the batch takes more than {limit} bytes when it is repacked"
+            )
     return bytes(packed)
 
 
@@ -105,7 +107,7 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
     return zlib.compress(data, -1 if level is None else level, wbits=31)
 
 
-def _regzip(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:
+def _regzip(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     packer = zlib.compressobj(-1 if level is None else level, wbits=31)
     for piece in pieces:
         yield packer.compress(piece)
@@ -153,13 +155,13 @@ def _snappy(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 - snappy 
     return b"".join(parts)
 
 
-def _resnappy(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:  # noqa: ARG001
+def _resnappy(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:  # noqa: ARG001
     from cramjam import snappy  # noqa: PLC0415
 
     yield _XERIAL_HEADER
     rest = b""
     for piece in pieces:
-        rest += piece
+        rest += bytes(piece)
         whole = len(rest) - len(rest) % _XERIAL_BLOCK_BYTES
         for start in range(0, whole, _XERIAL_BLOCK_BYTES):
             block = bytes(snappy.compress_raw(rest[start : start + _XERIAL_BLOCK_BYTES]))
@@ -221,7 +223,7 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def _relz4(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:
+def _relz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     import lz4.frame  # noqa: PLC0415
 
     fast = level is None or level == _LZ4_KAFKA_DEFAULT_LEVEL
@@ -286,7 +288,7 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def _rezstd(pieces: Iterable[bytes], level: int | None) -> Iterator[bytes]:
+def _rezstd(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     import zstandard  # noqa: PLC0415
 
     packer = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
@@ -342,7 +344,7 @@ _COMPRESS: dict[int, Callable[[Buffer, int | None], bytes]] = {
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
 }
-_REPACK: dict[int, Callable[[Iterable[bytes], int | None], Iterator[bytes]]] = {
+_REPACK: dict[int, Callable[[Iterable[Buffer], int | None], Iterator[bytes]]] = {
     Codec.GZIP: _regzip,
     Codec.SNAPPY: _resnappy,
     Codec.LZ4: _relz4,

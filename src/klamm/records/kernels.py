@@ -1890,13 +1890,15 @@ def check_batches(
     return reason
 
 
-# The records of a producer's batch, looked at before they are stored. What a check carries from one piece of them to the
-# next is in an array `w` of 64-bit integers:
+# The records of a producer's batch, looked at before they are stored. What a check carries from one piece of them to
+# the next is in an array `w` of 64-bit integers:
 #   0 records the header counts · 1 records done · 2 the field that comes next · 3 bits of an unfinished varint
 #   4 how many bits they are · 5 bytes left of the record · 6 bytes to step over · 7 headers left
 #   8 base timestamp · 9 oldest timestamp allowed · 10 newest · 11 whether every record needs a key
 #   12 largest timestamp · 13 timestamp delta of the record at hand · 14 whether it has a key · 15 records noted
-#   16 on: index, kind, timestamp of each record noted, the first hundred of them
+#   16 whether offset deltas must count from 0 · 17 the lowest that is noted · 18 that of the record at hand
+#   19 whether all records have the base timestamp · 20 on: offset delta, whether the time is why it is noted, and
+#   timestamp of each record noted, the first hundred of them
 # Fields count 0 size and attributes · 1 timestamp delta · 2 offset delta · 3 key · 4 value · 5 number of headers
 # · 6 name of a header · 7 its value · 8 the end.
 
@@ -1916,24 +1918,29 @@ NOTED_MAX: int = 100
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _note_record(w: cython.p_longlong, delta: cython.longlong, keyless: cython.bint) -> cython.int:
-    """Take a sound record into account; 0, or BEYOND."""
+def _note_record(
+    w: cython.p_longlong, delta: cython.longlong, offset_delta: cython.longlong, keyless: cython.bint
+) -> cython.int:
+    """Take a sound record into account; 0, or what is wrong with its place."""
     top: cython.longlong = _int64_max()
     base: cython.longlong = w[8]
     at: cython.longlong = 0
     timestamp: cython.longlong = 0
+    if w[16] and offset_delta != w[1]:
+        return 2
+    if w[19]:
+        delta = 0
     if delta > 0:
         if base > top - delta:
             return 3
     elif base < -(top + delta) - 1:
         return 3
     timestamp = base + delta
-    if timestamp > w[12]:
-        w[12] = timestamp
-    if (keyless and w[11]) or (timestamp != -1 and (timestamp < w[9] or timestamp > w[10])):
+    w[12] = max(w[12], timestamp)
+    if offset_delta >= w[17] and ((keyless and w[11]) or (timestamp != -1 and (timestamp < w[9] or timestamp > w[10]))):
         if w[15] < 100:
-            at = 16 + 3 * w[15]
-            w[at] = w[1]
+            at = 20 + 3 * w[15]
+            w[at] = offset_delta
             w[at + 1] = 0 if keyless and w[11] else 1
             w[at + 2] = timestamp
         w[15] += 1
@@ -1956,8 +1963,9 @@ def _check_field(w: cython.p_longlong, value: cython.longlong) -> cython.int:
     elif field == 1:
         w[13] = value
     elif field == 2:
-        if value != w[1]:
-            return 2
+        if value < 0 or value > 0x7FFFFFFF:
+            return 1
+        w[18] = value
     elif field == 5:
         if value < 0 or value > w[5]:
             return 1
@@ -1998,8 +2006,7 @@ def _check_piece(
             step = end - pos
             if step == 0:
                 return 0
-            if step > w[6]:
-                step = w[6]
+            step = min(step, w[6])
             if step > w[5]:
                 return 1
             pos += step
@@ -2009,7 +2016,7 @@ def _check_piece(
         if w[2] == 8:
             if w[5] != 0:
                 return 1
-            fault = _note_record(w, w[13], not w[14])
+            fault = _note_record(w, w[13], w[18], not w[14])
             if fault:
                 return fault
             w[2] = 0
@@ -2020,9 +2027,7 @@ def _check_piece(
                 return 4
             after = _record(p, pos, end, f, h)
             if after >= 0:
-                if f[1] != w[1]:
-                    return 2
-                fault = _note_record(w, f[0], f[3] < 0)
+                fault = _note_record(w, f[0], f[1], f[3] < 0)
                 if fault:
                     return fault
                 pos = after
@@ -2070,7 +2075,7 @@ def check_records(data: bytes | bytearray | memoryview, w: bytearray) -> int:
     h: cython.longlong[4]
     end: cython.Py_ssize_t = len(data)
     fault: cython.int = 0
-    v: cython.p_longlong = _writable_longs(w, 316)
+    v: cython.p_longlong = _writable_longs(w, 320)
     if cython.compiled:
         p = _borrowed(data, end)
     else:
@@ -2115,8 +2120,7 @@ def _check_whole(
                 return 0
         elif base < -(top + f[0]) - 1:
             return 0
-        if base + f[0] > most:
-            most = base + f[0]
+        most = max(most, base + f[0])
         if f[3] < 0:
             sound = 2
     return sound if pos == end and most == largest else 0

@@ -97,7 +97,6 @@ def check_batches(
     producers: bytearray,
     w: bytearray,
 ) -> int: ...
-
 def check_records(data: bytes | bytearray | memoryview, w: bytearray) -> int: ...
 
 PlainHeader: TypeAlias = tuple[int, int, int, int, int, int, int, bool]

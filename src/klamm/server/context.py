@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from klamm.net import Channel
 from klamm.server.record_checks import ProduceQueue
 from klamm.server.routes import Route
+from klamm.storage.validate import INLINE_PACKED_BYTES_MAX
 
 if TYPE_CHECKING:
     from klamm.server.handlers.produce_quick import QuickProduce
@@ -49,6 +50,8 @@ class ConnectionState:
     """Produce requests that wait until records before or in them have been looked at."""
     unpacks_elsewhere: bool = False
     """Whether the short way has found that the request at hand has records for a thread."""
+    packed_bytes_inline: int = INLINE_PACKED_BYTES_MAX
+    """Up to here packed batches of the connection are unpacked on the loop; less once smaller ones were too much."""
     on_close: list[Callable[[], None]] = field(default_factory=list)
     """Called when the connection ends."""
     waiters: dict[Waiter, None] = field(default_factory=dict)

@@ -27,11 +27,11 @@ from klamm.server.coordinators import Coordinators
 from klamm.server.directory_reports import DirectoryReports
 from klamm.server.lifecycle import BrokerLifecycle
 from klamm.server.moves import Moves
-from klamm.server.record_checks import RecordChecks
 from klamm.server.producer_ids import ProducerIds
 from klamm.server.publishers import BrokerPublisher
 from klamm.server.quorum_membership import QuorumMembership
 from klamm.server.raft_transport import RaftTransport
+from klamm.server.record_checks import RecordChecks
 from klamm.server.replication import Replication, replication_config
 from klamm.server.router import Router
 from klamm.server.routes import routes

@@ -1,9 +1,9 @@
 """Batches that are too much for the loop's thread to look at, and the Produce requests that wait for them.
 
-Unpacking a megabyte takes milliseconds, a bomb takes much longer. So packed batches beyond a few kilobytes are looked at
-in threads, and a request is staged when all of its batches have been. Requests of one connection are staged in the order
-they came, whichever of them had to wait: an idempotent producer's sequence numbers count on it. A connection has one
-request in the threads at a time, so many bombs of one client are one bomb to the others.
+Unpacking a megabyte takes milliseconds, a bomb takes much longer. So packed batches beyond a few kilobytes are looked
+at in threads, and a request is staged when all of its batches have been. Requests of one connection are staged in the
+order they came, whichever of them had to wait: an idempotent producer's sequence numbers count on it. A connection has
+one request in the threads at a time, so many bombs of one client are one bomb to the others.
 """
 
 import contextlib

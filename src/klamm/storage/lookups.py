@@ -1,8 +1,11 @@
-"""Offsets by time: what ListOffsets asks. Records are decoded only in the one batch that holds the answer."""
+"""Offsets by time: what ListOffsets asks. Records are looked at only in the batch that holds the answer, in pieces."""
 
 from typing import NamedTuple
 
+from klamm.model.errors import CorruptBatch, RecordRefused
 from klamm.records.batch import BatchView
+from klamm.records.checking import RecordCheck
+from klamm.records.compression import DECOMPRESSED_BYTES_MAX, unpack
 from klamm.storage.segment import Segment
 from klamm.storage.segments import Segments
 
@@ -27,10 +30,28 @@ def find_timestamp(segments: Segments, timestamp: int, log_start_offset: int) ->
             batch = BatchView(data)
             if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
                 continue
-            batch.check_crc()
-            for row in batch.decode_rows():
-                if row[1] >= timestamp and row[0] >= log_start_offset:
-                    return TimestampOffset(row[1], row[0], batch.leader_epoch)
+            record = _first_at(batch, timestamp, log_start_offset)
+            if record is not None:
+                return record
+    return None
+
+
+def _first_at(batch: BatchView, timestamp: int, first_offset: int) -> TimestampOffset | None:
+    """The first record of a batch from an offset on whose timestamp is at least `timestamp`."""
+    batch.check_crc()
+    first_delta = max(first_offset - batch.base_offset, 0)
+    check = RecordCheck(
+        batch, f"offset {batch.base_offset}", newest=timestamp - 1, stored=True, first_delta=first_delta
+    )
+    pieces = unpack(batch.codec, batch.records, DECOMPRESSED_BYTES_MAX) if batch.codec else (batch.records,)
+    try:
+        for piece in pieces:
+            check.feed(piece)
+            if check.noted_count:
+                record = check.noted[0]
+                return TimestampOffset(record.timestamp, batch.base_offset + record.offset_delta, batch.leader_epoch)
+    except RecordRefused as error:
+        raise CorruptBatch(str(error.message)) from None
     return None
 
 
@@ -47,9 +68,5 @@ def find_max_timestamp(segments: Segments, log_start_offset: int) -> TimestampOf
         return None
     for _, data in best.batches(place.position, place.position + place.size):
         batch = BatchView(data)
-        batch.check_crc()
-        rows = batch.decode_rows()
-        if rows:
-            row = max(rows, key=lambda row: (row[1], -row[0]))
-            return TimestampOffset(row[1], row[0], batch.leader_epoch)
+        return _first_at(batch, batch.max_timestamp, 0)
     return None

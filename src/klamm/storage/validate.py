@@ -13,20 +13,22 @@
     record too old or too far in the future          INVALID_TIMESTAMP, naming the records
     record without key in a compacted topic          INVALID_RECORD, naming the records
 
-The plain case never comes here: `Log.stage` has it inline. `validate` looks at nothing but its arguments, so it may run in
-a thread; packed records are looked at in pieces, so that none of them are ever in memory as a whole.
+The plain case never comes here: `Log.stage` has it inline. `validate` looks at nothing but its arguments, so it may run
+in a thread; packed records are looked at in pieces, so that they are never in memory as a whole.
 """
 
 from collections.abc import Iterator
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, RecordError, RecordRefused
-from klamm.records.batch import CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchView, seal_batch
+from klamm.records.batch import CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchView, Buffer, seal_batch
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import repack, unpack
 from klamm.records.crc import crc32c
 from klamm.storage.config import LogConfig
 from klamm.storage.producers import Origin
 
+INLINE_PACKED_BYTES_MAX = 32 * 1024
+"""A larger packed batch is for a thread."""
 INLINE_UNPACKED_BYTES_MAX = 256 * 1024
 """What the loop's thread unpacks of a batch: a millisecond of gzip, less of the others."""
 
@@ -36,6 +38,13 @@ class UnpackElsewhere(KlammError):
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too much to be unpacked here")
+
+
+class NotPlain(KlammError):
+    """A packed batch that only `validate` can say something of."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, "the batch is not plain")
 
 
 def validate(
@@ -79,15 +88,20 @@ def validate(
 
 
 def is_sound_inside(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
-    """Whether a small packed batch whose header is plain holds what it should; nothing is said of why not."""
+    """Whether a small packed batch whose header is plain holds what it should; nothing is said of why not.
+
+    UnpackElsewhere where it unpacks to more than the loop can wait for.
+    """
     batch = BatchView(data)
     check = RecordCheck(batch, name, keyed=config.compacted)
     try:
         for piece in unpack(codec, batch.records, INLINE_UNPACKED_BYTES_MAX):
             check.feed(piece)
         check.finish()
-    except KlammError:
+    except (CorruptBatch, RecordRefused):
         return False
+    except KlammError:
+        raise UnpackElsewhere from None
     return not check.noted_count and check.largest_timestamp == batch.max_timestamp
 
 
@@ -153,7 +167,7 @@ def _timestamp_range(config: LogConfig, now_ms: int) -> tuple[int, int]:
     return now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
 
 
-def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> Iterator[bytes | memoryview]:
+def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> Iterator[Buffer]:
     """The records section, unpacked piece by piece within the limit."""
     if not batch.codec:
         yield batch.records
@@ -163,7 +177,9 @@ def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> 
     try:
         yield from unpack(batch.codec, batch.records, INLINE_UNPACKED_BYTES_MAX if inline else limit)
     except CorruptBatch as error:
-        raise RecordRefused(ErrorCode.INVALID_RECORD, f"the batch for {name} cannot be unpacked: {error.message}") from None
+        raise RecordRefused(
+            ErrorCode.INVALID_RECORD, f"the batch for {name} cannot be unpacked: {error.message}"
+        ) from None
     except KlammError as error:
         if inline:
             raise UnpackElsewhere from None
@@ -181,9 +197,9 @@ def _refuse_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: str)
     oldest, newest = _timestamp_range(config, now_ms)
     noted = check.noted
     errors = tuple(
-        RecordError(record.index, "a compacted topic takes no record without key")
+        RecordError(record.offset_delta, "a compacted topic takes no record without key")
         if record.keyless
-        else RecordError(record.index, f"timestamp {record.timestamp} is outside [{oldest}, {newest}]")
+        else RecordError(record.offset_delta, f"timestamp {record.timestamp} is outside [{oldest}, {newest}]")
         for record in noted
     )
     if all(record.keyless for record in noted):
@@ -193,9 +209,7 @@ def _refuse_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: str)
     )
 
 
-def _repack(
-    batch: BatchView, pieces: Iterator[bytes | memoryview], check: RecordCheck, config: LogConfig, name: str
-) -> BatchView:
+def _repack(batch: BatchView, pieces: Iterator[Buffer], check: RecordCheck, config: LogConfig, name: str) -> BatchView:
     """The same records, checked as they pass, in a batch of the topic's codec."""
     codec = config.codec
     assert codec is not None

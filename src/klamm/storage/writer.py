@@ -26,15 +26,13 @@ from klamm.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUF
 from klamm.storage.segments import Segments
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
-from klamm.storage.validate import UnpackElsewhere, is_sound_inside, validate
+from klamm.storage.validate import NotPlain, is_sound_inside, validate
 
 if TYPE_CHECKING:
     from klamm.records.kernels import PlainHeader
 
 IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 INT32_MAX = 2**31 - 1
-INLINE_PACKED_BYTES_MAX = 32 * 1024
-"""A larger packed batch is for a thread."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -152,12 +150,12 @@ class LogWriter:
     def stage_plain(self, batches: memoryview, leader_epoch: int, now_ms: int, header: "PlainHeader") -> int:
         """`stage` for a batch without anything special, whose header was read already: most of them.
 
-        UnpackElsewhere for a packed batch that is not small, or not sound: `validate` knows what to say of it.
+        Packed batches are looked at here too: NotPlain leaves one to `validate`, UnpackElsewhere to a thread.
         """
         size = len(batches)
         crc, last_delta, max_timestamp, producer_id, epoch, sequence, codec, keyless = header
         if codec and (not self._plain or not self._is_sound_inside(batches, crc, codec)):
-            raise UnpackElsewhere
+            raise NotPlain
         if (
             not self._plain
             or size > self._max_message_bytes
@@ -204,11 +202,9 @@ class LogWriter:
 
     def _is_sound_inside(self, batches: memoryview, crc: int, codec: int) -> bool:
         """Whether a small packed batch is what its header and checksum say."""
-        return (
-            len(batches) <= INLINE_PACKED_BYTES_MAX
-            and (crc < 0 or crc32c(batches[CRC_START:]) == crc)
-            and is_sound_inside(batches, codec, self._config, self.name)
-        )
+        if crc >= 0 and crc32c(batches[CRC_START:]) != crc:
+            return False
+        return is_sound_inside(batches, codec, self._config, self.name)
 
     def stage_validated(self, batch: BatchView, leader_epoch: int, now_ms: int) -> int:
         """`stage` for a client's batch that `validate` has let through already, maybe in a thread."""

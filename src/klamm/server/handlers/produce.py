@@ -28,14 +28,13 @@ from klamm.records.batch import CODEC_MASK, CRC_START, HEADER_SIZE, TRANSACTIONA
 from klamm.records.compression import Codec
 from klamm.replication import AckWaiter, Replica
 from klamm.replication.waiters import PendingAppend
-from klamm.server.context import ANSWERED, RequestContext
+from klamm.server.context import ANSWERED, ConnectionState, RequestContext
 from klamm.server.handlers import produce_quick, produce_transactional
 from klamm.server.handlers.leaders import node_endpoints, partition_image
-from klamm.server.replies import response_parts
 from klamm.server.record_checks import BatchToCheck, Validated, WaitingProduce
+from klamm.server.replies import response_parts
 from klamm.server.services import Services
 from klamm.storage.validate import UnpackElsewhere
-from klamm.storage.writer import INLINE_PACKED_BYTES_MAX
 
 ACKS_ALL = -1
 ZSTD_SINCE = 7
@@ -62,7 +61,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     elsewhere, connection.unpacks_elsewhere = connection.unpacks_elsewhere, False
     validated = None
     if not connection.waiting_produces.requests and not elsewhere:
-        validated = _check_inline(services, request)
+        validated = _check_inline(services, connection, request)
     if validated is not None:
         _ask(services, context, request, slot, validated)
     else:
@@ -82,17 +81,16 @@ def _check_later(services: Services, context: RequestContext, request: ProduceRe
     def stage(validated: Validated) -> None:
         _ask(services, context, request, slot, validated)
 
-    services.checks.add(
-        context.channel, context.connection.waiting_produces, WaitingProduce(size, find_batches, stage)
-    )
+    services.checks.add(context.channel, context.connection.waiting_produces, WaitingProduce(size, find_batches, stage))
 
 
-def _check_inline(services: Services, request: ProduceRequest) -> Validated | None:
+def _check_inline(services: Services, connection: ConnectionState, request: ProduceRequest) -> Validated | None:
     """What becomes of the packed batches; None when they are too much for the loop's thread."""
     batches = _batches_to_check(services, request)
     if not batches:
         return {}
-    if sum(len(batch.data) for batch in batches) > INLINE_PACKED_BYTES_MAX:
+    size = sum(len(batch.data) for batch in batches)
+    if size > connection.packed_bytes_inline:
         return None
     if request.transactional_id is not None:
         own_records(request)  # the coordinator may have to be asked before they are staged
@@ -102,6 +100,7 @@ def _check_inline(services: Services, request: ProduceRequest) -> Validated | No
         try:
             validated[batch.part_id] = batch.check(inline=True)
         except UnpackElsewhere:
+            connection.packed_bytes_inline = size - 1
             return None
         except KlammError as error:
             validated[batch.part_id] = error
@@ -173,7 +172,9 @@ def _stage(
 
     waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL)
     for topic in request.topic_data:
-        settled = [_append(services, context, request, topic, p, waiter, validated, refused) for p in topic.partition_data]
+        settled = [
+            _append(services, context, request, topic, p, waiter, validated, refused) for p in topic.partition_data
+        ]
         outcomes.append((topic, settled))
     _remember(services, context, request, outcomes)
     pendings = [o.pending for _, parts in outcomes for o in parts if o.pending is not None]

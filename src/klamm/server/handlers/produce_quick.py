@@ -121,12 +121,16 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     replica = entry.replica
     if not replica.quick:
         return False
+    if header[6] and stop - position > state.packed_bytes_inline:
+        state.unpacks_elsewhere = True
+        return False
     waits = entry.acks == -1 and not replica.commits_inline
     if waits and (not replica.quick_all or entry.timeout_ms < WAITING_TIMEOUT_MS_MIN):
         return False
     try:
         base_offset = replicas.stage(replica, view[position:stop], 0, header)
     except UnpackElsewhere:
+        state.packed_bytes_inline = stop - position - 1
         state.unpacks_elsewhere = True
         return False
     except KlammError:
