@@ -1,19 +1,14 @@
 """Batches whose checksum agrees and whose records are none: Apache Kafka and Klamm refuse the same ones.
 
-Kafka calls most of them INVALID_RECORD. Where its codec fails it says UNKNOWN_SERVER_ERROR, and some it stores, because it
-does not look at every field of every record; Klamm says INVALID_RECORD to all of them, and never less than Kafka.
+Kafka calls most of them INVALID_RECORD. Where its codec fails it says UNKNOWN_SERVER_ERROR, and some it stores, because
+it does not look at every field of every record; Klamm says INVALID_RECORD to all of them.
 """
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from compat.brokers import KINDS, Broker
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 from harness import broken_batches
 from harness.wire import Wire, batch
 
