@@ -160,6 +160,17 @@ static buffer batch(size_t record_bytes, int records) {
 }
 
 static int acks = 1;
+static const char *batch_file; /* a batch to send in place of made ones */
+
+static buffer read_batch(const char *path) {
+    buffer b = {0};
+    FILE *file = fopen(path, "rb");
+    if (!file) die("the batch file cannot be read");
+    char part[65536];
+    for (size_t n; (n = fread(part, 1, sizeof part, file)) > 0;) put(&b, part, n);
+    fclose(file);
+    return b;
+}
 
 static buffer produce_frame(const char *topic, int partition, const buffer *records) {
     buffer b = {0};
@@ -400,7 +411,7 @@ static void run_produce(char **a) {
     load l = {.count = atoi(a[3]), .limit = atoi(a[4]), .requests = atol(a[7])};
     int partitions = atoi(a[2]);
     double rate = atof(a[9]);
-    buffer records = batch(strtoul(a[5], NULL, 10), atoi(a[6]));
+    buffer records = batch_file ? read_batch(batch_file) : batch(strtoul(a[5], NULL, 10), atoi(a[6]));
     connection *links = connect_all(atoi(a[0]), l.count);
     for (int i = 0; i < l.count; i++) links[i].frame = produce_frame(a[1], i % partitions, &records);
     if (rate > 0) l.interval_ns = 1e9 / rate;
@@ -472,8 +483,9 @@ static int run_first(char **a) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 13 && !strcmp(argv[1], "produce")) acks = atoi(argv[12]);
-    if ((argc == 12 || argc == 13) && !strcmp(argv[1], "produce")) return run_produce(argv + 2), 0;
+    if (argc >= 13 && !strcmp(argv[1], "produce")) acks = atoi(argv[12]);
+    if (argc == 14 && !strcmp(argv[1], "produce")) batch_file = argv[13];
+    if (argc >= 12 && argc <= 14 && !strcmp(argv[1], "produce")) return run_produce(argv + 2), 0;
     if (argc == 11 && !strcmp(argv[1], "fetch")) return run_fetch(argv + 2), 0;
     if (argc == 6 && !strcmp(argv[1], "first")) return run_first(argv + 2);
     fprintf(stderr, "see the head of rawload.c\n");

@@ -215,3 +215,40 @@ def test_one_bad_part_of_a_request_in_a_thread_does_not_harm_the_others(wire):
     errors = {part.index: int(part.error_code) for part in reply.responses[0].partition_responses}
     assert errors == {0: 0, 1: INVALID_RECORD, 2: 0, 9: 3}
     assert wire.values(topic, partition=2) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_time_is_found_in_a_large_packed_batch(wire, codec):
+    """In a thread: such a batch took the loop as long as its unpacking takes, and all its records at once in memory."""
+    topic = wire.create_topic()
+    count = 8000
+    texts = [f"{number * 7919 % 1_000_003:0>90}".encode() for number in range(count)]
+    for round_number in range(2):
+        begin = NOW_MS + round_number * 100_000
+        rows = [(begin + number, b"k", text, ()) for number, text in enumerate(texts)]
+        packed = bytes(build_batch(rows, codec=broken_batches.CODEC_NAMES[codec]))
+        assert len(packed) > 32 * 1024
+        assert wire.produce(topic, packed).error_code == 0
+    for timestamp, offset in [(0, 0), (NOW_MS + 7777, 7777), (NOW_MS + count, count), (NOW_MS + 100_500, count + 500)]:
+        assert wire.list_offset(topic, timestamp).offset == offset
+    assert wire.list_offset(topic, NOW_MS + 100_000 + count).offset == -1
+    assert wire.list_offset(topic, -3).offset == 2 * count - 1
+    # The log begins behind all records of the first batch that are late enough: the lookup goes on in the next one.
+    wire.call(
+        "delete_records", 2, topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": count - 1}]}]
+    )
+    assert wire.list_offset(topic, NOW_MS + 10).offset == count - 1
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_internal_topics_are_not_for_clients(klamm, wire, name):
+    """Nothing kept a client from writing records that their coordinators would read."""
+    kind = {"__consumer_offsets": 0, "__transaction_state": 1}[name]
+    deadline = time.monotonic() + 30
+    while wire.call("find_coordinator", 4, key_type=kind, coordinator_keys=["any"]).coordinators[0].error_code:
+        assert time.monotonic() < deadline
+    for records in (GOOD, batch(b"a" * 100, key=b"k", codec=1), large(0)):
+        refused = wire.produce(name, records)
+        assert (refused.error_code, refused.base_offset) == (17, -1)
+    with Wire(klamm.port, client_id="__admin_client") as admin:
+        assert admin.produce(name, batch(b"", key=b"\0\x63")).error_code == 0  # a version no coordinator knows

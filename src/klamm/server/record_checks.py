@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from klamm.net import Channel
 
 log = get_logger("records")
+
+_T = TypeVar("_T")
 
 THREADS = 2
 CONNECTION_BYTES_MAX = 4 * 1024 * 1024
@@ -90,6 +92,15 @@ class RecordChecks:
         if queue.requests and (queue.size >= CONNECTION_BYTES_MAX or self.waiting_bytes >= TOTAL_BYTES_MAX):
             channel.pause_reading()
 
+    def run(self, work: Callable[[], _T]) -> "asyncio.Future[_T]":
+        """Do other work on records in one of the threads."""
+        return self._loop.run_in_executor(self._pool(), work)
+
+    def _pool(self) -> Executor:
+        if self._threads is None:
+            self._threads = self._make_threads(THREADS, "klamm-records")
+        return self._threads
+
     def stop(self) -> None:
         """Start nothing more; what is under way ends by itself."""
         self._stopped = True
@@ -101,9 +112,7 @@ class RecordChecks:
         while queue.requests and not self._stopped:
             batches = queue.requests[0].find_batches()
             if batches:
-                if self._threads is None:
-                    self._threads = self._make_threads(THREADS, "klamm-records")
-                work = self._threads.submit(check_batches, batches)
+                work = self._pool().submit(check_batches, batches)
                 work.add_done_callback(_Report(self, channel, queue))
                 return
             self._stage_first(channel, queue, {})

@@ -197,12 +197,12 @@ class Log(LogWriter):
         """The aborted transactions a reader of [start, end) must know of."""
         return self.segments.aborted(start, end)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at least `timestamp`."""
-        return find_timestamp(self.segments, timestamp, self.log_start_offset)
+    def offset_for_timestamp(self, timestamp: int, first_offset: int = 0) -> TimestampOffset | None:
+        """The first record, from an offset on, whose timestamp is at least `timestamp`; may be SearchElsewhere."""
+        return find_timestamp(self.segments, timestamp, max(first_offset, self.log_start_offset))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the log."""
+        """The first record with the largest timestamp of the log; may be SearchElsewhere."""
         return find_max_timestamp(self.segments, self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

@@ -1,13 +1,16 @@
 """Offsets by time: what ListOffsets asks. Records are looked at only in the batch that holds the answer, in pieces."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from klamm.model.errors import CorruptBatch, RecordRefused
+from klamm.model.errors import CorruptBatch, KlammError, RecordRefused
 from klamm.records.batch import BatchView
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX, unpack
 from klamm.storage.segment import Segment
 from klamm.storage.segments import Segments
+from klamm.storage.validate import INLINE_PACKED_BYTES_MAX, INLINE_UNPACKED_BYTES_MAX
 
 
 class TimestampOffset(NamedTuple):
@@ -18,32 +21,58 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def find_timestamp(segments: Segments, timestamp: int, log_start_offset: int) -> TimestampOffset | None:
-    """The first record at or after `log_start_offset` whose timestamp is at least `timestamp`."""
-    for segment in segments.from_offset(log_start_offset):
+class SearchElsewhere(Exception):
+    """The answer may lie in a packed batch that is too large to be unpacked on the loop.
+
+    `search` looks there, in any thread; where it finds nothing, the lookup goes on at `next_offset`.
+    """
+
+    def __init__(self, search: Callable[[], TimestampOffset | None], next_offset: int) -> None:
+        super().__init__(next_offset)
+        self.search = search
+        self.next_offset = next_offset
+
+
+def find_timestamp(segments: Segments, timestamp: int, first_offset: int) -> TimestampOffset | None:
+    """The first record at or after `first_offset` whose timestamp is at least `timestamp`; may be SearchElsewhere."""
+    for segment in segments.from_offset(first_offset):
         if segment.max_timestamp[0] < timestamp:
             continue
-        place = segment.find(max(segment.time_floor(timestamp), log_start_offset))
+        place = segment.find(max(segment.time_floor(timestamp), first_offset))
         if place is None:
             continue
         for _, data in segment.batches(place.position):
             batch = BatchView(data)
-            if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
+            if batch.max_timestamp < timestamp or batch.last_offset < first_offset:
                 continue
-            record = _first_at(batch, timestamp, log_start_offset)
+            record = _search(batch, timestamp, first_offset)
             if record is not None:
                 return record
     return None
 
 
-def _first_at(batch: BatchView, timestamp: int, first_offset: int) -> TimestampOffset | None:
-    """The first record of a batch from an offset on whose timestamp is at least `timestamp`."""
+def _search(batch: BatchView, timestamp: int, first_offset: int) -> TimestampOffset | None:
+    """`_first_at` here, if that is little work."""
     batch.check_crc()
+    if not batch.codec or batch.size <= INLINE_PACKED_BYTES_MAX:
+        try:
+            return _first_at(batch, timestamp, first_offset, INLINE_UNPACKED_BYTES_MAX)
+        except CorruptBatch:
+            raise
+        except KlammError:
+            pass  # it unpacks to more than that
+    own = BatchView(bytes(batch.raw))
+    search = partial(_first_at, own, timestamp, first_offset, DECOMPRESSED_BYTES_MAX)
+    raise SearchElsewhere(search, batch.next_offset)
+
+
+def _first_at(batch: BatchView, timestamp: int, first_offset: int, limit: int) -> TimestampOffset | None:
+    """The first record of a batch from an offset on whose timestamp is at least `timestamp`."""
     first_delta = max(first_offset - batch.base_offset, 0)
     check = RecordCheck(
         batch, f"offset {batch.base_offset}", newest=timestamp - 1, stored=True, first_delta=first_delta
     )
-    pieces = unpack(batch.codec, batch.records, DECOMPRESSED_BYTES_MAX) if batch.codec else (batch.records,)
+    pieces = unpack(batch.codec, batch.records, limit) if batch.codec else (batch.records,)
     try:
         for piece in pieces:
             check.feed(piece)
@@ -56,7 +85,7 @@ def _first_at(batch: BatchView, timestamp: int, first_offset: int) -> TimestampO
 
 
 def find_max_timestamp(segments: Segments, log_start_offset: int) -> TimestampOffset | None:
-    """The first record that has the largest timestamp of the log."""
+    """The first record that has the largest timestamp of the log; may be SearchElsewhere."""
     best: Segment | None = None
     for segment in segments.from_offset(log_start_offset):
         if segment.max_timestamp[0] > (best.max_timestamp[0] if best else -1):
@@ -68,5 +97,5 @@ def find_max_timestamp(segments: Segments, log_start_offset: int) -> TimestampOf
         return None
     for _, data in best.batches(place.position, place.position + place.size):
         batch = BatchView(data)
-        return _first_at(batch, batch.max_timestamp, 0)
+        return _search(batch, batch.max_timestamp, 0)
     return None

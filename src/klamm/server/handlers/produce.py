@@ -34,12 +34,15 @@ from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.record_checks import BatchToCheck, Validated, WaitingProduce
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
+from klamm.server.topics import is_internal
 from klamm.storage.validate import UnpackElsewhere
 
 ACKS_ALL = -1
 ZSTD_SINCE = 7
 PASSING = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 """Refusals after which the same batch may be taken at once."""
+ADMIN_CLIENT_ID = "__admin_client"
+"""The client id by which Kafka's tools may write to internal topics."""
 INLINE_BYTES_MAX = 2 * 1024 * 1024
 """Records that are not packed are looked at on the loop up to here: a millisecond, if they are tiny."""
 
@@ -202,6 +205,8 @@ def _append(
         if refused and id(partition) in refused:
             raise refused[id(partition)]
         replica = _leading_replica(services, topic, partition.index)
+        if is_internal(replica.topic) and context.client_id != ADMIN_CLIENT_ID:
+            raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {replica.topic}")
         records = partition.records
         _check(context.version, request, replica, records)
         now_ms = services.clock.now_ms()
