@@ -7,6 +7,7 @@
     ProtocolError
     ├─ LocalProtocolError       our own code asked for bytes that cannot exist
     └─ RemoteProtocolError      the peer sent bytes that mean nothing
+       └─ ElementLimitError     more array elements than a request of its API may carry
     ConfigError                 a setting that cannot be honoured; the sentence says what to write
 
 Expected refusals travel as error codes in responses; an exception is how a lower room hands one up.
@@ -255,6 +256,10 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The peer sent bytes that mean nothing; the connection cannot go on."""
+
+
+class ElementLimitError(RemoteProtocolError):
+    """A message whose arrays have more elements than its API may carry; nothing was made of them."""
 
 
 class ConfigError(ValueError):

@@ -87,6 +87,7 @@ class Channel:
     __slots__ = (
         "_awaiting_write",
         "_fd",
+        "_held",
         "_leaving",
         "_low_water",
         "_out",
@@ -115,6 +116,7 @@ class Channel:
         self._reading = False
         self._awaiting_write = False
         self._leaving = False
+        self._held = False
         self._low_water = 0
         self.dirty = False
         self.closed = False
@@ -178,7 +180,20 @@ class Channel:
             self._reading = False
             self._server.watcher.remove_reader(self._fd)
 
+    def hold(self) -> None:
+        """Handle no further request until `release`: the one being handled takes several turns to be read."""
+        self._held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        """Go on with the requests behind the one that was held for."""
+        self._held = False
+        if not self.closed:
+            self._resume_reading()
+
     def _resume_reading(self) -> None:
+        if self._held:
+            return
         if self._leaving:
             self._say_goodbye()
             return

@@ -3,14 +3,17 @@
 `decode` and `encode` look the compiled function up, or make it on first use, and turn every way it can fail into one
 error: what a peer sent is a `RemoteProtocolError`, what our own code asked for is a `LocalProtocolError`.
 
-A reader never believes a count: a declared length is compared with the bytes that are there before anything is made.
+A reader never believes a count: a declared length is compared with the bytes that are there, and with the number of
+elements that the message may carry (`budget`), before anything is made.
 """
 
 import struct
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 from klamm.model.errors import LocalProtocolError, RemoteProtocolError
-from klamm.protocol.reader import Reader, compile_reader
+from klamm.protocol.budget import UNBOUNDED
+from klamm.protocol.reader import Reader, SlicedReader, compile_reader, compile_sliced_reader
 from klamm.protocol.schema import declaration
 from klamm.protocol.writer import Writer, compile_writer
 
@@ -18,20 +21,40 @@ M = TypeVar("M")
 Buffer = bytes | bytearray | memoryview
 
 _readers: dict[tuple[type[Any], int], Reader] = {}
+_sliced_readers: dict[tuple[type[Any], int], SlicedReader] = {}
 _writers: dict[tuple[type[Any], int], Writer] = {}
 
 
-def decode(cls: type[M], version: int, buf: Buffer, offset: int = 0) -> tuple[M, int]:
+def decode(cls: type[M], version: int, buf: Buffer, offset: int = 0, *, elements_max: int = UNBOUNDED) -> tuple[M, int]:
     """Read one message that starts at `offset`; returns it and the offset after it.
 
     Fields of type `records` are views of `buf` and keep it alive. Bytes after the message are left alone.
+    ElementLimitError: its arrays and tagged fields have more than `elements_max` elements in all.
     """
     reader = _readers.get((cls, version)) or _reader(cls, version)
     try:
-        return reader(buf, offset, len(buf))
+        return reader(buf, offset, len(buf), elements_max)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        name = declaration(cls).name
-        raise RemoteProtocolError(f"{name} v{version} ends early or holds no valid text: {error}") from error
+        raise _unreadable(cls, version, error) from error
+
+
+def decode_in_slices(
+    cls: type[M], version: int, buf: Buffer, offset: int = 0, *, elements_max: int = UNBOUNDED
+) -> Generator[None, None, tuple[M, int]]:
+    """The same for a large message: a generator that yields after each slice of the work, and returns the message."""
+    reader = _sliced_readers.get((cls, version))
+    if reader is None:
+        _check_version(cls, version)
+        reader = _sliced_readers[cls, version] = compile_sliced_reader(cls, version)
+    try:
+        return (yield from reader(buf, offset, len(buf), elements_max))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise _unreadable(cls, version, error) from error
+
+
+def _unreadable(cls: type[Any], version: int, error: Exception) -> RemoteProtocolError:
+    name = declaration(cls).name
+    return RemoteProtocolError(f"{name} v{version} ends early or holds no valid text: {error}")
 
 
 def encode(msg: object, version: int) -> bytes:

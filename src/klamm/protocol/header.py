@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from klamm.model.errors import LocalProtocolError, RemoteProtocolError
 from klamm.protocol.apis import API_VERSIONS, flexible_since
+from klamm.protocol.budget import HEADER_TAGS_MAX
 from klamm.protocol.reader import skip_tags
 from klamm.protocol.varint import decode_uvarint
 
@@ -56,6 +57,8 @@ def decode_request_header(buf: Buffer, offset: int = 0) -> tuple[RequestHeader, 
         if api_version >= flexible_since(api_key):
             tags, offset = decode_uvarint(buf, offset)
             if tags:
+                if tags > HEADER_TAGS_MAX:
+                    raise RemoteProtocolError(f"a request header with {tags} tagged fields")
                 offset = skip_tags(buf, tags, offset, len(buf))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"a request header ends early or holds no valid text: {error}") from error

@@ -1,27 +1,39 @@
 """Compile a reader: straight-line Python for one class in one version.
 
 Neighbouring values of fixed width are read by one `unpack_from`, together with the length or count that follows them.
-The code keeps three names throughout: `buf`, the offset `p`, and `end`, which no value may pass.
+The code keeps four names throughout: `buf`, the offset `p`, `end`, which no value may pass, and `left`, the elements of
+arrays and tagged fields that may still come.
+
+A sliced reader is a generator of the same code that gives way every so many elements, for requests so large that
+reading one in one go would hold up everything else.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
-from klamm.model.errors import RemoteProtocolError
+from klamm.model.errors import ElementLimitError, RemoteProtocolError
 from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
 from klamm.protocol.source import Source, body_fields, default_source, smallest, struct_of, tagged_fields
 from klamm.protocol.varint import decode_uvarint, rest_of_uvarint
 
-Reader = Callable[[Any, int, int], tuple[Any, int]]
+Reader = Callable[[Any, int, int, int], tuple[Any, int]]
+SlicedReader = Callable[[Any, int, int, int], Generator[None, None, tuple[Any, int]]]
 
 STRING_BYTES_MAX = 32767
+SLICE_ELEMENTS = 500
+"""Elements read before a sliced reader gives way: about a millisecond."""
 _SHORT_ARRAY = 16
 
 
 def compile_reader(cls: type[Any], version: int) -> Reader:
-    """A function `(buf, offset, end) -> (message, offset after it)`."""
+    """A function `(buf, offset, end, elements_max) -> (message, offset after it)`."""
     return _ReaderCompiler(cls, version).compile()
+
+
+def compile_sliced_reader(cls: type[Any], version: int) -> SlicedReader:
+    """The same as a generator that yields between slices and returns what the function would."""
+    return _ReaderCompiler(cls, version, sliced=True).compile()
 
 
 def read_uuids(buf: Any, start: int, end: int) -> list[bytes]:
@@ -60,12 +72,18 @@ def wrong_size(what: str) -> RemoteProtocolError:
     return RemoteProtocolError(f"{what} does not fill the size its tag declares")
 
 
+def too_many(what: str) -> ElementLimitError:
+    """The error for an array or a row of tagged fields that takes the message over its limit."""
+    return ElementLimitError(f"{what} takes the message over the limit of its elements")
+
+
 class _ReaderCompiler:
-    def __init__(self, cls: type[Any], version: int) -> None:
+    def __init__(self, cls: type[Any], version: int, *, sliced: bool = False) -> None:
         self.cls = cls
+        self.sliced = sliced
         self.version = version
         self.flexible = declaration(cls).flexible_in(version)
-        self.source = Source("read(buf, p, end)")
+        self.source = Source("read(buf, p, end, left)")
         self.pending: list[tuple[str, str]] = []  # targets and their struct letters, not yet written out
         self.source.scope.update(
             new=object.__new__,
@@ -75,15 +93,20 @@ class _ReaderCompiler:
             skip_tags=skip_tags,
             read_uuids=read_uuids,
             too_short=too_short,
+            too_many=too_many,
             null_refused=null_refused,
             too_long=too_long,
             wrong_size=wrong_size,
         )
 
-    def compile(self) -> Reader:
+    def compile(self) -> Callable[..., Any]:
         target = self.source.fresh("m")
+        if self.sliced:
+            self.source.line("work = 0")
         self.read_struct(self.cls, target)
         self.flush()
+        if self.sliced:
+            self.source.line("yield")  # a message without arrays, too, is read by a generator
         self.source.line(f"return {target}, p")
         return self.source.compile("read", f"<reader of {self.cls.__name__} v{self.version}>")
 
@@ -170,6 +193,7 @@ class _ReaderCompiler:
         with source.block(f"if {count} >= 0:"):
             with source.block(f"if {count} * {least} > end - p:"):
                 source.line(f"raise too_short({what!r})")
+            self.spend(count, what)
             if isinstance(element, Scalar):
                 self.read_scalars(element, count, target)
             else:
@@ -183,8 +207,22 @@ class _ReaderCompiler:
                         self.read_struct(element, item)
                     self.flush()
                     source.line(f"{made}.append({item})")
+                    self.give_way()
         with source.block("else:"):
             source.line(f"{target} = None" if nullable else f"raise null_refused({what!r})")
+
+    def spend(self, count: str, what: str) -> None:
+        """Take `count` elements off what is left before any of them is made."""
+        self.source.line(f"left -= {count}")
+        with self.source.block("if left < 0:"):
+            self.source.line(f"raise too_many({what!r})")
+
+    def give_way(self) -> None:
+        if self.sliced:
+            self.source.line("work += 1")
+            with self.source.block(f"if work == {SLICE_ELEMENTS}:"):
+                self.source.line("work = 0")
+                self.source.line("yield")
 
     def read_scalars(self, element: Scalar, count: str, target: str) -> None:
         source = self.source
@@ -228,6 +266,7 @@ class _ReaderCompiler:
         with source.block(f"if {count}:"):
             with source.block(f"if {count} > 127:"):
                 source.line(f"{count}, p = rest(buf, {count}, p)")
+            self.spend(count, f"the tagged fields of {shape.name}")
             if not known:
                 source.line(f"p = skip_tags(buf, {count}, p, end)")
                 return

@@ -8,6 +8,7 @@ from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.protocol.apis import APIS
+from klamm.protocol.budget import elements_max
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import decode_request_header, encode_response_header
 from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest
@@ -30,7 +31,9 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
         api = APIS.get(header.api_key)
         if api is None or api.name not in FORWARDED | ABOUT_THE_QUORUM or not api.serves(header.api_version):
             return ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST)
-        inner, _ = decode(api.request, header.api_version, request.request_data, start)
+        inner, _ = decode(
+            api.request, header.api_version, request.request_data, start, elements_max=elements_max(api.key)
+        )
     except ProtocolError:
         return ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST)
     offset = -1

@@ -1,0 +1,193 @@
+"""Valid requests full of the smallest elements: refused before they are made, and nobody beside them waits.
+
+Older tests of hostile bytes sent counts that the bytes did not back; here every element is really there.
+"""
+
+import os
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import KlammProcess, Wire
+from klamm.protocol import encode, encode_request_header
+from klamm.protocol.apis import BY_NAME
+from klamm.protocol.budget import elements_max
+from klamm.protocol.header import RequestHeader
+from klamm.protocol.schema import Array, Scalar, Sized, declaration
+from klamm.server.routes import SERVED
+
+FLOOD_BYTES = 2_000_000
+CPU_MS_MAX = 400
+"""Processor time, since a wait depends on what else the machine does: what a probe waits for is part of this."""
+MEMORY_RATIO_MAX = 10
+TAKEN_BYTES_MAX = 60 << 20
+"""A request of the most elements that are taken, its handling and its answer."""
+
+
+def arrays(shape, version):
+    """Every array that a request has directly, and those one level deeper."""
+    for field in shape.fields:
+        if field.tag is None and field.lives_in(version) and isinstance(field.type, Array):
+            yield (field,)
+            if not isinstance(field.type.element, Scalar | Sized | Array):
+                for inner in declaration(field.type.element).fields:
+                    if inner.tag is None and inner.lives_in(version) and isinstance(inner.type, Array):
+                        yield field, inner
+
+
+def element(kind, number):
+    if isinstance(kind, Scalar):
+        return bytes(16) if kind.name == "uuid" else 0
+    if isinstance(kind, Sized):
+        return "" if kind.name == "string" else b""
+    return kind()
+
+
+def flood(api, version, path, count):
+    """A request whose array at `path` has so many elements of the smallest form."""
+    request = api.request(acks=1) if api.name == "Produce" else api.request()  # 0 has no answer
+    items = [element(path[-1].type.element, 0)] * count
+    if len(path) == 2:
+        holder = path[0].type.element()
+        setattr(holder, path[1].name, items)
+        items = [holder]
+    setattr(request, path[0].name, items)
+    header = encode_request_header(RequestHeader(api.key, version, 1, "flood"))
+    return header + encode(request, version)
+
+
+def floods(count_of):
+    for name in SERVED:
+        api = BY_NAME[name]
+        version = api.versions[1]
+        for path in arrays(declaration(api.request), version):
+            yield f"{name} v{version} {'.'.join(field.name for field in path)}", api, version, path, count_of(api)
+
+
+class Watch:
+    """Processor time and memory of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = Path(f"/proc/{pid}")
+
+    def cpu_ms(self) -> float:
+        fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+    def reset_peak(self) -> None:
+        (self._folder / "clear_refs").write_text("5")
+
+    def memory(self, key: str) -> int:
+        [line] = [line for line in (self._folder / "status").read_text().splitlines() if line.startswith(key)]
+        return int(line.split()[1]) * 1024
+
+
+class Probe:
+    """Asks the node something small again and again; remembers the longest wait."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.longest_ms = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with Wire(self._port, timeout=60) as wire:
+            while not self._stop.is_set():
+                begun = time.monotonic()
+                wire.call("api_versions", 0)
+                self.longest_ms = max(self.longest_ms, (time.monotonic() - begun) * 1000)
+                time.sleep(0.002)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    with KlammProcess(tmp_path_factory.mktemp("floods")) as klamm:
+        yield klamm
+        klamm.stop()
+
+
+def throw(port, frame):
+    """Send it; the answer, or None when the connection is closed."""
+    with Wire(port, timeout=60) as wire:
+        try:
+            wire.send_frame(frame)
+            return wire.receive_frame()
+        except ConnectionError:
+            return None
+
+
+@pytest.mark.timeout(600)
+def test_a_flood_is_refused_before_it_costs_anything(own):
+    watch = Watch(own.pid)
+    for _, api, version, path, count in floods(lambda _: 1):
+        throw(own.port, flood(api, version, path, count))  # whatever is compiled and cached on first use
+    for name, api, version, path, _ in floods(lambda _: 1):
+        size = len(flood(api, version, path, 1001)) - len(flood(api, version, path, 1))
+        frame = flood(api, version, path, max(FLOOD_BYTES * 1000 // size, elements_max(api.key) + 1))
+        watch.reset_peak()
+        before, cpu = watch.memory("VmRSS"), watch.cpu_ms()
+        answer = throw(own.port, frame)
+        used = watch.cpu_ms() - cpu
+        grown = watch.memory("VmHWM") - before
+        print(f"{name}: {len(frame)} bytes, {used:.0f} ms, {grown / len(frame):.1f} times the frame")
+        assert used <= CPU_MS_MAX, name
+        assert grown <= MEMORY_RATIO_MAX * len(frame), name
+        if answer is not None and declaration(api.response).fields[0].name == "error_code":
+            flexible = api.flexible_since is not None and version >= api.flexible_since
+            assert struct.unpack_from(">h", answer, 4 + flexible) == (42,), name
+    assert "request failed" not in own.log()
+
+
+def test_a_flood_of_tagged_fields_is_refused(own):
+    watch = Watch(own.pid)
+    tags = b"\xff\xff\x3f" + b"\x64\x00" * 1_048_575  # tag 100, empty
+    header = encode_request_header(RequestHeader(18, 3, 1, "flood"))
+    body = encode(BY_NAME["ApiVersions"].request(), 3)
+    before = watch.cpu_ms()
+    for frame in (header + body[:-1] + tags, header[:-1] + tags + body):
+        answer = throw(own.port, frame)
+        assert answer is None or struct.unpack_from(">h", answer, 4) == (42,)
+    assert watch.cpu_ms() - before <= CPU_MS_MAX
+
+
+def test_requests_behind_a_large_one_wait_for_it(own):
+    """A request that is decoded in slices is handled before those sent after it on its connection."""
+    names = [f"large-{number:05d}" for number in range(9_000)]
+    with Wire(own.port) as wire:
+        large = wire.send(
+            "metadata", 12, topics=[{"name": name * 3} for name in names], allow_auto_topic_creation=False
+        )
+        small = [wire.send("api_versions", 0) for _ in range(5)]
+        assert len(wire.receive("metadata", 12, large).topics) == 9_000
+        for number in small:
+            assert wire.receive("api_versions", 0, number).error_code == 0
+
+
+@pytest.mark.timeout(900)
+def test_the_largest_requests_that_are_taken_hold_nobody_up(own):
+    watch = Watch(own.pid)
+    with Probe(own.port) as probe:
+        for name, api, version, path, count in floods(lambda api: elements_max(api.key) - 1):
+            frame = flood(api, version, path, count)
+            watch.reset_peak()
+            before, cpu = watch.memory("VmRSS"), watch.cpu_ms()
+            probe.longest_ms = 0.0
+            throw(own.port, frame)
+            used = watch.cpu_ms() - cpu
+            grown = watch.memory("VmHWM") - before
+            print(f"{name}: {len(frame)} bytes, {used:.0f} ms, {grown >> 20} MB, wait {probe.longest_ms:.0f} ms")
+            assert used <= 2 * CPU_MS_MAX, name
+            assert grown <= TAKEN_BYTES_MAX, name
+    assert "request failed" not in own.log()
