@@ -106,3 +106,20 @@ def test_patterns_go_with_their_group():
     one = Consumer(world, "one", topics=None, regex="t.*").join()
     one.leave()
     assert world.consumers().resolved == {}
+
+
+def test_a_member_whose_topics_are_not_known_yet_asks_again_soon():
+    """A topic is made on one broker and its first consumer joins at another, which hears of the topic a moment later.
+
+    Older tests beat again themselves and never looked at how long a client would have slept: the whole interval.
+    """
+    world = ConsumerWorld(payments=1)
+    for subscription in ({"topics": None, "regex": "orders.*"}, {"topics": ("shipments",)}):
+        consumer = Consumer(world, f"reads {subscription}", **subscription).join()
+        assert consumer.last.heartbeat_interval_ms == 1000
+        consumer.beat()
+        assert consumer.last.heartbeat_interval_ms == 1000, "as long as there is nothing"
+        world.create("orders-eu" if "regex" in subscription else "shipments", 1)
+        consumer.beat()
+        assert len(consumer.owned) == 1
+        assert consumer.last.heartbeat_interval_ms == 5000

@@ -6,7 +6,7 @@ says who leads; replicas follow it first, then shards are loaded and unloaded he
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from klamm.coordinator import CoordinatorRuntime
@@ -30,6 +30,23 @@ BATCH_OVERHEAD = 512
 """What a batch adds to the records in it, generously."""
 GROUP = 0
 """What FindCoordinator calls the coordinator of a group."""
+
+
+RETRY_CREATION_MS = 1000
+"""How long a refused creation of an internal topic is not tried again, unless a broker comes or goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """An internal topic cannot be created: most often because too few brokers are there for its replicas."""
+
+    reason: str
+    brokers: Mapping[int, BrokerImage]
+    retry_at_ms: int
+
+    def is_over(self, services: Services) -> bool:
+        changed = services.image.cluster.brokers is not self.brokers
+        return changed or services.clock.monotonic_ms() >= self.retry_at_ms
 
 
 class Coordinators:
@@ -59,6 +76,8 @@ class Coordinators:
             TRANSACTION: self.transactions.runtime,
         }
         self._creating: dict[str, asyncio.Task[None]] = {}
+        self._refusals: dict[str, _Refusal] = {}
+        """Why an internal topic could not be created when it was last tried."""
 
     def runtime_of(self, key_type: int) -> CoordinatorRuntime[Any] | None:
         """The runtime behind one of FindCoordinator's kinds; None when this node has no such coordinator."""
@@ -77,6 +96,9 @@ class Coordinators:
 
     async def _create(self, topic: str) -> None:
         """Create an internal topic once, however many ask for it at the same time."""
+        refusal = self._refusals.get(topic)
+        if refusal is not None and not refusal.is_over(self._services):
+            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refusal.reason)
         task = self._creating.get(topic)
         if task is None:
             task = self._creating[topic] = self._services.loop.create_task(self._create_now(topic))
@@ -86,11 +108,19 @@ class Coordinators:
     async def _create_now(self, topic: str) -> None:
         response = await self._services.controller.ask(CreateTopicsRequest(topics=[self._topics[topic]]))
         result = response.topics[0]
+        before = self._refusals.pop(topic, None)
         if result.error_code == ErrorCode.NONE:
             log.info("internal topic created", topic=topic, partitions=self._topics[topic].num_partitions)
         elif result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            log.warning("internal topic not created", topic=topic, reason=result.error_message)
-            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} was not created: {result.error_message}")
+            refusal = _Refusal(
+                f"{topic} was not created: {result.error_message}",
+                self._services.image.cluster.brokers,
+                self._services.clock.monotonic_ms() + RETRY_CREATION_MS,
+            )
+            self._refusals[topic] = refusal
+            if before is None or before.reason != refusal.reason:
+                log.warning("internal topic not created", topic=topic, reason=result.error_message)
+            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refusal.reason)
 
     def _open_log(self, topic: str, partition: int) -> ReplicaLog | None:
         replica = self._services.replicas.find(topic, partition)
@@ -98,12 +128,16 @@ class Coordinators:
 
     # Following the metadata log
 
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The image has moved: shards decide by it at once, though replicas may take a while to follow."""
+        for runtime in self._runtimes.values():
+            runtime.on_metadata(delta, image)
+
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The image has moved and the replicas have followed."""
         self._obey(image)
         for runtime in self._runtimes.values():
             self._follow(runtime, delta, image)
-            runtime.on_metadata(delta, image)
 
     def _obey(self, image: MetadataImage) -> None:
         """Settings may change at work: those of brokers that Kafka calls dynamic, and those of the offsets topic."""

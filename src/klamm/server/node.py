@@ -299,6 +299,7 @@ class Node:
             self._moves.on_metadata,
         ]
         self._publisher.start()
+        services.metadata.add_publisher(services.coordinators)
         services.metadata.add_publisher(self._publisher)
         services.controller.applied = self._publisher.wait_for
         await self._lifecycle.become_ready()

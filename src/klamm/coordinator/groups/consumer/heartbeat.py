@@ -18,7 +18,7 @@ from klamm.protocol.messages.consumer_group_heartbeat import (
 
 JOIN_EPOCH = 0
 WAITING_INTERVAL_MS = 1000
-"""How often a member looks whether others have given back what it waits for."""
+"""How often a member looks whether what it waits for is there: partitions of others, or a topic at all."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Iterable[str]) -> None:
@@ -78,13 +78,15 @@ def heartbeat(
 def _next_heartbeat_ms(turn: Turn, group: ConsumerGroup, step: Step) -> int:
     """When to ask again: the group's interval, or sooner while there may be something to take.
 
-    Kafka always says the interval, so a member sleeps through a target that was held back for a moment, and through the
-    partitions that others give back meanwhile. Clients obey the last answer, so these need not wait.
+    Kafka always says the interval, so a member sleeps through a target that was held back for a moment, through the
+    partitions that others give back meanwhile, and through the topic it was started for. Clients obey the last answer,
+    so these need not wait.
     """
     interval_ms = turn.config.consumer.heartbeat_interval_of(turn.topology.group_values(group.group_id))
     if step.wait_ms is not None:
         return min(interval_ms, step.wait_ms + 1)
-    if step.member.state == MemberState.UNRELEASED_PARTITIONS:
+    # A topic made a moment ago may not have reached this broker when the member joins, nor one made a moment later.
+    if step.matches_nothing or step.member.state == MemberState.UNRELEASED_PARTITIONS:
         return min(interval_ms, WAITING_INTERVAL_MS)
     return interval_ms
 

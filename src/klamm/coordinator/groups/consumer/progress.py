@@ -52,6 +52,8 @@ class Step:
     group_epoch: int
     target_epoch: int
     wait_ms: int | None = None
+    matches_nothing: bool = False
+    """Whether no topic the member subscribes to is known here."""
 
 
 def advance(
@@ -77,7 +79,8 @@ def advance(
         and group.checked_image is turn.topology.image
         and after.member_id in group.members
     ):
-        return Step(after, group.group_epoch, group.target_epoch)  # almost every heartbeat
+        idle = not after.assigned and not turn.topology.ids(group.topics_of(after))
+        return Step(after, group.group_epoch, group.target_epoch, matches_nothing=idle)  # almost every heartbeat
     plan = _Plan(dict(group.members), dict(group.target), dict(group.resolved))
     if replaced is not None:
         plan.members.pop(replaced, None)
@@ -118,7 +121,8 @@ def advance(
         turn.out.records.append(current_record(group.group_id, reached))
         turn.expect_revocation(group, reached)
     group.checked_image = turn.topology.image
-    return Step(reached, group_epoch, target_epoch, wait_ms)
+    idle = not reached.assigned and not turn.topology.ids(plan.topics_of(after))
+    return Step(reached, group_epoch, target_epoch, wait_ms, matches_nothing=idle)
 
 
 def _reason(member: Member, *, is_new: bool, changed: bool) -> str:
