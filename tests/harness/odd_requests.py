@@ -394,6 +394,13 @@ def authorized_operations(wire: Wire) -> Any:
     return answers
 
 
+def static_voters(wire: Wire) -> Any:
+    """Voters named in a properties file are shown without directory ids, the leader too."""
+    asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    partition = wire.call("describe_quorum", 2, topics=asked).topics[0].partitions[0]
+    return [(voter.replica_id, voter.replica_directory_id is None) for voter in partition.current_voters]
+
+
 PROBES: Final[dict[str, Probe]] = {
     probe.__name__: probe
     for probe in (
@@ -406,5 +413,6 @@ PROBES: Final[dict[str, Probe]] = {
         share_coordinator,
         acls,
         authorized_operations,
+        static_voters,
     )
 } | {f"{probe.__name__}_v{version}": probe for version in (12, 13, 17) for probe in _sessions(version)}

@@ -80,6 +80,11 @@ def test_authorized_operations_are_told_to_those_who_ask(wire):
             assert told == [[known, unknown]]
 
 
+def test_static_voters_have_no_directory_ids(wire):
+    """Older tests looked at the leader alone, where the id of its own folder seemed natural."""
+    assert PROBES["static_voters"](wire) == [(1, True)]
+
+
 @pytest.mark.parametrize("version", [12, 13, 17])
 def test_a_session_over_topics_that_go_and_come(wire, version):
     kept = read("kept")

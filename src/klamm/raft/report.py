@@ -36,8 +36,8 @@ def report_quorum(core: RaftCore, now_ms: int, monotonic_ms: int) -> QuorumRepor
         return -1 if at_ms < 0 else now_ms - (monotonic_ms - at_ms)
 
     def report(progress: ReplicaProgress) -> ReplicaReport:
-        if progress.key.id == core.local.id:
-            return ReplicaReport(core.local, core.log.end_offset, now_ms, now_ms)
+        if progress.key.id == core.local.id:  # by the key in the voter set: static voters have no directory ids
+            return ReplicaReport(progress.key, core.log.end_offset, now_ms, now_ms)
         last_fetch, caught_up = wall(progress.last_fetch_ms), wall(progress.last_caught_up_ms)
         return ReplicaReport(progress.key, progress.end_offset, last_fetch, caught_up)
 
