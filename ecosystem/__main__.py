@@ -8,7 +8,7 @@ from compat import toolchain
 
 from ecosystem import results
 
-TOOLS = ("mvn", "java", "javac")
+TOOLS = ("mvn", "java", "javac", "go", "kcat")
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ import threading
 from typing import Self
 
 PRODUCE = 0
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class CuttingProxy:
@@ -53,6 +54,17 @@ class CuttingProxy:
             _shut(link)
         for thread in list(self._threads):
             thread.join(timeout=10)
+
+    def reset_connections(self) -> int:
+        """Reset every connection at once, both ways: RST, not FIN. Gives how many sockets were reset."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            with contextlib.suppress(OSError):
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        for link in links:
+            _shut(link)
+        return len(links)
 
     def _run(self, target, *args) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
@@ -130,5 +142,7 @@ def _exactly(link: socket.socket, size: int) -> bytes | None:
 
 
 def _shut(link: socket.socket) -> None:
+    """Wake the threads that read from a socket; one that is to be reset must not say goodbye (FIN) before."""
     with contextlib.suppress(OSError):
-        link.shutdown(socket.SHUT_RDWR)
+        lingering = link.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, len(RESET_ON_CLOSE))
+        link.shutdown(socket.SHUT_RD if lingering == RESET_ON_CLOSE else socket.SHUT_RDWR)

@@ -1,0 +1,3 @@
+module klamm/ecosystem/roles
+
+go 1.26.0
