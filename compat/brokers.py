@@ -19,7 +19,7 @@ from pathlib import Path
 from compat import toolchain
 
 CLUSTER_ID = "a0xbFTQNQ6y3oXwBz9Rwdw"
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
 _PR_SET_PDEATHSIG = 1
 _taken: set[int] = set()

@@ -30,6 +30,7 @@ class Client:
     command: Callable[[], list[str]]
     is_idempotent: bool = True
     has_cooperative_groups: bool = True
+    reports_assignments: bool = True
 
     def start(self, role: str, log: Path, **flags: object) -> Process:
         """Start a role; underscores of flags are dashes."""
@@ -72,7 +73,12 @@ def go_client(name: str, folder: str, module: str, **abilities: bool) -> Client:
 FRANZ = go_client("franz-go", "franz", "github.com/twmb/franz-go")
 SARAMA = go_client("sarama", "sarama", "github.com/IBM/sarama")
 KAFKA_GO = go_client(
-    "kafka-go", "kafkago", "github.com/segmentio/kafka-go", is_idempotent=False, has_cooperative_groups=False
+    "kafka-go",
+    "kafkago",
+    "github.com/segmentio/kafka-go",
+    is_idempotent=False,
+    has_cooperative_groups=False,
+    reports_assignments=False,
 )
 CONFLUENT = Client(
     "librdkafka (confluent-kafka)",

@@ -34,7 +34,7 @@ def wait_for_acknowledged(producer: Process, count: int) -> None:
 
 
 def assert_rising(member: Process) -> None:
-    """A member reads each partition in order; where it was given one again it may begin before what it read last."""
+    """A member reads each partition in order, from where its group had got to each time it is given partitions."""
     last: dict[int, int] = {}
     for event in events(member.text):
         if event["event"] == "assigned":
