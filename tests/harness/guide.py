@@ -1,0 +1,282 @@
+"""A guide as a reader uses it: every block typed in order, in an empty folder, with the commands of this tree.
+
+What a fence means:
+
+    ```console             lines behind "$ " are typed; the other lines must appear in the output; "^C" ends the last service
+    ```bash                every line is typed
+    ```python              a program, or with `def test_` in it a file for pytest; title="x.py" names the file
+    ```properties, sql, json, yaml with title="NAME"    a file the reader saves
+    ```text title="Output" what the block before printed
+    ```text                a picture or log lines: not typed
+
+A command that serves or follows (`klamm up`, `klamm server`, `klamm tail` ...) goes on in a terminal of its own until "^C"
+or the end of the guide. Ports are moved: a reader's 9092 may be taken here. Numbers and ids in an output may differ;
+`...` stands for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running")
+SERVICE = re.compile(r"^klamm\s+(?:up|server)\b|^klamm\s+tail\b|^klamm\s+.*--(?:follow|watch)\b|^klamm\s+pipeline\s+run\b(?!.*--once)")
+FILES = {"properties", "sql", "json", "yaml", "ini"}
+TYPED = re.compile(r"^\s*(?:\$ |klamm |kafka-[a-z-]+(?:\.sh)? |make |pip |python )", re.MULTILINE)
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)(?P<options>[^\n`]*)$")
+PORTS = range(9092, 9102)
+PATIENCE_S = 120
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+
+    @property
+    def commands(self) -> list[tuple[str, list[str]]]:
+        """The commands of a shell block, each with the lines the guide shows as its output."""
+        commands: list[tuple[str, list[str]]] = []
+        lines = iter(self.text.splitlines())
+        for line in lines:
+            command = line.removeprefix("$ ") if self.language == "console" else line
+            if line.strip() == "^C":
+                commands.append(("^C", []))
+            elif self.language == "console" and not line.startswith("$ "):
+                if line.strip():
+                    commands[-1][1].append(line)
+            elif command.strip() and not command.lstrip().startswith("#"):
+                while command.endswith("\\"):
+                    command = command[:-1] + next(lines).strip()
+                commands.append((command, []))
+        return commands
+
+
+def parse_blocks(page: str) -> list[Block]:
+    blocks: list[Block] = []
+    lines = page.splitlines()
+    start = None
+    for number, line in enumerate(lines):
+        match = FENCE.match(line)
+        if match is None:
+            continue
+        if start is None:
+            start, opening = number, match
+            continue
+        title = re.search(r'title="([^"]*)"', opening["options"])
+        indent = len(opening["indent"])
+        text = "".join(row[indent:] + "\n" for row in lines[start + 1 : number])
+        blocks.append(Block(opening["language"], title[1] if title else "", text, start + 1))
+        start = None
+    assert start is None, f"a block that begins in line {start + 1} has no end"
+    return blocks
+
+
+@dataclass
+class Service:
+    """A command that goes on in a terminal of its own."""
+
+    command: str
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        ready = READY if re.match(r"klamm\s+(up|server|pipeline)", self.command) else re.compile(r"\S")
+        while not ready.search(self.output.read_text()):
+            assert self.process.poll() is None, f"{self.command} ended:\n{self.output.read_text()}"
+            assert time.monotonic() < deadline, f"{self.command} is not ready:\n{self.output.read_text()}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            code = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise AssertionError(f"{self.command} does not end on Ctrl-C") from None
+        assert code in (0, 130), f"{self.command} ended with {code}:\n{self.output.read_text()}"
+
+
+@dataclass
+class Reader:
+    """Types the blocks of one guide into an empty folder."""
+
+    folder: Path
+    ports: dict[str, int] = field(default_factory=dict)
+    services: list[Service] = field(default_factory=list)
+    last_output: str = ""
+
+    def __post_init__(self) -> None:
+        base = _free_ports(len(PORTS))
+        self.ports = {str(port): base + index for index, port in enumerate(PORTS)} | self.ports
+        venv = str(Path(sys.executable).parent)
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KLAMM_")} | {
+            "HOME": str(self.folder),
+            "PATH": f"{venv}{os.pathsep}{os.environ['PATH']}",
+            "KLAMM_BOOTSTRAP": f"127.0.0.1:{self.ports['9092']}",
+            "PYTHONWARNINGS": "default",
+            "COLUMNS": "200",
+        }
+
+    def read(self, blocks: list[Block]) -> None:
+        try:
+            for block in blocks:
+                self.use(block)
+        finally:
+            while self.services:
+                self.services.pop().stop()
+
+    def use(self, block: Block) -> None:
+        assert block.language, f"line {block.line}: the block has no language"
+        if block.language in ("console", "bash", "sh"):
+            for command, shown in block.commands:
+                self.type(command, shown, block.line)
+        elif block.language == "python":
+            self.run_program(block)
+        elif block.language in FILES:
+            assert block.title, f"line {block.line}: give the file a name with title="
+            path = self.folder / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.move_ports(block.text))
+        elif block.language == "text":
+            assert block.title == "Output" or not TYPED.search(block.text), f"line {block.line}: text is typed by no reader"
+            if block.title == "Output":
+                compare_output(block.text.splitlines(), self.last_output, f"line {block.line}")
+        else:
+            raise AssertionError(f"line {block.line}: unknown language {block.language}")
+
+    def type(self, command: str, shown: list[str], line: int) -> None:
+        if command == "^C":
+            self.services.pop().stop()
+            return
+        words = shlex.split(command, comments=True)
+        if words[0] == "make":
+            targets = (Path(__file__).parents[2] / "Makefile").read_text()
+            assert re.search(rf"^{words[1]}:", targets, re.MULTILINE), f"line {line}: no target {words[1]}"
+            return
+        if words[:2] == ["pip", "install"]:
+            check_extras(words[2:], line)
+            return
+        typed = self.move_ports(command)
+        if re.match(r"klamm\s+up\b(?!.*--port)", typed):
+            typed = typed.replace("klamm up", f"klamm up --port {self.ports['9092']}", 1)
+        if SERVICE.match(command):
+            self.start(typed)
+            compare_output(shown, self.shown_ports(self.services[-1].output.read_text()), f"line {line}")
+            return
+        done = subprocess.run(
+            ["bash", "-c", typed],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S * 3,
+            check=False,
+        )
+        self.last_output = self.shown_ports(done.stdout)
+        assert done.returncode == 0, f"line {line}: {command}\n{done.stdout}{done.stderr}"
+        compare_output(shown, self.shown_ports(done.stdout + done.stderr), f"line {line}")
+
+    def start(self, command: str) -> None:
+        output = self.folder / f".terminal-{len(list(self.folder.glob('.terminal-*')))}"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        service = Service(command, process, output)
+        self.services.append(service)
+        service.wait_until_ready()
+
+    def run_program(self, block: Block) -> None:
+        testing = "def test_" in block.text
+        path = self.folder / (block.title or ("test_guide.py" if testing else f"program_{block.line}.py"))
+        path.write_text(self.move_ports(block.text))
+        words = ["-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--rootdir=."] if testing else []
+        done = subprocess.run(
+            [sys.executable, *words, path.name],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S * 3,
+            check=False,
+        )
+        self.last_output = self.shown_ports(done.stdout)
+        assert done.returncode == 0, f"line {block.line}:\n{done.stdout}{done.stderr}"
+
+    def move_ports(self, text: str) -> str:
+        return re.sub(r"(?<=:)(?:90\d\d|808\d)\b", lambda match: str(self.ports.get(match[0], match[0])), text)
+
+    def shown_ports(self, text: str) -> str:
+        for shown, port in self.ports.items():
+            text = text.replace(f":{port}", f":{shown}")
+        return text
+
+
+def compare_output(shown: list[str], output: str, where: str) -> None:
+    """Every line the guide shows is in the output, in order; numbers and ids may differ."""
+    rows = iter([_normalize(row) for row in output.splitlines()])
+    for line in shown:
+        pattern = ".*".join(re.escape(part) for part in _normalize(line).split("..."))
+        if not pattern:
+            continue
+        assert any(re.fullmatch(pattern, row) for row in rows), f"{where}: not printed: {line}\nprinted:\n{output}"
+
+
+def check_extras(words: list[str], line: int) -> None:
+    """An installation is not run here; the extras it names must be there."""
+    import tomllib
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for word in words:
+        for name in re.findall(r"klamm\[([^\]]*)\]", word):
+            for extra in name.split(","):
+                assert extra in project["optional-dependencies"], f"line {line}: no extra {extra}"
+
+
+def _normalize(row: str) -> str:
+    row = re.sub(r"\b[A-Za-z0-9_-]{22}\b", "ID", row.strip())
+    row = re.sub(r"\d+(?:[.,:]\d+)*", "0", row)
+    return re.sub(r"\s+", " ", row)
+
+
+def _free_ports(count: int) -> int:
+    """The first of `count` ports in a row that nothing listens on."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            base = probe.getsockname()[1]
+        if base + count < 65536 and all(_is_free(base + index) for index in range(count)):
+            return base
+    raise AssertionError("no free ports in a row")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
