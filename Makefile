@@ -23,7 +23,7 @@ help:
 	@echo "make sim-bugs  plant bugs into the cluster and see the simulation catch them"
 	@echo "make campaign  kill tasks, drivers and brokers at every named point of the exactly-once sink; random pipelines"
 	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
-	@echo "make docs    write the generated reference pages"
+	@echo "make docs    write the generated reference pages and build the site: build/site/index.html"
 	@echo "make clean   remove what the other targets made"
 
 java:
@@ -39,7 +39,7 @@ $(VENV)/.installed: $(INSTALL_INPUTS)
 	@echo "== setting up $(VENV): dependencies, compiled kernels (the first time PySpark, 460 MB: a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python tools/install.py --editable '.[all,test,check,bench]'
+	@$(BIN)/python tools/install.py --editable '.[all,test,check,bench,docs]'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -q src/klamm
 	@$(BIN)/python -c 'import klamm.records as r; print("== kernels:", "compiled" if r.kernels_compiled() else "interpreted")'
 	@touch $@
@@ -113,6 +113,9 @@ chaos: setup
 docs: setup
 	@echo "== reference pages"
 	@$(BIN)/python docs/generate.py
+	@echo "== site"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,6 +9,7 @@ FOLDERS = {"Reference": "reference", "Decisions": "decisions"}
 
 
 def on_config(config: Any) -> Any:
+    """Called by mkdocs before it looks at the navigation."""
     _fill(config["nav"], Path(config["docs_dir"]))
     return config
 

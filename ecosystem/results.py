@@ -21,8 +21,8 @@ INTRODUCTION = """\
 Programs written elsewhere, unchanged, against a cluster of three Klamm nodes. Every result is judged by content: what
 the program wrote is read back with `read_committed` and compared with a recomputation. The same tests run against
 three nodes of Apache Kafka as a control (`python -m ecosystem --broker kafka`). How they are made:
-[ecosystem/README.md](../ecosystem/README.md); single requests, tools and clients are the part of
-[compat/README.md](../compat/README.md).
+`ecosystem/README.md`; single requests, tools and clients are the part of
+`compat/README.md`.
 
 """
 

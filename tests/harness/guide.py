@@ -2,16 +2,16 @@
 
 What a fence means:
 
-    ```console             lines behind "$ " are typed; the other lines must appear in the output; "^C" ends the last service
+    ```console             lines behind "$ " are typed, the others must be in the output; "^C" ends the last service
     ```bash                every line is typed
     ```python              a program, or with `def test_` in it a file for pytest; title="x.py" names the file
     ```properties, sql, json, yaml with title="NAME"    a file the reader saves
     ```text title="Output" what the block before printed
     ```text                a picture or log lines: not typed
 
-A command that serves or follows (`klamm up`, `klamm server`, `klamm tail` ...) goes on in a terminal of its own until "^C"
-or the end of the guide. Ports are moved: a reader's 9092 may be taken here. Numbers and ids in an output may differ;
-`...` stands for anything.
+A command that serves or follows (`klamm up`, `klamm server`, `klamm tail` ...) goes on in a terminal of its own until
+"^C" or the end of the guide. Ports are moved: a reader's 9092 may be taken here. Numbers and ids in an
+output may differ; `...` stands for anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running")
-SERVICE = re.compile(r"^klamm\s+(?:up|server)\b|^klamm\s+tail\b|^klamm\s+.*--(?:follow|watch)\b|^klamm\s+pipeline\s+run\b(?!.*--once)")
+SERVICE = re.compile(
+    r"^klamm\s+(?:up|server)\b|^klamm\s+tail\b|^klamm\s+.*--(?:follow|watch)\b|^klamm\s+pipeline\s+run\b(?!.*--once)"
+)
 FILES = {"properties", "sql", "json", "yaml", "ini"}
 TYPED = re.compile(r"^\s*(?:\$ |klamm |kafka-[a-z-]+(?:\.sh)? |make |pip |python )", re.MULTILINE)
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)(?P<options>[^\n`]*)$")
@@ -153,7 +155,9 @@ class Reader:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self.move_ports(block.text))
         elif block.language == "text":
-            assert block.title == "Output" or not TYPED.search(block.text), f"line {block.line}: text is typed by no reader"
+            assert block.title == "Output" or not TYPED.search(block.text), (
+                f"line {block.line}: text is typed by no reader"
+            )
             if block.title == "Output":
                 compare_output(block.text.splitlines(), self.last_output, f"line {block.line}")
         else:
@@ -251,7 +255,7 @@ def check_extras(words: list[str], line: int) -> None:
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     for word in words:
-        for name in re.findall(r"klamm\[([^\]]*)\]", word):
+        for name in re.findall(r"(?:klamm|\.)\[([^\]]*)\]", word):
             for extra in name.split(","):
                 assert extra in project["optional-dependencies"], f"line {line}: no extra {extra}"
 
