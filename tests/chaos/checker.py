@@ -36,6 +36,7 @@ def check(history: History) -> list[Finding]:
         "nonmonotonic-poll": nonmonotonic_polls,
         "torn-transaction": torn_transactions,
         "out-of-thin-air": out_of_thin_air,
+        "refused-transaction": refused_transactions,
     }
     findings = []
     for kind, find in checks.items():
@@ -215,3 +216,8 @@ def out_of_thin_air(history: History) -> list[str]:
         for offset, value in sorted(rows.items())
         if (place, value) not in sent
     ]
+
+
+def refused_transactions(history: History) -> list[str]:
+    """A producer's transaction was open, and it was told otherwise: no fault explains that."""
+    return history.refused

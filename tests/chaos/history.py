@@ -78,6 +78,8 @@ class History:
     """Every partition read from its start to its end, committed records only, after everything had healed."""
     hung: list[str] = field(default_factory=list)
     """Producers that were replaced while faults went on, since nothing came of what they had asked for."""
+    refused: list[str] = field(default_factory=list)
+    """Producers in the middle of a transaction that were told that they are in none."""
 
     def save(self, path: Path) -> None:
         """Keep the run for a person to look into."""
@@ -87,5 +89,6 @@ class History:
             "polls": [asdict(each) for each in self.polls],
             "final": [[*place, rows] for place, rows in self.final.items()],
             "hung": self.hung,
+            "refused": self.refused,
         }
         path.write_text(json.dumps(body), encoding="utf-8")

@@ -9,7 +9,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.checker import Finding, check
 from chaos.history import Fate, History, Place
-from chaos.workers import GroupConsumer, PlainProducer, Stuck, TransactionalProducer, Worker, end, read_everything
+from chaos.workers import (
+    EagerTransactionalProducer,
+    GroupConsumer,
+    PlainProducer,
+    Stuck,
+    TransactionalProducer,
+    Worker,
+    end,
+    read_everything,
+)
 
 PARTITIONS = 4
 WHOLE_S = 120.0
@@ -17,7 +26,8 @@ TOPICS = ("chaos-log", "chaos-txn")
 
 
 class Load:
-    """Two plain and two transactional producers and a group of two readers, RF 3 and two in sync.
+    """Two plain and two transactional producers, one of them without a pause, and a group of two readers; RF 3 and two
+    in sync.
 
     Leaving the block without having called `judge` ends the clients without a judgement.
     """
@@ -35,7 +45,8 @@ class Load:
         log, txn = self._places[:PARTITIONS], self._places[PARTITIONS:]
         self._producers: list[Worker] = [
             *(parts(PlainProducer, f"plain-{name}", log) for name in "ab"),
-            *(parts(TransactionalProducer, f"txn-{name}", txn) for name in "ab"),
+            parts(TransactionalProducer, "txn-a", txn),
+            parts(EagerTransactionalProducer, "txn-b", txn),
         ]
         self._readers: list[Worker] = [
             GroupConsumer(f"reader-{name}", bootstrap, self.history, random.getrandbits(32), list(TOPICS))

@@ -108,6 +108,10 @@ def invent_a_record(h):
     h.polls.append(Poll("c", 0, A, [(3, 99)]))
 
 
+def refuse_a_transaction(h):
+    h.refused.append("t in transaction 1: INVALID_TXN_STATE")
+
+
 @pytest.mark.parametrize(
     ("plant", "kind"),
     [
@@ -123,6 +127,7 @@ def invent_a_record(h):
         (go_back_in_a_poll, "nonmonotonic-poll"),
         (tear_a_transaction, "torn-transaction"),
         (invent_a_record, "out-of-thin-air"),
+        (refuse_a_transaction, "refused-transaction"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -149,6 +149,9 @@ class PlainProducer(Worker):
 class TransactionalProducer(Worker):
     """Writes small transactions over several partitions; some are aborted on purpose."""
 
+    pause_s = PAUSE_S
+    """Between two transactions."""
+
     def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
         super().__init__(name, bootstrap, history, seed)
         self._places = places
@@ -170,7 +173,7 @@ class TransactionalProducer(Worker):
             except Hung as hung:
                 self._note(hung)
                 producer = self._new()
-            producer.poll(PAUSE_S)
+            producer.poll(self.pause_s)
 
     def _new(self) -> Producer:
         config = producer_config(self.bootstrap, self.name, self.told)
@@ -209,7 +212,7 @@ class TransactionalProducer(Worker):
 
     def _transact(self, producer: Producer, transaction: Transaction) -> None:
         producer.begin_transaction()
-        for place in self.random.choices(self._places, k=self.random.randint(1, 6)):
+        for place in self._choose_places():
             send = Send(self.name, self._number, place, next(self._values), transaction.number)
             self._number += 1
             self.history.sends.append(send)
@@ -222,7 +225,13 @@ class TransactionalProducer(Worker):
             self._insist(lambda: producer.abort_transaction(10), "abort")
         transaction.fate = Fate.OK
 
+    def _choose_places(self) -> list[Place]:
+        """Where the next transaction writes, a record each."""
+        return self.random.choices(self._places, k=self.random.randint(1, 6))
+
     def _recover(self, producer: Producer, transaction: Transaction, error: KafkaError) -> Producer:
+        if error.code() == KafkaError.INVALID_TXN_STATE:
+            self.history.refused.append(f"{self.name} in transaction {transaction.number}: {error}")
         if error.txn_requires_abort():
             try:
                 self._insist(lambda: producer.abort_transaction(10), "abort after an error")
@@ -235,6 +244,18 @@ class TransactionalProducer(Worker):
             transaction.fate = Fate.OK
             return producer
         return self._new()
+
+
+class EagerTransactionalProducer(TransactionalProducer):
+    """Begins its next transaction as soon as the last is decided, on all partitions, several records to each.
+
+    Its first batches reach other nodes while the markers of the last transaction are still on their way.
+    """
+
+    pause_s = 0.0
+
+    def _choose_places(self) -> list[Place]:
+        return self._places * self.random.randint(1, 3)
 
 
 class GroupConsumer(Worker):
