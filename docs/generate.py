@@ -1,21 +1,31 @@
 """Writes the reference pages from the code they describe; `--check` only tells whether they are up to date.
 
+The types of a client's settings, src/klamm/client/settings.py, are written from their definitions in the same way.
+
 python docs/generate.py            write docs/reference/*.md
 python docs/generate.py --check    exit with 1 when a page is stale
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 
+import inspect
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 
+import klamm.client
+import klamm.client.errors
+import klamm.testing
 from klamm.cli.exits import MEANINGS
 from klamm.cli.main import cli
+from klamm.client.config import COMMON, DEFINITIONS
+from klamm.client.errors import KafkaError
+from klamm.client.kafka_settings import PASSED_OVER, REFUSED
 from klamm.model.broker_configs import BROKER_CONFIGS, FAMILIES
-from klamm.model.config import REQUIRED, ConfigKey
+from klamm.model.config import REQUIRED, ConfigKey, ConfigType
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS, TOPIC_SYNONYMS
 from klamm.server.routes import routes
@@ -106,18 +116,227 @@ def apis() -> str:
     return _page(lines)
 
 
+def client_configs() -> str:
+    """Settings of producers, consumers and admins."""
+    lines = [
+        "# Client settings\n",
+        NOTE,
+        "Settings of `klamm.client`. Write them in a dict by their names, or as keywords with underscores for dots:",
+        '`Producer({"linger.ms": 5})` and `Producer(linger_ms=5)` mean the same. Values may be text, as in a',
+        "properties file.\n",
+        "Type checkers know the keywords: `ProducerSettings`, `ConsumerSettings` and `AdminSettings` in",
+        "`klamm.client.settings` are typed dicts.",
+    ]
+    common = {key.name for key in COMMON}
+    lines += ["\n## All clients\n", *_client_table(COMMON)]
+    for definition in DEFINITIONS:
+        own = [key for key in definition if key.name not in common | definition.passed_over.keys()]
+        lines += [f"\n## {definition.role.capitalize()}\n", *_client_table(own)]
+    lines += [
+        "\n## Settings of Java's clients that have no effect\n",
+        "These are taken, with one warning in the log.\n",
+        _row(["Setting", "Why"]),
+        _row(["---", "---"]),
+        *(_row([f"`{name}`", why]) for name, why in sorted(PASSED_OVER.items())),
+        "\n## Settings of Java's clients that are refused\n",
+        "Without them a client would do something else than was asked for. So would every `sasl.*` setting.\n",
+        _row(["Setting", "What to do"]),
+        _row(["---", "---"]),
+        *(_row([f"`{name}`", f"It {words}."]) for name, words in sorted(REFUSED.items())),
+    ]
+    return _page(lines)
+
+
+def _client_table(keys: Iterable[ConfigKey]) -> list[str]:
+    titles = ["Setting", "Type", "Default", "Valid values", "Meaning"]
+    rows = [_row(titles), _row(["---"] * len(titles))]
+    for key in sorted(keys, key=lambda key: key.name):
+        kind = "object" if key.type is ConfigType.CLASS else key.type.name.lower()
+        rows.append(_row([f"`{key.name}`", kind, _default(key), key.rule.text if key.rule else "", key.doc]))
+    return rows
+
+
+def python_api() -> str:
+    """The classes and functions of the Python client."""
+    lines = [
+        "# Python API\n",
+        NOTE,
+        "What `klamm.client` and `klamm.testing` offer. Every client exists twice, with the same methods: the asyncio",
+        "one (`AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`) has coroutines where the blocking one waits. How they",
+        "are used is in [the guide](../guides/python-client.md); [settings](client-configs.md) have their own page.",
+    ]
+    for module, names in API.items():
+        for name in names:
+            lines += _describe(getattr(module, name), f"{module.__name__}.{name}")
+    errors = sorted(
+        (
+            kind
+            for kind in vars(klamm.client.errors).values()
+            if isinstance(kind, type) and issubclass(kind, KafkaError)
+        ),
+        key=lambda kind: kind.__name__,
+    )
+    lines += ["\n## Errors\n", _row(["Error", "Is a", "Meaning"]), _row(["---", "---", "---"])]
+    lines += [_row([f"`{kind.__name__}`", f"`{kind.__base__.__name__}`", _first_line(kind)]) for kind in errors]
+    return _page(lines)
+
+
+API = {
+    klamm.client: [
+        "Producer",
+        "Delivery",
+        "Consumer",
+        "Admin",
+        "read_topic",
+        "Record",
+        "RecordMetadata",
+        "TopicPartition",
+        "OffsetAndMetadata",
+        "OffsetAndTimestamp",
+        "NewTopic",
+        "NewPartitions",
+    ],
+    klamm.testing: ["broker", "cluster", "Broker", "Cluster"],
+}
+"""What is described, in this order; the asyncio clients have the methods of the blocking ones."""
+
+
+def _describe(thing: object, path: str) -> list[str]:
+    """A class with its public methods, or a function."""
+    name = path.rpartition(".")[2]
+    lines = [f"\n## {name}\n"]
+    if not isinstance(thing, type):
+        return [*lines, _code(name, thing), _text(thing)]
+    lines.append(_text(thing))
+    fields = getattr(thing, "_fields", None) or tuple(getattr(thing, "__dataclass_fields__", ()))
+    if fields:
+        lines.append(f"\nFields: {_codes(fields)}.")
+    for member, value in inspect.getmembers(thing):
+        if member.startswith("_") or member in (fields or ()) or member in ("count", "index"):
+            continue
+        if isinstance(value, property):
+            lines += [f"\n### {name}.{member}\n", _text(value)]
+        elif inspect.isfunction(value) and inspect.getdoc(value):
+            lines += [f"\n### {name}.{member}\n", _code(member, value), _text(value)]
+    return lines
+
+
+def _code(name: str, function: object) -> str:
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    arguments = [argument for argument in signature.parameters.values() if argument.name != "self"]
+    signature = signature.replace(parameters=arguments)
+    words = str(signature).replace("'", "")
+    return f"```python\n{name}{words}\n```\n"
+
+
+def _text(thing: object) -> str:
+    """A docstring; what is indented in it is an example."""
+    lines, example = [], []
+    for line in [*(inspect.getdoc(thing) or "").splitlines(), ""]:
+        if line.startswith(("with ", "async with ")) or (example and (line.startswith("    ") or not line)):
+            example.append(line)
+            continue
+        if example:
+            lines += ["```python", *example, "```"]
+            example = []
+        lines.append(line)
+    if any(example):
+        lines += ["```python", *[line for line in example if line], "```"]
+    return "\n".join(lines).strip()
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def settings_module() -> str:
+    """Typed dicts of the settings of clients, for `**settings: Unpack[...]`."""
+    lines = [
+        '"""The settings of clients as typed dicts, for type checkers and editors.',
+        "",
+        "Written by docs/generate.py from `klamm.client.config`; change that and run `make docs`.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from collections.abc import Callable, Sequence",
+        "from typing import TYPE_CHECKING, Any, TypedDict",
+        "",
+        "if TYPE_CHECKING:",
+        "    import ssl",
+        "",
+        "    from klamm.client.errors import RecordError",
+        "    from klamm.client.serde import Serializer",
+        "",
+        "",
+        *_typed_dict("CommonSettings", "TypedDict, total=False", COMMON, "What all clients have in common."),
+    ]
+    common = {key.name for key in COMMON}
+    for definition in DEFINITIONS:
+        keys = [key for key in definition if key.name not in common | definition.passed_over.keys() | DESERIALIZERS]
+        title = f"{definition.role.capitalize()}Settings"
+        words = f"The settings of {'an' if definition.role == 'admin' else 'a'} {definition.role}."
+        if definition.role == "consumer":
+            words += " Its deserializers are arguments of their own: they decide what records hold."
+        lines += ["", "", *_typed_dict(title, "CommonSettings, total=False", keys, words)]
+    return _page(lines)
+
+
+DESERIALIZERS = {"key.deserializer", "value.deserializer"}
+OBJECTS = {
+    "ssl.context": "ssl.SSLContext",
+    "statistics.callback": "Callable[[dict[str, Any]], object]",
+    "partitioner": "str | Callable[[str, bytes | None, int], int]",
+    "key.serializer": "Serializer",
+    "value.serializer": "Serializer",
+    "on.error": "str | Callable[[RecordError], object]",
+}
+"""Types of the settings that are not text or numbers."""
+TYPES = {
+    ConfigType.BOOLEAN: "bool | str",
+    ConfigType.INT: "int | str",
+    ConfigType.LONG: "int | str",
+    ConfigType.LIST: "str | Sequence[str]",
+    ConfigType.STRING: "str",
+    ConfigType.PASSWORD: "str",
+}
+
+
+def _typed_dict(name: str, bases: str, keys: Iterable[ConfigKey], words: str) -> list[str]:
+    lines = [f"class {name}({bases}):", f'    """{words}"""', ""]
+    for key in keys:
+        kind = OBJECTS[key.name] if key.type is ConfigType.CLASS else TYPES[key.type]
+        if key.name == "acks":
+            kind = "str | int"
+        lines += [f"    {key.name.replace('.', '_')}: {kind} | None", *_wrapped(key.doc)]
+    return lines
+
+
+def _wrapped(words: str) -> list[str]:
+    """A docstring under a field, in lines that are not too long."""
+    lines = textwrap.wrap(f'"""{words}"""', 116)
+    return [f"    {line}" for line in lines]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "apis.md": apis,
     "broker-configs.md": broker_configs,
+    "client-configs.md": client_configs,
     "commands.md": commands,
     "group-configs.md": group_configs,
+    "python-api.md": python_api,
     "topic-configs.md": topic_configs,
 }
 
 
+SETTINGS = Path(__file__).parents[1] / "src/klamm/client/settings.py"
+"""The one file that is written and not a page."""
+
+
 def stale_pages() -> list[str]:
     """Names of pages that do not say what the code says."""
-    return [name for name, page in PAGES.items() if _read(REFERENCE / name) != page()]
+    stale = [f"docs/reference/{name}" for name, page in PAGES.items() if _read(REFERENCE / name) != page()]
+    return stale if _read(SETTINGS) == settings_module() else [*stale, "src/klamm/client/settings.py"]
 
 
 def main(arguments: list[str]) -> int:
@@ -125,11 +344,12 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         stale = stale_pages()
         for name in stale:
-            sys.stderr.write(f"docs/reference/{name} is stale; run `make docs`\n")
+            sys.stderr.write(f"{name} is stale; run `make docs`\n")
         return 1 if stale else 0
     REFERENCE.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page(), encoding="utf-8")
+    SETTINGS.write_text(settings_module(), encoding="utf-8")
     return 0
 
 

@@ -257,7 +257,7 @@ def test_damage_is_told_for_its_partition_and_costs_the_others_nothing(desk, pac
                 seen[where] += offsets(found, where)
         assert seen == {A: list(range(2 * ROWS)), B: list(range(4 * ROWS))}
         assert len(errors) == 1
-        assert f"t-0 from offset {2 * ROWS}" in errors[0]
+        assert f"t-0 at offset {2 * ROWS}" in errors[0]
         assert desk.state(A).position == desk.state(A).fetch_offset == 2 * ROWS
 
     asyncio.run(story())

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from klamm.client.admin import AsyncAdmin
 from klamm.client.loop_thread import BlockingFace
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from klamm.client.settings import AdminSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,8 +37,8 @@ class Admin(BlockingFace):
         admin.create_topic("orders", num_partitions=6)
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        self._inner = AsyncAdmin(config, **keywords)
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[AdminSettings]) -> None:
+        self._inner = AsyncAdmin(config, **settings)
         super().__init__(self._inner, "admin")
 
     request = _blocking(AsyncAdmin.request)

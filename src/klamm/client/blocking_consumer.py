@@ -11,17 +11,24 @@ import queue
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.loop_thread import BlockingFace, LoopThread
+from klamm.client.metrics import Metrics
 from klamm.client.producer.coordinator import GroupMetadata
-from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+from klamm.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition, V
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+    from typing_extensions import Unpack
+
+    from klamm.client.serde import Deserializer
+    from klamm.client.settings import ConsumerSettings
 
 R = TypeVar("R")
+K1 = TypeVar("K1")
+V1 = TypeVar("V1")
 Place = TopicPartition | tuple[str, int]
 Callback = Callable[[list[TopicPartition]], Any]
 
@@ -29,7 +36,7 @@ _calls: ContextVar[queue.SimpleQueue[Any]] = ContextVar("_calls")
 """Where the thread that waits for a coroutine looks for callbacks to carry out."""
 
 
-class Consumer(BlockingFace):
+class Consumer(BlockingFace, Generic[K, V]):
     """Reads records.
 
     with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -38,8 +45,55 @@ class Consumer(BlockingFace):
             print(record.topic, record.partition, record.offset, record.value)
     """
 
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, bytes | None], config: None = None, /, **settings: Unpack[ConsumerSettings]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, V1 | None],
+        config: None = None,
+        /,
+        *,
+        value_deserializer: Deserializer[V1],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K1 | None, bytes | None],
+        config: None = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K1],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K1 | None, V1 | None],
+        config: None = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K1],
+        value_deserializer: Deserializer[V1],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[Any, Any],
+        config: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        self._inner = AsyncConsumer(config, **keywords)
+        self._inner: AsyncConsumer[K, V] = AsyncConsumer(config, **keywords)
         if callable(self._inner.on_error):
             self._inner.on_error = self._in_caller(self._inner.on_error)
         super().__init__(self._inner, "consumer")
@@ -141,7 +195,7 @@ class Consumer(BlockingFace):
 
     # Reading
 
-    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[Record]:
+    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[Record[K, V]]:
         """The next records, at least one unless `timeout_s` passes; at most max.poll.records."""
         return self._run(self._inner.poll(timeout_s, max_records))
 
@@ -149,7 +203,7 @@ class Consumer(BlockingFace):
         """As `poll`, in columns: a pyarrow.RecordBatch; empty after `timeout_s`."""
         return self._run(self._inner.poll_arrow(timeout_s, max_records))
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[K, V]]:
         while self._thread is not None:
             yield from self._run(self._inner.chunk())
 
@@ -212,6 +266,10 @@ class Consumer(BlockingFace):
     def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
         """The offset after the last record that can be read."""
         return self._run(self._inner.end_offsets(partitions))
+
+    def metrics(self) -> Metrics:
+        """What this consumer has done so far, by Kafka's names of metrics; times are milliseconds."""
+        return self._now(self._inner.metrics)
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""

@@ -16,11 +16,15 @@ from klamm.client import at_exit
 from klamm.client.errors import IllegalStateError
 from klamm.client.given import function, seconds
 from klamm.client.loop_thread import BlockingFace
+from klamm.client.metrics import Metrics
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
 from klamm.client.types import Headers, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+    from typing_extensions import Unpack
+
+    from klamm.client.settings import ProducerSettings
 
 
 class Producer(BlockingFace):
@@ -31,8 +35,8 @@ class Producer(BlockingFace):
         print(delivery.result().offset)
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        inner = AsyncProducer(config, **keywords)
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[ProducerSettings]) -> None:
+        inner = AsyncProducer(config, **settings)
         self._lock = threading.RLock()  # a delivery callback may send
         inner._guard = self._lock
         self._inner = inner
@@ -152,6 +156,10 @@ class Producer(BlockingFace):
     def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now and wait until it is known what became of it."""
         self._run(self._inner.flush(timeout_s))
+
+    def metrics(self) -> Metrics:
+        """What this producer has done so far, by Kafka's names of metrics; times are milliseconds."""
+        return self._inner.metrics()
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""

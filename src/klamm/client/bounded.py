@@ -49,6 +49,7 @@ class BoundedRead:
         self._end = end
         self._partitions = partitions
         self._consumer = AsyncConsumer(config, **settings)
+        self.on_error = self._consumer.on_error
         self._waits_for = f"a broker of {config['bootstrap.servers']}"
         self._ends: dict[TopicPartition, int] = {}
         """Partitions not read to their end yet."""

@@ -27,6 +27,7 @@ from klamm.client.errors import (
     error_for,
 )
 from klamm.client.metadata import Broker, ClusterTable
+from klamm.client.metrics import Metrics, Reporter, Traffic
 from klamm.client.tls import tls_context
 from klamm.model.errors import ErrorCode, ProtocolError
 from klamm.model.ids import TopicPartition
@@ -62,6 +63,8 @@ class Cluster:
         """Called after every update and every failure to get one."""
         self.failure: KafkaError | None = None
         """Why metadata cannot be had now; None after every success."""
+        self.traffic = Traffic()
+        self._reporter: Reporter | None = None
         self._tls = tls_context(settings)
         self._bootstrap = [_address(each) for each in settings["bootstrap.servers"]]
         self._connections: dict[tuple[str, int, str], Connection] = {}
@@ -113,6 +116,8 @@ class Cluster:
     async def close(self) -> None:
         """Leave every broker."""
         self._closed = True
+        if self._reporter is not None:
+            self._reporter.stop()
         tasks = [each for each in (self._keeper, self._refreshing, *self._opening.values()) if each is not None]
         for task in tasks:
             task.cancel()
@@ -122,6 +127,15 @@ class Cluster:
         for connection in list(self._connections.values()):
             connection.close()
         self._connections.clear()
+
+    def report(self, role: str, metrics: Callable[[], Metrics]) -> None:
+        """Have statistics.callback called with a client's metrics, until this is closed."""
+        self._reporter = Reporter(self.settings, role, metrics)
+
+    def metrics(self) -> Metrics:
+        """What all clients count."""
+        open_now = sum(connection.closed is None for connection in self._connections.values())
+        return {"connection-count": open_now, **self.traffic.metrics()}
 
     async def _keep(self) -> None:
         """Ask again when metadata is old, and close what nobody uses."""
@@ -185,13 +199,14 @@ class Cluster:
             0.0,
         )
         await asyncio.sleep(max(not_before - self._loop.time(), 0))
-        connection = Connection(host, port, settings, self._tls)
+        connection = Connection(host, port, settings, self._tls, self.traffic)
         try:
             await connection.open()
         except DisconnectedError:
             self._backoffs[host, port] = (backoff, self._loop.time() + backoff.next())
             raise
         self._backoffs.pop((host, port), None)
+        self.traffic.connections += 1
         if self._closed:
             connection.close()
             raise IllegalStateError("the client is closed")

@@ -15,11 +15,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from klamm.client.given import seconds, several, text
+from klamm.client.json_columns import FORMS, read_values
 from klamm.client.moments import Moment, read_moment
 from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+    from typing_extensions import Unpack
+
+    from klamm.client.settings import ConsumerSettings
 
 
 def empty_batch() -> pa.RecordBatch:
@@ -47,7 +51,8 @@ def read_topic(
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
-    **settings: Any,
+    value: str = "bytes",
+    **settings: Unpack[ConsumerSettings],
 ) -> pa.Table:
     """All records of a topic between two moments, as one table.
 
@@ -57,17 +62,21 @@ def read_topic(
     log, at the start or deleted while it is read, is left out: reading goes on at the first record there is
     (`auto_offset_reset="none"` raises OffsetOutOfRangeError instead).
 
+    `value` says what values are: "bytes", "str" (text), or "json", whose fields become columns of the types they have.
+    What is none is a SerializationError, unless `on_error` says otherwise.
+
     UnknownTopicOrPartitionError when there is no such topic, or not any more. `timeout_s` bounds the whole
     (KafkaTimeoutError); without it, brokers that are away are waited for, the first one for bootstrap.timeout.ms. More
     settings are a consumer's.
     """
-    options = {
+    options: dict[str, Any] = {
         "bootstrap": bootstrap,
         "start": start,
         "end": end,
         "isolation": isolation,
         "partitions": partitions,
         "timeout_s": timeout_s,
+        "value": value,
         **settings,
     }
     if _in_loop():
@@ -103,7 +112,8 @@ async def read_topic_async(
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
-    **settings: Any,
+    value: str = "bytes",
+    **settings: Unpack[ConsumerSettings],
 ) -> pa.Table:
     """`read_topic` for a running event loop."""
     import pyarrow as pa  # noqa: PLC0415
@@ -112,6 +122,8 @@ async def read_topic_async(
 
     now_ms = time.time_ns() // 1_000_000
     text(topic, "topic of read_topic")
+    if value not in FORMS:
+        raise ValueError(f"value={value!r} is not known: write {', '.join(FORMS)}")
     if timeout_s is not None:
         seconds(timeout_s, "timeout_s of read_topic")
     read = BoundedRead(
@@ -122,4 +134,5 @@ async def read_topic_async(
         {"bootstrap.servers": bootstrap, "isolation.level": isolation},
         _usually(timeout_s) | settings,
     )
-    return pa.Table.from_batches(await read.run(timeout_s), schema=schema())
+    table = pa.Table.from_batches(await read.run(timeout_s), schema=schema())
+    return await read_values(table, value, read.on_error)

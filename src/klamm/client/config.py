@@ -101,6 +101,14 @@ COMMON: Final = (
         rule=at_least(0),
     ),
     ConfigKey("client.id", S, "klamm", "The name brokers log and measure this client by."),
+    ConfigKey(
+        "statistics.interval.ms",
+        INT,
+        0,
+        "Call statistics.callback with the metrics every so many milliseconds; 0 never does.",
+        rule=at_least(0),
+    ),
+    ConfigKey("statistics.callback", OBJECT, None, "A function that is called with a dict of metrics; be quick in it."),
     ConfigKey("client.rack", S, "", "Where this client is; fetches go to a replica of the same rack."),
     ConfigKey("request.timeout.ms", INT, 30_000, "How long to wait for an answer.", rule=at_least(1)),
     ConfigKey("connections.max.idle.ms", L, 540_000, "Close a connection nobody used for so long."),
@@ -341,6 +349,8 @@ class Settings(Mapping[str, Any]):
                 if isinstance(key.default, Required):
                     raise ConfigError(f"{key.name} is missing: write host:port, e.g. localhost:9092")
                 self._values[key.name] = key.default
+        callback = self._values["statistics.callback"]
+        _agree(callback is None or callable(callback), f"statistics.callback={callback!r} is no function")
 
     def _set(self, definition: ClientConfigDef, name: str, value: Any) -> None:
         if not isinstance(name, str):

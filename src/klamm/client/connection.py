@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klamm.client.config import Settings
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.frames import AnswerReader
+from klamm.client.metrics import Traffic
 from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode_into
@@ -47,13 +48,22 @@ class Pending(NamedTuple):
     version: int
     future: asyncio.Future[Any]
     deadline: float
+    sent: float
 
 
 class Connection:
     """Speaks to one broker in the newest versions both sides know."""
 
-    def __init__(self, host: str, port: int, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        settings: Settings,
+        tls: ssl.SSLContext | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
         self.host, self.port = host, port
+        self._traffic = Traffic() if traffic is None else traffic
         self.address = f"{host}:{port}"
         self.last_used = 0.0
         self.throttled_until = 0.0
@@ -225,11 +235,12 @@ class Connection:
         self.last_used = now
         if answered:
             deadline = now + (self._timeout_s if timeout_s is None else timeout_s)
-            self._pending.append(Pending(correlation_id, api, version, future, deadline))
+            self._pending.append(Pending(correlation_id, api, version, future, deadline, now))
             if self._expiry is None:
                 self._expiry = self._loop.call_at(deadline, self._expire)
         else:
             future.set_result(None)
+        self._traffic.sent(size + 4)
         self._write([size.to_bytes(4, "big") + head, *pieces])
         return future
 
@@ -376,6 +387,7 @@ class Connection:
         if not self._pending:
             raise RemoteProtocolError(f"{self.address} answers a question nobody asked")
         pending = self._pending.popleft()
+        self._traffic.answered(len(answer) + 4, self._loop.time() - pending.sent)
         self._flows = len(answer) >= _FLOW_BYTES
         number = int.from_bytes(answer[:4], "big")
         if number != pending.correlation_id:

@@ -9,10 +9,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from klamm.client.errors import SerializationError
 from klamm.model.errors import ConfigError
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class SupportsSerialize(Protocol):
+    """A serializer that is an object, as of a schema registry's client."""
+
+    def serialize(self, topic: str, value: Any, /) -> bytes | None:
+        """The bytes of a value."""
+
+
+class SupportsDeserialize(Protocol[T_co]):
+    """A deserializer that is an object."""
+
+    def deserialize(self, topic: str, data: bytes, /) -> T_co:
+        """What bytes mean."""
+
+
+Serializer = Callable[[Any], bytes | None] | SupportsSerialize | str
+"""What key.serializer and value.serializer may be; the words are bytes, str and json."""
+Deserializer = Callable[[bytes], T] | SupportsDeserialize[T]
+"""What key.deserializer and value.deserializer may be, besides the words bytes, str and json."""
 
 Serialize = Callable[[str, Any], bytes | None]
 Deserialize = Callable[[str, bytes | None], Any]

@@ -2,9 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from klamm.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:  # defaults are for type checkers alone, so nothing else need be installed for them
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 __all__ = [
     "Headers",
@@ -21,7 +32,7 @@ Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers as users write them: pairs, or a mapping when no name comes twice."""
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[K, V]):
     """One record as a consumer sees it; `key` and `value` are bytes unless deserializers made something of them."""
 
     topic: str
@@ -29,8 +40,8 @@ class Record(NamedTuple):
     offset: int
     timestamp: int
     """Milliseconds since the epoch; `timestamp_type` says whose clock."""
-    key: Any
-    value: Any
+    key: K
+    value: V
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_type: int = 0
     """0 the producer's time (CreateTime), 1 the broker's (LogAppendTime)."""

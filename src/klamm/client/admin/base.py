@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from klamm.client.cluster import ADMIN, GROUP_COORDINATOR, Cluster
 from klamm.client.config import Settings, admin_settings
@@ -18,6 +18,11 @@ from klamm.client.errors import (
 )
 from klamm.client.types import TopicPartition
 from klamm.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from klamm.client.settings import AdminSettings
 
 T = TypeVar("T")
 
@@ -43,8 +48,8 @@ _PASSING = frozenset(
 class AdminBase:
     """The part of `AsyncAdmin` that every family of questions shares."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        self._settings: Settings = admin_settings(config, keywords)
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[AdminSettings]) -> None:
+        self._settings: Settings = admin_settings(config, settings)
         self._timeout_s = self._settings.seconds("default.api.timeout.ms")
         self._cluster: Cluster | None = None
 
@@ -62,6 +67,7 @@ class AdminBase:
         cluster = Cluster(self._settings)
         await cluster.start()
         self._cluster = cluster
+        cluster.report("admin", cluster.metrics)
 
     async def close(self) -> None:
         """Leave."""

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from klamm.client.cluster import Cluster
 from klamm.client.config import consumer_settings
@@ -22,22 +22,28 @@ from klamm.client.consumer.shelf import Shelf
 from klamm.client.consumer.subscription import Mode, Subscription
 from klamm.client.errors import IllegalStateError, KafkaError, RecordError
 from klamm.client.given import by_place, checked, whole
+from klamm.client.metrics import Metrics
 from klamm.client.producer.coordinator import GroupMetadata
-from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+from klamm.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition, V
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+    from typing_extensions import Unpack
 
     from klamm.client.consumer.tables import Tables
+    from klamm.client.serde import Deserializer
+    from klamm.client.settings import ConsumerSettings
 
 T = TypeVar("T")
+K1 = TypeVar("K1")
+V1 = TypeVar("V1")
 Place = TopicPartition | tuple[str, int]
 
 _ITERATE_S = 3600.0
 
 
 @checked
-class AsyncConsumer:
+class AsyncConsumer(Generic[K, V]):
     """Reads records; on the event loop it was started on.
 
     async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -45,6 +51,53 @@ class AsyncConsumer:
         async for record in consumer:
             print(record.topic, record.partition, record.offset, record.value)
     """
+
+    @overload
+    def __init__(
+        self: AsyncConsumer[bytes | None, bytes | None], config: None = None, /, **settings: Unpack[ConsumerSettings]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncConsumer[bytes | None, V1 | None],
+        config: None = None,
+        /,
+        *,
+        value_deserializer: Deserializer[V1],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncConsumer[K1 | None, bytes | None],
+        config: None = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K1],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncConsumer[K1 | None, V1 | None],
+        config: None = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K1],
+        value_deserializer: Deserializer[V1],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncConsumer[Any, Any],
+        config: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         self.settings = consumer_settings(config, keywords)
@@ -91,7 +144,20 @@ class AsyncConsumer:
         self._cluster = cluster
         self._be_ready(cluster)
         cluster.listeners.append(self._learn)
+        cluster.report("consumer", self.metrics)
         self._learn()
+
+    def metrics(self) -> Metrics:
+        """What this consumer has done so far, by Kafka's names of metrics."""
+        if self._cluster is None:
+            raise IllegalStateError("the consumer is not started")
+        lags = [self.lag(where) for where in self._subscription.assigned]
+        return {
+            **self._cluster.metrics(),
+            **self._shelf.fetched.metrics(),
+            "assigned-partitions": len(lags),
+            "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
+        }
 
     def _be_ready(self, cluster: Cluster) -> None:
         """Everything that needs a cluster to be there."""
@@ -99,7 +165,7 @@ class AsyncConsumer:
         if self._group_id is not None:
             self._coordinator = GroupCoordinator(cluster, self._group_id)
         self._positions = Positions(cluster, subscription, self._coordinator, wake)
-        self._fetcher = Fetcher(cluster, subscription, wake, self._positions.out_of_range)
+        self._fetcher = Fetcher(cluster, subscription, wake, self._positions.out_of_range, self._shelf.fetched)
         if self._coordinator is not None:
             self._commits = Commits(self._coordinator, subscription, self.settings, self.group_metadata)
             self._holdings = Holdings(subscription, self._shelf, self._commits, self._fetcher.wake, wake)
@@ -218,7 +284,7 @@ class AsyncConsumer:
 
     # Reading
 
-    async def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[Record]:
+    async def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[Record[K, V]]:
         """The next records, at least one unless `timeout_s` passes; at most max.poll.records.
 
         Keeps the membership of the group alive and commits what was returned before (with enable.auto.commit).
@@ -254,16 +320,16 @@ class AsyncConsumer:
             if found is not None:
                 return found
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[Record[K, V]]:
         return self._iterate()
 
-    async def _iterate(self) -> AsyncIterator[Record]:
+    async def _iterate(self) -> AsyncIterator[Record[K, V]]:
         """Records one by one, for ever; the position follows what was handed out."""
         while not self._closed:
             for record in await self.chunk():
                 yield record
 
-    async def chunk(self) -> Iterator[Record]:
+    async def chunk(self) -> Iterator[Record[K, V]]:
         """Some records of one partition, waited for; those left in the iterator at the next call are given back."""
         while True:
             found = await self._until(self._shelf.chunk, _ITERATE_S)

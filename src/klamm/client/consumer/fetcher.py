@@ -17,6 +17,7 @@ from klamm.client.consumer.batches import readable
 from klamm.client.consumer.sessions import FetchSession, Want
 from klamm.client.consumer.subscription import Assigned, Subscription
 from klamm.client.errors import CorruptRecordError, KafkaError, error_for
+from klamm.client.metrics import FetchedRecords
 from klamm.model.errors import CorruptBatch, ErrorCode
 from klamm.model.ids import ZERO_UUID, TopicPartition
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -53,6 +54,7 @@ class Fetcher:
         subscription: Subscription,
         arrived: Callable[[], None],
         out_of_range: Callable[[Assigned], None],
+        fetched: FetchedRecords,
     ) -> None:
         settings = cluster.settings
         self._cluster = cluster
@@ -60,6 +62,7 @@ class Fetcher:
         self._arrived = arrived
         self._out_of_range = out_of_range
         self._loop = asyncio.get_running_loop()
+        self.fetched = fetched
         self._sessions: dict[int, FetchSession] = {}
         self._busy: dict[int, Connection | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,6 +161,7 @@ class Fetcher:
         tickets = {where: self._subscription.assigned[where].ticket for where in wanted}
         timeout_s = self._max_wait_ms / 1000 + self._cluster.settings.seconds("request.timeout.ms")
         answer = connection.request(request, version, timeout_s=timeout_s)
+        self.fetched.fetches += 1
         self._busy[node] = connection
         connection.take_in()
         answer.add_done_callback(partial(self._answered, node, session, tickets))
@@ -252,7 +256,9 @@ class Fetcher:
         state.fetch_offset = next_offset
         if batches:
             state.batches.extend(batches)
-            state.buffered += sum(each.size for each in batches)
+            size = sum(each.size for each in batches)
+            state.buffered += size
+            self.fetched.bytes += size
         elif not state.batches and not state.pending and not state.lent:
             state.position = next_offset
         return bool(batches)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from klamm.client.config import Settings
 from klamm.client.consumer.subscription import Assigned, Subscription
 from klamm.client.errors import CorruptRecordError, KafkaError, RecordError, SerializationError
+from klamm.client.metrics import FetchedRecords
 from klamm.client.serde import deserializer
 from klamm.client.types import Record
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
@@ -29,6 +30,7 @@ class Shelf:
         self._key_deserializer = deserializer(settings["key.deserializer"], "key.deserializer")
         self._value_deserializer = deserializer(settings["value.deserializer"], "value.deserializer")
         self._max_records = settings.number("max.poll.records")
+        self.fetched = FetchedRecords()
         self._order: list[TopicPartition] = []
         self._iterated: tuple[Assigned, int, list[Record], Iterator[Record]] | None = None
 
@@ -66,6 +68,7 @@ class Shelf:
                 break
             if not found:
                 state.raise_error()
+        self.fetched.records += len(found)
         return found
 
     def chunk(self) -> Iterator[Record] | None:
@@ -76,6 +79,7 @@ class Shelf:
                 self.had_turn(state)
                 handing = iter(records)
                 self._iterated = (state, state.ticket, records, handing)
+                self.fetched.records += len(records)
                 return handing
             state.raise_error()
         return None
@@ -87,6 +91,7 @@ class Shelf:
         state, ticket, records, handing = self._iterated
         self._iterated = None
         left = operator.length_hint(handing)
+        self.fetched.records -= left
         if left and state.ticket == ticket and self.subscription.assigned.get(state.where) is state:
             rest = records[len(records) - left :]
             if self._key_deserializer is None and self._value_deserializer is None:

@@ -132,6 +132,7 @@ class Tables:
                 for take in takes:
                     take.handed_out()
                     self._shelf.had_turn(take.state)
+                self._shelf.fetched.records += found.num_rows
                 return found if found.num_rows else None
             takes = wanted
         return None

@@ -22,6 +22,7 @@ from klamm.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from klamm.client.given import checked, function, text, whole
+from klamm.client.metrics import Metrics
 from klamm.client.producer.accumulator import Accumulator, PartitionQueue
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
@@ -42,6 +43,9 @@ from klamm.records.batch import RECORD_OVERHEAD
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+    from typing_extensions import Unpack
+
+    from klamm.client.settings import ProducerSettings
 
 
 _LATEST_MS = (1 << 63) - 1
@@ -63,25 +67,22 @@ class AsyncProducer:
     for everything.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        self.settings = producer_settings(config, keywords)
-        settings = self.settings
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[ProducerSettings]) -> None:
+        self.settings = values = producer_settings(config, settings)
         chance = random.Random()  # noqa: S311 - no secret
-        self._key_serializer = serializer(settings["key.serializer"], "key.serializer")
-        self._value_serializer = serializer(settings["value.serializer"], "value.serializer")
-        self._partitioner = partitioner(
-            settings["partitioner"], chance, ignore_keys=settings["partitioner.ignore.keys"]
-        )
-        self._request_size = settings.number("max.request.size")
-        self._largest = min(self._request_size, settings.number("buffer.memory"))
-        self._block_s = settings.seconds("max.block.ms")
+        self._key_serializer = serializer(values["key.serializer"], "key.serializer")
+        self._value_serializer = serializer(values["value.serializer"], "value.serializer")
+        self._partitioner = partitioner(values["partitioner"], chance, ignore_keys=values["partitioner.ignore.keys"])
+        self._request_size = values.number("max.request.size")
+        self._largest = min(self._request_size, values.number("buffer.memory"))
+        self._block_s = values.seconds("max.block.ms")
         self._accumulator = Accumulator(
-            settings.number("batch.size"), settings.seconds("linger.ms"), settings.number("buffer.memory")
+            values.number("batch.size"), values.seconds("linger.ms"), values.number("buffer.memory")
         )
-        transactional_id = settings["transactional.id"]
+        transactional_id = values["transactional.id"]
         self._transactions = None if transactional_id is None else Transactions(transactional_id)
-        self._identity = Identity() if settings["enable.idempotence"] or transactional_id is not None else None
-        self._topics = Topics(self._accumulator, settings, chance)
+        self._identity = Identity() if values["enable.idempotence"] or transactional_id is not None else None
+        self._topics = Topics(self._accumulator, values, chance)
         self._known = self._topics.known
         self._room = Room(self._accumulator)
         self._spares = Spares(_SPARES)
@@ -135,6 +136,20 @@ class AsyncProducer:
         )
         self._wake_at = self._sender.wake_at
         cluster.listeners.append(self._topics.learn_all)
+        cluster.report("producer", self.metrics)
+
+    def metrics(self) -> Metrics:
+        """What this producer has done so far, by Kafka's names of metrics."""
+        if self._cluster is None or self._sender is None:
+            raise IllegalStateError("the producer is not started")
+        accumulator = self._accumulator
+        return {
+            **self._cluster.metrics(),
+            **self._sender.sent.metrics(),
+            "requests-in-flight": self._sender.in_flight,
+            "buffer-total-bytes": accumulator.memory_bytes,
+            "buffer-available-bytes": max(accumulator.memory_bytes - accumulator.used, 0),
+        }
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, for at most `timeout_s`, and leave; what is left fails. An open transaction aborts."""
@@ -346,6 +361,8 @@ class AsyncProducer:
         partition: int | str | None = None,
     ) -> list[Delivery]:
         """Send every row of a table; the names say which columns are key, value and so on.
+
+        `value="json"` sends rows as JSON objects: all columns but headers, timestamp, partition and one named key.
 
         A table, a batch, a DataFrame, or whatever else hands out Arrow. Only key, headers and timestamp may be absent,
         under these names; `partition` is a number for all rows or a column's name. Nothing is accepted before the whole

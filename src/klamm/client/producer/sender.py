@@ -26,6 +26,7 @@ from klamm.client.errors import (
     TransactionAbortableError,
     error_for,
 )
+from klamm.client.metrics import SentRecords
 from klamm.client.producer.accumulator import Accumulator, PartitionQueue
 from klamm.client.producer.batch import Batch
 from klamm.client.producer.identity import Identity
@@ -71,6 +72,7 @@ class Sender:
         """Look soon; only on the loop's thread."""
         self.wake_at = self._alarm.at
         """Look at a time of the loop's clock, or earlier."""
+        self.sent = SentRecords()
         self._in_flight: dict[int, int] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
         settings = self.settings
@@ -326,6 +328,10 @@ class Sender:
                 self._refused(queue, batch, result, answer)
 
     def _succeeded(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        sent = self.sent
+        sent.records += batch.count or len(batch.rows)
+        sent.batches += 1
+        sent.bytes += batch.size
         self._accumulator.release(batch)
         batch.succeed(base_offset, log_append_time)
 
@@ -375,6 +381,7 @@ class Sender:
         elif now >= batch.created + self._delivery_s:
             self._give_up(queue, batch, self._late(batch, error), stored=None)
         else:
+            self.sent.retries += batch.count or len(batch.rows)
             self._accumulator.give_back(queue, batch)
             if not at_once:
                 waits = Backoff(*self._backoff)
@@ -406,6 +413,7 @@ class Sender:
                 self._identity.bump_needed = True
             else:
                 Identity.close_gap(queue, batch)
+        self.sent.errors += batch.count or len(batch.rows)
         self._accumulator.release(batch)
         if error.code is ErrorCode.MESSAGE_TOO_LARGE:
             error = RecordTooLargeError(error.code, str(error))

@@ -21,6 +21,7 @@ from klamm.client.errors import IllegalStateError, RecordTooLargeError, error_fo
 from klamm.client.given import text
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfolded
+from klamm.client.producer.table_json import is_wanted, with_json
 from klamm.client.producer.transactions import TransactionStatus
 from klamm.client.spares import Spares
 from klamm.model.errors import ErrorCode
@@ -88,6 +89,8 @@ async def send_table(
     source = as_table(table)
     number = None if partition is None or isinstance(partition, str) else _number(partition)
     named = {"key": key, "value": value, "headers": headers, "timestamp": timestamp}
+    if is_wanted(source.schema, value):
+        source = await with_json(source, {**named, "partition": partition})
     chosen = chosen_columns(source.schema, named | ({"partition": partition} if number is None else {}))
     if producer._transactions is not None:
         producer._transactions.require(TransactionStatus.IN_TRANSACTION)

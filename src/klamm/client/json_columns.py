@@ -1,0 +1,147 @@
+"""JSON values as typed columns: what `read_topic(value="json")` makes of a table of bytes.
+
+Arrow's own reader parses all values at once and finds their types. Only when it cannot, values are looked at one by one
+to find those that are no JSON.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.client.errors import SerializationError
+from klamm.client.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+FORMS: Final = ("bytes", "str", "json")
+"""What values can be read as."""
+_BLOCK_BYTES: Final = 1 << 30
+"""Types are found in blocks of this size; Arrow's limit is twice that."""
+
+
+async def read_values(table: pa.Table, form: str, on_error: Any) -> pa.Table:
+    """The same rows with typed values, without those that cannot be read, with which `on_error` deals."""
+    if form == "bytes":
+        return table
+    read = _texts if form == "str" else _fields
+    try:
+        return read(table)
+    except _NotReadError:
+        kept = [True] * table.num_rows
+        for row in _unreadable(table["value"], form):
+            await _pass_over(_error(table, row, form), on_error)
+            kept[row] = False
+    try:
+        return read(table.filter(kept))
+    except _NotReadError as error:
+        raise SerializationError(
+            f'the values have no common type: {error}; value="str" reads them as text, one type for all'
+        ) from error
+
+
+class _NotReadError(Exception):
+    """Arrow does not understand the values."""
+
+
+def _texts(table: pa.Table) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        texts = table["value"].cast(pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise _NotReadError(str(error)) from error
+    return table.set_column(table.schema.get_field_index("value"), "value", texts)
+
+
+def _fields(table: pa.Table) -> pa.Table:
+    """Columns for the fields of objects where the value was; other values stay one column."""
+    parsed = _parsed(table)
+    place = table.schema.get_field_index("value")
+    columns: list[tuple[str, Any]] = [(name, table[name]) for name in table.schema.names if name != "value"]
+    columns[place:place] = _spread(parsed, {name for name, _ in columns})
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.table([column for _, column in columns], names=[name for name, _ in columns])
+
+
+def _spread(parsed: pa.ChunkedArray, taken: set[str]) -> Iterable[tuple[str, Any]]:
+    """The fields of structs by their names; one of a record's own column has `value.` before it."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not pa.types.is_struct(parsed.type) or not parsed.type.num_fields:
+        return [("value", parsed)]
+    names = [field.name for field in parsed.type]
+    return [
+        (f"value.{name}" if name in taken else name, column)
+        for name, column in zip(names, parsed.flatten(), strict=True)
+    ]
+
+
+def _parsed(table: pa.Table) -> pa.ChunkedArray:
+    """One column of what the values mean; null where there is no value."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import json as arrow_json  # noqa: PLC0415
+
+    if not table.num_rows:
+        return pa.chunked_array([], pa.null())
+    # A line end in JSON is space between its words, so that a value can be made one line.
+    lines = b"\n".join(
+        b'{"value":%b}' % (b"null" if value is None else value.replace(b"\n", b" ").replace(b"\r", b" "))
+        for value in table["value"].to_pylist()
+    )
+    options = arrow_json.ReadOptions(block_size=min(len(lines) + 1, _BLOCK_BYTES))
+    try:
+        lines.decode()  # Arrow does not look whether texts are UTF-8
+        parsed = arrow_json.read_json(pa.BufferReader(lines), read_options=options)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise _NotReadError(str(error)) from error
+    if parsed.num_rows != table.num_rows or parsed.schema.names != ["value"]:
+        raise _NotReadError("a value is more than one")  # such as 1,"other":2, which is no JSON by itself
+    return parsed["value"]
+
+
+def _unreadable(values: pa.ChunkedArray, form: str) -> list[int]:
+    """The rows whose values are not what they should be."""
+    rows = []
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            if value is not None:
+                _read(value, form)
+        except ValueError:
+            rows.append(row)
+    return rows
+
+
+def _read(value: bytes, form: str) -> Any:
+    return value.decode() if form == "str" else json.loads(value.decode(), parse_constant=_refuse)
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _error(table: pa.Table, row: int, form: str) -> SerializationError:
+    topic, partition, offset, key, value = (
+        table[name][row].as_py() for name in ("topic", "partition", "offset", "key", "value")
+    )
+    try:
+        _read(value, form)
+    except ValueError as cause:
+        where = TopicPartition(topic, partition)
+        error = SerializationError(f"{where} offset {offset}: the value is no {form}: {cause}")
+        error.key, error.value, error.__cause__ = key, value, cause
+        return error.locate(where, offset, offset + 1)
+    raise AssertionError(f"row {row} can be read")
+
+
+async def _pass_over(error: SerializationError, on_error: Any) -> None:
+    if on_error == "raise":
+        raise error
+    if on_error != "skip":
+        outcome = on_error(error)
+        if inspect.isawaitable(outcome):
+            await outcome
