@@ -11,7 +11,14 @@ from harness import KlammProcess
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 EXPECTED = {
-    "python-client": ["0\n", "opened\n", "did you mean linger.ms?\n", "", "passed over 1 b'no JSON'\n[4.2, 1.8]\n", "1\n"],
+    "python-client": [
+        "0\n",
+        "opened\n",
+        "did you mean linger.ms?\n",
+        "",
+        "passed over 1 b'no JSON'\n[4.2, 1.8]\n",
+        "1\n",
+    ],
     "columns": ["[b'1.80', b'4.20', b'7.00']\n", "3 ", "double [1.8, 4.2]\n"],
 }
 
