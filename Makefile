@@ -9,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
 	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
 
-.PHONY: help java setup demo test check compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs clean
+.PHONY: help java setup demo test check fuzz compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs clean
 
 help:
 	@echo "make demo    a bank that runs while you watch: a node, two services, a pipeline on Spark (Java 17+)"
@@ -23,6 +23,7 @@ help:
 	@echo "make sim-bugs  plant bugs into the cluster and see the simulation catch them"
 	@echo "make campaign  kill tasks, drivers and brokers at every named point of the exactly-once sink; random pipelines"
 	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
+	@echo "make fuzz    mutated requests of every API and version against a running node (MINUTES=30 SEED=7)"
 	@echo "make docs    write the generated reference pages and build the site: build/site/index.html"
 	@echo "make clean   remove what the other targets made"
 
@@ -109,6 +110,10 @@ campaign: java setup
 chaos: setup
 	@echo "== chaos"
 	@PYTHONPATH=tests $(BIN)/python -m chaos.run --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/chaos-report.md
+
+fuzz: setup
+	@echo "== hostile requests"
+	@PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
 docs: setup
 	@echo "== reference pages"

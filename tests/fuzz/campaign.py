@@ -1,0 +1,158 @@
+"""A row of hostile requests against a running node, and what is watched meanwhile.
+
+After every connection a probe on another one must be answered; every so often a record is written and read back, and
+memory, descriptors and the log are looked at. All follows from the seed; a violation says which frames came last.
+"""
+
+import random
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fuzz.requests import SERVED_APIS, changed, ends_the_node, made_up, random_frame, samples
+from harness import KlammProcess, Wire, batch, rows
+
+PROBE_S = 30.0
+"""A probe that waits longer is a violation; generous, since the machine may do other things."""
+LOOK_EVERY = 200
+MEMORY_BYTES_MAX = 400 << 20
+"""How far memory may grow above what the node had after every request was sent once."""
+DESCRIPTORS_MAX = 3_000
+"""How many more descriptors may be open; requests that create topics succeed now and then."""
+LOG_COMPLAINTS = ("request failed", "Traceback", "could not be handled")
+KEPT_FRAMES = 12
+
+
+class Violation(AssertionError):
+    """The node did something no request may make it do."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a campaign came to."""
+
+    seed: int
+    connections: int = 0
+    frames: int = 0
+    answers: int = 0
+    slowest_probe_ms: float = 0.0
+    memory_grown: int = 0
+    descriptors_grown: int = 0
+    by_kind: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.frames} frames on {self.connections} connections, {self.answers} answers; "
+            f"slowest probe {self.slowest_probe_ms:.0f} ms, memory +{self.memory_grown >> 20} MB, "
+            f"descriptors +{self.descriptors_grown}; "
+            + ", ".join(f"{kind} {count}" for kind, count in sorted(self.by_kind.items()))
+        )
+
+
+class Campaign:
+    """One node under fire; `run` until the clock says stop."""
+
+    def __init__(self, node: KlammProcess, seed: int) -> None:
+        self._node = node
+        self._source = random.Random(seed)
+        self._recent: deque[tuple[str, bytes]] = deque(maxlen=KEPT_FRAMES)
+        self.outcome = Outcome(seed)
+
+    def run(self, seconds: float) -> Outcome:
+        """Throw requests for so long; Violation as soon as something is wrong."""
+        deadline = time.monotonic() + seconds
+        with Wire(self._node.port, timeout=PROBE_S) as probe:
+            topic = probe.create_topic()
+            plausible = list(samples(topic, probe.topic_id(topic)))
+            for _, frame in plausible:
+                probe.send_frame(frame)
+                probe.receive_frame()  # as it stands, each of them is answered
+            memory, descriptors = self._memory(), self._descriptors()
+            while time.monotonic() < deadline:
+                for kind, volley in self._volley(plausible):
+                    frames = [frame for frame in volley if not ends_the_node(frame)]
+                    self._throw(kind, frames)
+                    self._probe(probe)
+                    if self.outcome.connections % LOOK_EVERY == 0:
+                        self._look(probe, topic, memory, descriptors)
+                    if time.monotonic() >= deadline:
+                        break
+            self._look(probe, topic, memory, descriptors)
+        return self.outcome
+
+    def _volley(self, plausible: list[tuple[str, bytes]]) -> Iterator[tuple[str, list[bytes]]]:
+        """Each API and version once in each of the ways, in an order of chance."""
+        source = self._source
+        order = list(plausible)
+        source.shuffle(order)
+        for _, frame in order:
+            yield "changed", [changed(source, frame) for _ in range(source.randint(1, 3))]
+            api = source.choice(SERVED_APIS)
+            yield "made up", [made_up(source, api)]
+            yield "made up, changed", [changed(source, made_up(source, source.choice(SERVED_APIS)))]
+            if source.random() < 0.3:
+                yield "random", [random_frame(source)]
+
+    def _throw(self, kind: str, frames: list[bytes]) -> None:
+        """Send frames and read until the connection ends, however it ends, but let it end."""
+        outcome = self.outcome
+        outcome.connections += 1
+        outcome.frames += len(frames)
+        outcome.by_kind[kind] += len(frames)
+        self._recent.extend((kind, frame) for frame in frames)
+        with Wire(self._node.port, timeout=PROBE_S) as wire:
+            try:
+                for frame in frames:
+                    wire.send_frame(frame)
+                wire.sock.shutdown(socket.SHUT_WR)
+                while wire.sock.recv(65536):
+                    outcome.answers += 1
+            except TimeoutError:
+                raise self._violation("a connection neither answered nor ended") from None
+            except OSError:
+                return
+
+    def _probe(self, probe: Wire) -> None:
+        begun = time.monotonic()
+        try:
+            probe.call("api_versions", 0)
+        except OSError as error:
+            raise self._violation(f"the probe was not answered: {error!r}") from None
+        self.outcome.slowest_probe_ms = max(self.outcome.slowest_probe_ms, (time.monotonic() - begun) * 1000)
+
+    def _look(self, probe: Wire, topic: str, memory: int, descriptors: int) -> None:
+        outcome = self.outcome
+        value = b"alive %d" % outcome.frames
+        reply = probe.produce(topic, batch(value))
+        if reply.error_code != 0:
+            raise self._violation(f"a record was refused with {reply.error_code!r}")
+        if value not in [row.value for row in rows(probe.fetch(topic, reply.base_offset).records)]:
+            raise self._violation("a record that was acknowledged cannot be read")
+        outcome.memory_grown = self._memory() - memory
+        outcome.descriptors_grown = self._descriptors() - descriptors
+        if outcome.memory_grown > MEMORY_BYTES_MAX:
+            raise self._violation(f"memory has grown by {outcome.memory_grown >> 20} MB")
+        if outcome.descriptors_grown > DESCRIPTORS_MAX:
+            raise self._violation(f"{outcome.descriptors_grown} more descriptors are open")
+        said = self._node.log()
+        for complaint in LOG_COMPLAINTS:
+            if complaint in said:
+                where = said.index(complaint)
+                raise self._violation(f"the log says {said[max(0, where - 300) : where + 1500]}")
+
+    def _violation(self, text: str) -> Violation:
+        frames = "\n".join(f"  {kind}: {frame[:400].hex()}" for kind, frame in self._recent)
+        return Violation(f"{text}\n{self.outcome}\nthe last frames:\n{frames}")
+
+    def _memory(self) -> int:
+        [line] = [line for line in self._proc("status").read_text().splitlines() if line.startswith("VmRSS")]
+        return int(line.split()[1]) * 1024
+
+    def _descriptors(self) -> int:
+        return len(list(self._proc("fd").iterdir()))
+
+    def _proc(self, name: str) -> Path:
+        return Path(f"/proc/{self._node.pid}/{name}")
