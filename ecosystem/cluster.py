@@ -96,13 +96,28 @@ class Cluster(BrokerCluster):
         """The values of `read` as text."""
         return [record.text for record in self.read(topic, isolation)]
 
-    def wait_for_records(self, topic: str, count: int, timeout_s: float = WAIT_S) -> None:
-        """Wait until so many records of a topic are committed."""
-        eventually(lambda: len(self.read(topic)) >= count, f"{count} records committed to {topic}", timeout_s)
+    def wait_for_records(self, topic: str, count: int, stall_s: float = WAIT_S) -> None:
+        """Wait until so many records of a topic are committed; gives up when none has come for `stall_s`."""
+        committed = -1
+        deadline = 0.0
+        while committed < count:
+            present = self._count_committed(topic, committed)
+            if present > committed:
+                committed, deadline = present, time.monotonic() + stall_s
+            elif time.monotonic() > deadline:
+                raise AssertionError(f"{topic}: {committed} of {count} records, and no more for {stall_s:.0f} s")
+            time.sleep(0.2)
 
-    def wait_for_progress(self, topic: str, timeout_s: float = WAIT_S) -> None:
+    def _count_committed(self, topic: str, default: int) -> int:
+        """How many records are committed; `default` while the cluster cannot tell."""
+        try:
+            return len(self.read(topic))
+        except KafkaException:
+            return default
+
+    def wait_for_progress(self, topic: str) -> None:
         """Wait until more records of a topic are committed than now."""
-        self.wait_for_records(topic, len(self.read(topic)) + 1, timeout_s)
+        self.wait_for_records(topic, len(self.read(topic)) + 1)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The id of the node that leads a partition."""
