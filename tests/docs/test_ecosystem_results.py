@@ -96,9 +96,10 @@ def test_late(broken):
 
 
 def test_the_recorder_keeps_how_tests_ended(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ecosystem.recorder.Results.load", lambda: Results([]))
-    kept = []
-    monkeypatch.setattr("ecosystem.recorder.Results.save", kept.append)
+    kept = tmp_path / "results.json"
+    load, save = Results.load, Results.save
+    monkeypatch.setattr("ecosystem.recorder.Results.load", lambda: load(kept))
+    monkeypatch.setattr("ecosystem.recorder.Results.save", lambda results: save(results, kept))
     monkeypatch.setattr("ecosystem.recorder.write_page", lambda: None)
     from ecosystem.recorder import Recorder
 
@@ -109,7 +110,7 @@ def test_the_recorder_keeps_how_tests_ended(tmp_path, monkeypatch, capsys):
     options = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     code = pytest.main([str(tmp_path), *options], plugins=[Recorder("klamm")])
     assert code == pytest.ExitCode.TESTS_FAILED
-    [results] = kept
+    results = load(kept)
     ends = {name: (row.version, row.checks) for (name, _), row in results.rows.items()}
     assert {name: [one.result for one in checks.values()] for name, (_, checks) in ends.items()} == {
         "Good": ["passed"],
