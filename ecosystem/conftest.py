@@ -1,4 +1,4 @@
-"""Three nodes for each module, and the options of a run."""
+"""The nodes that programs run against, and the options of a run."""
 
 from collections.abc import Iterator
 
@@ -29,10 +29,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker("quick") is not None]
 
 
+@pytest.fixture(scope="session")
+def shared_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes for all modules that ask for no settings of their own."""
+    with Cluster(request.config.getoption("--broker"), tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
 @pytest.fixture(scope="module")
 def module_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes for a module; a module adds settings by a list of its own, `BROKER_SETTINGS`."""
-    overrides = getattr(request.module, "BROKER_SETTINGS", {})
+    """The nodes of a module: the shared ones, or three of its own where it has `BROKER_SETTINGS`."""
+    overrides = getattr(request.module, "BROKER_SETTINGS", None)
+    if overrides is None:
+        yield request.getfixturevalue("shared_cluster")
+        return
     kind = request.config.getoption("--broker")
     with Cluster(kind, tmp_path_factory.mktemp("cluster"), overrides=overrides) as cluster:
         yield cluster
@@ -40,7 +50,7 @@ def module_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def cluster(module_cluster: Cluster) -> Cluster:
-    """The module's three nodes, all of them running and in sync whatever the test before did."""
+    """Three nodes, all of them running and in sync whatever the test before did."""
     module_cluster.restore()
     return module_cluster
 
@@ -48,4 +58,5 @@ def cluster(module_cluster: Cluster) -> Cluster:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A name of its own for each test; put a suffix to it for more than one topic."""
-    return "".join(letter if letter.isalnum() else "-" for letter in request.node.name).strip("-")
+    name = f"{request.node.path.stem}-{request.node.name}".replace("test_", "")
+    return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-")

@@ -9,8 +9,6 @@ from ecosystem.cluster import Cluster, eventually
 from ecosystem.processes import Process
 
 pytestmark = pytest.mark.program("Flink Kafka connector", maven.version("flink", "flink-connector-kafka"))
-# Flink asks for transactions that outlive its checkpoints.
-BROKER_SETTINGS = {"transaction.max.timeout.ms": "900000"}
 BATCH = 2000
 OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.util", "java.lang", "java.time", "java.nio")
