@@ -41,6 +41,52 @@ def filled(java: JavaClient, broker: Broker, topic: str) -> str:
     return topic
 
 
+def test_features(beside: Beside) -> None:
+    beside("kafka-features", "describe")
+    beside("kafka-features", "version-mapping")
+    for release in ("3.3", "3.5-IV1", "3.9", "4.0-IV1", "4.1", "4.2", "4.3-IV0", "4.4-IV0"):
+        beside("kafka-features", "version-mapping", "--release-version", release)
+    beside("kafka-features", "version-mapping", "--release-version", "9.9", exits=1)
+    for level in ("transaction.version=2", "eligible.leader.replicas.version=1", "metadata.version=30"):
+        beside("kafka-features", "feature-dependencies", "--feature", level)
+    for level in ("share.version=9", "nosuch=1", "group.version", "group.version=x"):
+        beside("kafka-features", "feature-dependencies", "--feature", level, exits=1)
+    beside("kafka-features", "upgrade", "--feature", "transaction.version=2")
+    beside("kafka-features", "upgrade", "--metadata", "4.3", "--dry-run")
+    beside("kafka-features", "upgrade", "--feature", "nosuch=1", exits=1)
+    beside("kafka-features", "downgrade", "--feature", "group.version=0", "--dry-run")
+    beside("kafka-features", "disable", "--feature", "group.version", "--unsafe", "--dry-run")
+    twice = ("--feature", "group.version=1", "--feature", "group.version=1")
+    for words in ((), twice, ("--release-version", "4.3", "--feature", "group.version=1"), ("--metadata", "9.9")):
+        beside("kafka-features", "upgrade", *words, exits=1)
+    beside("kafka-features", "disable", exits=1)
+    beside("kafka-features", exits=1)
+
+
+def test_cluster_and_what_it_speaks(beside: Beside, broker: Broker) -> None:
+    where = ("--bootstrap-server", broker.bootstrap)
+    beside("kafka-cluster", "cluster-id", *where, server=False)
+    beside("kafka-cluster", "list-endpoints", *where, server=False)
+    beside("kafka-cluster", "list-endpoints", *where, "--include-fenced-brokers", server=False)
+    beside("kafka-cluster", "unregister", *where, "--id", "77", server=False, exits=1)
+    beside("kafka-broker-api-versions")
+    beside("kafka-broker-api-versions", "--no-such-flag", exits=1)
+
+
+def test_acls_without_an_authorizer(java: JavaClient, broker: Broker, klamm) -> None:
+    """Java's tool goes on with a stack trace, ours does not: the first line of each is compared."""
+    where = ("--bootstrap-server", broker.bootstrap)
+    rule = ("--allow-principal", "User:a", "--topic", "t")
+    for words in (
+        ("--list",), ("--list", "--topic", "t"), ("--add", *rule, "--operation", "Read"),
+        ("--add", *rule, "--producer"), ("--remove", *rule, "--force"), ("--list", "--add"), (),
+    ):  # fmt: skip
+        theirs, ours = java.tool(MAINS["kafka-acls"], *where, *words), klamm("kafka-acls", *where, *words)
+        both = (theirs.exit, theirs.out.splitlines()[:1]), (ours.exit, ours.out.splitlines()[:1])
+        assert both[0] == both[1], words
+        assert ours.err.splitlines()[:1] == theirs.err.splitlines()[:1]
+
+
 def test_topics(beside: Beside, filled: str, java: JavaClient, broker: Broker, klamm, topic: str) -> None:
     beside("kafka-topics", "--list", "--exclude-internal")
     beside("kafka-topics", "--list")

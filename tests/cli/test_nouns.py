@@ -293,7 +293,7 @@ def test_the_scripts_are_written_and_run(run, tmp_path, klamm):
     again = run("shims", str(folder), "--dry-run", where=False).stdout.splitlines()
     assert {line[0] for line in again} == {"~"}
     other = tmp_path / "other"
-    assert run("shims", str(other), "--dry-run", where=False).stdout.startswith(f"+ {other}/kafka-configs.sh\n")
+    assert run("shims", str(other), "--dry-run", where=False).stdout.startswith(f"+ {other}/kafka-acls.sh\n")
     assert not other.exists()
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from klamm.cli.cluster_members import features, unregister
 from klamm.cli.cluster_moves import drain, elect, reassign
+from klamm.cli.nouns import Noun
 from klamm.cli.output import output_option, show_one, table_lines
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
@@ -16,12 +18,12 @@ if TYPE_CHECKING:
     from klamm.cli.asking.topics import Partition
 
 
-@click.group()
+@click.group(cls=Noun)
 def cluster() -> None:
     """Look at the cluster as a whole, and move what lies in it."""
 
 
-for _command in (drain, elect, reassign):
+for _command in (drain, elect, features, reassign, unregister):
     cluster.add_command(_command)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.nouns import Noun
 from klamm.cli.output import output_option, show
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
@@ -21,7 +22,7 @@ _kind = click.argument("kind", type=click.Choice(KIND_NAMES), metavar="KIND")
 _name = click.argument("name", metavar="NAME")
 
 
-@click.group()
+@click.group(cls=Noun)
 def config() -> None:
     """Show and change settings.
 

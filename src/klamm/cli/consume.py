@@ -114,7 +114,24 @@ def consume(
         view.show(_reader(cluster, spans, view).read(), count, before)
 
 
-@click.command(epilog=_LETTERS)
+class _Tail(click.Command):
+    """Knows `tail -f TOPIC` of other tools, where -f is no format."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What was written; where -f has taken the topic, how to write it."""
+        written = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            if "-f" not in written:
+                raise
+            word = next(iter(written[written.index("-f") + 1 :]), "TOPIC")
+            raise click.UsageError(
+                f"-f is the format here, and tail follows by itself: klamm tail {word}", ctx
+            ) from None
+
+
+@click.command(cls=_Tail, epilog=_LETTERS)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
 @click.option("-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="How many to begin with.")
 @click.option("--no-follow", is_flag=True, help="Stop at the end.")

@@ -8,6 +8,7 @@ import click
 
 from klamm.cli import contexts as kept
 from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.nouns import Noun
 from klamm.cli.output import output_option, show, show_one
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, complete_context
@@ -16,7 +17,7 @@ _COLUMNS = ("context", "in_use", "bootstrap", "protected", "cluster_id")
 _context = click.argument("name", metavar="NAME", shell_complete=complete_context)
 
 
-@click.group()
+@click.group(cls=Noun)
 def ctx() -> None:
     """Keep clusters by name; the one in use is asked when a command names none.
 

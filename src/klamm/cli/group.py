@@ -9,6 +9,7 @@ import click
 
 from klamm.cli.changes import Consent, Plan, consent_options
 from klamm.cli.completing import complete_group, complete_topic
+from klamm.cli.nouns import Noun
 from klamm.cli.output import note, output_option, show, show_one, table_lines
 from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
@@ -18,7 +19,7 @@ _NAMED_MAX: Final = 3
 """How many members a sentence names."""
 
 
-@click.group()
+@click.group(cls=Noun)
 def group() -> None:
     """Look at consumer groups, move their offsets, delete them."""
 

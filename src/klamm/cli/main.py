@@ -80,6 +80,8 @@ class LazyGroup(click.Group):
         except click.UsageError:
             import difflib
 
+            if (noun := _noun_of(args)) is not None:
+                raise click.UsageError(f"There is no command {args[0]!r}. Did you mean {noun!r}?", ctx) from None
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else " `klamm --help` lists those there are."
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from None
@@ -106,6 +108,21 @@ class LazyGroup(click.Group):
                 " the rest take Kafka's flags and print what Kafka prints: klamm kafka-topics --list"
                 " --bootstrap-server HOST:PORT. `klamm shims DIR` writes them as scripts."
             )
+
+
+def _noun_of(args: list[str]) -> str | None:
+    """The command meant by verb and noun the other way round, or by a noun's plural: `list topics`, `topics`."""
+    from klamm.cli.nouns import ALIASES
+
+    nouns = {name for name in COMMANDS if name in ("topic", "group", "txn", "config", "ctx", "cluster")}
+    word = args[0].removesuffix("s")
+    if word in nouns:
+        return f"{word} ls"
+    verb = ALIASES.get(args[0], args[0])
+    if verb in ALIASES.values():
+        noun = args[1].removesuffix("s") if len(args) > 1 else "topic"
+        return f"{noun} {verb}" if noun in nouns else f"topic {verb}"
+    return None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from klamm.cli import exits
+from klamm.cli.nouns import Noun
 from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
 from klamm.cli.pipeline_backfill import backfill
 from klamm.cli.pipeline_compact import compact
@@ -27,7 +28,7 @@ set_option = click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
 home_option = click.option("--home", default=HOME, show_default=True, metavar="DIR", help="Where pipelines keep state.")
 
 
-@click.group()
+@click.group(cls=Noun)
 def pipeline() -> None:
     """Streams and tables in SQL, on Spark."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.nouns import Noun
 from klamm.cli.output import output_option, show
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
 
-@click.group()
+@click.group(cls=Noun)
 def dlq() -> None:
     """Records that a pipeline could not read: list, show, send again."""
 

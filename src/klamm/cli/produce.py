@@ -11,6 +11,7 @@ import click
 
 from klamm.cli.changes import Consent, Plan, consent_options, show_dry_run
 from klamm.cli.completing import complete_topic
+from klamm.cli.output import note
 from klamm.cli.record_format import unescape
 from klamm.cli.record_input import Draft, from_json
 from klamm.cli.refusal import refuses
@@ -73,6 +74,7 @@ def produce(
     klamm produce orders -K : < orders.txt
     klamm consume orders -o jsonl | klamm produce copy -i jsonl
     """  # noqa: D301 - click wants the character itself
+    from klamm.cli.units import counted
     from klamm.client import Producer
 
     common: Draft = {
@@ -91,10 +93,15 @@ def produce(
     plan = Plan()
     plan.adds(f"records in {topic}")
     consent.to(plan, target)
+    is_new = not quiet and not partitions.count()
+    interactive = sys.stdin.isatty() and not files
+    if interactive and not quiet:
+        note("write records, one a line; Ctrl-D ends")
     began = time.monotonic()
     with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
-        interactive = sys.stdin.isatty() and not files
         records, size = _send(producer, topic, partitions, drafts, common, interactive=interactive)
+    if is_new and records and (made := partitions.count()):
+        note(f"there was no topic {topic}: the cluster made it, with {counted(made, 'partition')}")
     if not quiet:
         _report(topic, records, size, time.monotonic() - began)
 

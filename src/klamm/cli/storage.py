@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from klamm.cli.changes import Plan, show_dry_run
+from klamm.cli.nouns import Noun
 from klamm.cli.output import files_output_option, show
 from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.storage_check import check
@@ -15,7 +16,7 @@ from klamm.cli.storage_dump import dump
 from klamm.cli.storage_repair import repair
 
 
-@click.group()
+@click.group(cls=Noun)
 def storage() -> None:
     """Make cluster ids, format data folders, look at them, repair them."""
 

@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None:
     """Verify every segment, index and small file of data folders.
 
-    DIR is a data folder or the folder of one partition, written by Klamm or by Apache Kafka. Nothing is changed.
+    DIR is a data folder, the folder of one partition, or that of a local cluster (`klamm up --nodes`), whose nodes are
+    all looked at; written by Klamm or by Apache Kafka. Nothing is changed.
     Ends with exit code 1 when something is wrong; every problem is named with its file and position, and with what
     `klamm storage repair` would do about it.
     """
     import os
 
+    from klamm.server.local_cluster import node_data_folders
     from klamm.storage.check import check_folders
     from klamm.storage.log_dir import is_held
 
     started = time.monotonic()
-    paths = [os.path.abspath(folder) for folder in folders]
+    paths = [path for folder in folders for path in node_data_folders(os.path.abspath(folder))]
     for path in paths:
         if is_held(path):
             click.echo(f"klamm: a node is running on {path}; what it is writing now may look torn", err=True)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klamm.cli import exits
 from klamm.cli.changes import Consent, Plan, consent_options
 from klamm.cli.completing import complete_setting, complete_topic
+from klamm.cli.nouns import Noun
 from klamm.cli.output import output_option, show, show_one, table_lines
-from klamm.cli.refusal import Refusal, broker_refusal, refuses
+from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from klamm.client.wire import Cluster
 
 
-@click.group()
+@click.group(cls=Noun)
 def topic() -> None:
     """List, show, create, alter and delete topics."""
 
@@ -269,17 +269,15 @@ def alter(
 @refuses
 def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target: Target) -> None:
     """Delete topics and all that is in them."""
-    from klamm.cli.asking.topics import delete_topics, list_topics
+    from klamm.cli.asking.topics import delete_topics, list_topics, missing_topic
     from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
     with target.cluster() as cluster:
         known = {each.name: each for each in list_topics(cluster)}
         missing = [name for name in names if name not in known]
         if missing and not if_exists:
-            raise Refusal(
-                f"UNKNOWN_TOPIC_OR_PARTITION: there is no topic {missing[0]}; `klamm topic ls` lists those there are",
-                code=exits.NOT_FOUND,
-            )
+            refusal = missing_topic(cluster, missing[0])
+            raise broker_refusal(refusal.code, refusal.message)
         wanted = [name for name in dict.fromkeys(names) if name in known]
         places = [(name, p.index) for name in wanted for p in known[name].partitions]
         first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)

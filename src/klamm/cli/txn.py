@@ -9,6 +9,7 @@ import click
 
 from klamm.cli import exits
 from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.nouns import Noun
 from klamm.cli.output import output_option, show, show_one
 from klamm.cli.refusal import Refusal, broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-@click.group()
+@click.group(cls=Noun)
 def txn() -> None:
     """Look at transactions; end one that hangs."""
 

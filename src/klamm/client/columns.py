@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from klamm.client.extras import require_pyarrow
 from klamm.client.given import seconds, several, text
 from klamm.client.json_columns import FORMS, read_values
 from klamm.client.moments import Moment, read_moment
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 def empty_batch() -> pa.RecordBatch:
     """No rows, all columns."""
+    require_pyarrow()
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.RecordBatch.from_pylist([], schema=schema())
@@ -116,6 +118,7 @@ async def read_topic_async(
     **settings: Unpack[ConsumerSettings],
 ) -> pa.Table:
     """`read_topic` for a running event loop."""
+    require_pyarrow()
     import pyarrow as pa  # noqa: PLC0415
 
     from klamm.client.bounded import BoundedRead  # noqa: PLC0415 - a consumer, which imports this file

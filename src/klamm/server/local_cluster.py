@@ -23,6 +23,7 @@ from klamm.storage.properties import read_meta_properties
 
 NODES_MAX = 9
 PROPERTIES = "server.properties"
+DATA = "data"
 _NODE_FOLDER = re.compile(r"node-\d")
 PORTS_FREE = range(18_000, 32_000)
 """Where free ports are looked for: below those the system gives to outgoing connections."""
@@ -78,7 +79,7 @@ def node_properties(node: LocalNode, nodes: Sequence[LocalNode], overrides: Mapp
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{node.host}:{node.controller_port}",
         "inter.broker.listener.name": "PLAINTEXT",
-        "log.dirs": os.path.join(node.folder, "data"),
+        "log.dirs": os.path.join(node.folder, DATA),
         "default.replication.factor": copies,
         "min.insync.replicas": majority,
         "offsets.topic.replication.factor": copies,
@@ -151,6 +152,13 @@ def _node_folders(folder: str) -> list[str]:
     except OSError:
         return []
     return [os.path.join(folder, name) for name in sorted(names) if _NODE_FOLDER.fullmatch(name)]
+
+
+def node_data_folders(folder: str) -> list[str]:
+    """The data folders of a local cluster or of one node of it; any other folder as it is."""
+    nodes = [path for path in (_node_folders(folder) or [folder]) if read_membership(path) is not None]
+    inside = [os.path.join(path, DATA) for path in nodes if os.path.isdir(os.path.join(path, DATA))]
+    return inside or [folder]
 
 
 def _refuse_other_size(folder: str, size: int) -> None:

@@ -43,6 +43,14 @@ def overview(cluster: Cluster) -> Overview:
     return Overview(answer.cluster_id, answer.controller_id, sorted(brokers, key=lambda broker: broker.id))
 
 
+def unregister(cluster: Cluster, broker_id: int) -> None:
+    """Forget a broker that will not come back; KlammError when it is not registered."""
+    from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+    answer = cluster.ask(UnregisterBrokerRequest(broker_id=broker_id))
+    check(answer.error_code, answer.error_message)
+
+
 @dataclass(frozen=True, slots=True)
 class QuorumNode:
     """How far one member of the quorum has come."""

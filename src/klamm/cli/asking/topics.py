@@ -60,11 +60,20 @@ def find_topics(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
     for each in answer.topics:
         code = ErrorCode(each.error_code)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise KlammError(code, f"there is no topic {each.name}")
+            raise missing_topic(cluster, each.name)
         if code and code != ErrorCode.LEADER_NOT_AVAILABLE:
             raise KlammError(code, f"{each.name}: {code.text}")
         found[each.name] = _from_metadata(each)
     return [found[name] for name in names]
+
+
+def missing_topic(cluster: Cluster, name: str) -> KlammError:
+    """That there is no such topic, and one of nearly that name where there is one."""
+    import difflib
+
+    near = difflib.get_close_matches(name, [topic.name for topic in list_topics(cluster)], 1)
+    hint = f"; did you mean topic {near[0]}?" if near else ""
+    return KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}{hint}")
 
 
 def _from_metadata(answer: Any) -> Topic:
@@ -104,9 +113,9 @@ def describe_topics(cluster: Cluster, names: Sequence[str], page: int = PAGE) ->
             return find_topics(cluster, names)
         for each in answer.topics:
             code = ErrorCode(each.error_code)
-            if code:
-                said = f"there is no topic {each.name}" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code.text
-                raise KlammError(code, said)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise missing_topic(cluster, each.name)
+            check(code)
             topic = found.setdefault(each.name, Topic(each.name, uuid_to_str(each.topic_id), each.is_internal, []))
             topic.partitions.extend(
                 Partition(

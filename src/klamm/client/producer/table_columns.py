@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.client.extras import require_pyarrow
+
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -26,6 +28,7 @@ _ALLOWED = {
 
 def as_table(given: Any) -> pa.Table:
     """What was given as a table; anything that gives its columns away by Arrow's C interface will do."""
+    require_pyarrow()
     import pyarrow as pa  # noqa: PLC0415 - an optional extra
 
     if isinstance(given, pa.Table):

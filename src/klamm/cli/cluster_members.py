@@ -1,0 +1,112 @@
+"""`klamm cluster features` and `unregister`: the levels a cluster runs at, and a broker that will not come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.output import output_option, show
+from klamm.cli.refusal import Refusal, broker_refusal, refuses
+from klamm.cli.target import Target, cluster_options
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
+
+
+@click.command()
+@click.option("--set", "wanted", multiple=True, metavar="FEATURE=LEVEL", help="Change a level.")
+@consent_options
+@cluster_options
+@output_option
+@refuses
+def features(*, wanted: tuple[str, ...], consent: Consent, target: Target, output: str) -> None:
+    """Show the levels of the cluster's features, or change them."""
+    from klamm.cli.asking.features import describe, level_name
+
+    with target.cluster() as cluster:
+        if wanted:
+            _set_levels(cluster, wanted, consent, target)
+            return
+        known, _ = describe(cluster)
+    rows = [
+        {
+            "feature": feature.name,
+            "level": level_name(feature.name, feature.level),
+            "lowest": level_name(feature.name, feature.lowest),
+            "highest": level_name(feature.name, feature.highest),
+        }
+        for feature in known
+    ]
+    show(rows, output, "no features", ("feature", "level", "lowest", "highest"))
+
+
+def _set_levels(cluster: Cluster, wanted: tuple[str, ...], consent: Consent, target: Target) -> None:
+    from klamm.cli.asking.features import SAFE_DOWNGRADE, UPGRADE, describe, level_name, update
+
+    now = {feature.name: feature.level for feature in describe(cluster)[0]}
+    levels = dict(_parse_level(text, now) for text in wanted)
+    changed = {name: level for name, level in levels.items() if now[name] != level}
+    plan = Plan()
+    for name, level in changed.items():
+        plan.changes(name, level_name(name, now[name]), level_name(name, level))
+    kinds = {UPGRADE if level > now[name] else SAFE_DOWNGRADE for name, level in changed.items()}
+    if len(kinds) > 1:
+        raise click.UsageError("some levels would rise and some fall; change them one after the other")
+    if not consent.to(plan, target):
+        return
+    for name, (code, said) in update(cluster, changed, kinds.pop(), validate_only=False).items():
+        if code:
+            raise broker_refusal(code, f"{name} was not changed: {said or code.text}")
+        click.echo(f"{name} is at {level_name(name, changed[name])}.")
+
+
+def _parse_level(text: str, known: dict[str, int]) -> tuple[str, int]:
+    from klamm.cli.asking.features import METADATA, UnknownRelease, metadata_level
+
+    name, equals, level = text.partition("=")
+    if not equals or not level:
+        raise click.UsageError(f"--set {text}: write FEATURE=LEVEL")
+    if name not in known:
+        raise Refusal(f"there is no feature {name}; there are {', '.join(sorted(known))}")
+    if level.isdecimal():
+        return name, int(level)
+    try:
+        if name == METADATA:
+            return name, metadata_level(level)
+    except UnknownRelease as error:
+        raise click.UsageError(f"--set {text}: {error}") from None
+    raise click.UsageError(f"--set {text}: a level is a number")
+
+
+@click.command()
+@click.argument("broker_id", metavar="BROKER", type=click.IntRange(0))
+@consent_options
+@cluster_options
+@refuses
+def unregister(*, broker_id: int, consent: Consent, target: Target) -> None:
+    """Forget a broker that is stopped and will not come back; move its replicas away with `drain` first."""
+    from klamm.cli.asking.cluster import overview
+    from klamm.cli.asking.cluster import unregister as forget
+    from klamm.cli.asking.topics import list_topics
+    from klamm.model.errors import ErrorCode
+
+    with target.cluster() as cluster:
+        known = {broker.id: broker for broker in overview(cluster).brokers}
+        if broker_id not in known:
+            code = ErrorCode.BROKER_ID_NOT_REGISTERED
+            raise broker_refusal(code, f"there is no broker {broker_id}; `klamm cluster show` lists them")
+        replicas = sum(broker_id in p.replicas for topic in list_topics(cluster) for p in topic.partitions)
+        if replicas:
+            raise Refusal(
+                f"broker {broker_id} still has {replicas} replicas; `klamm cluster drain {broker_id}` moves them away"
+            )
+        if not known[broker_id].fenced:
+            raise Refusal(f"broker {broker_id} is alive and would register again; stop it first")
+        plan = Plan()
+        plan.removes(f"broker {broker_id} {known[broker_id].host}:{known[broker_id].port}")
+        if not consent.to(plan, target):
+            return
+        forget(cluster, broker_id)
+    click.echo(f"Broker {broker_id} is no longer registered.")

@@ -1,0 +1,65 @@
+"""kafka-broker-api-versions: which versions of each API every broker speaks, and which a client of 4.3 would use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flags, require
+from klamm.cli.kafka.running import checked, connect, read_flags
+
+if TYPE_CHECKING:
+    from klamm.protocol.messages.api_versions import ApiVersion
+
+FLAGS: Final = Flags("kafka-broker-api-versions", BOOTSTRAP, COMMAND_CONFIG)
+TELEMETRY: Final = {71: ("GetTelemetrySubscriptions", (0, 0)), 72: ("PushTelemetry", (0, 0))}
+"""APIs of Java's client that this code has no messages for."""
+
+
+def main(args: list[str]) -> int:
+    """Run kafka-broker-api-versions."""
+    parsed = read_flags(FLAGS, args)
+    if parsed is None:
+        return 0
+    checked(FLAGS, lambda: require(parsed, "bootstrap-server"))
+    from klamm.cli.asking.cluster import overview
+    from klamm.protocol.messages.api_versions import ApiVersionsRequest
+
+    with connect(parsed) as cluster:
+        for broker in overview(cluster).brokers:
+            if broker.fenced:
+                continue
+            request = ApiVersionsRequest(client_software_name="klamm", client_software_version="0")
+            versions = cluster.broker(broker.id).ask(request).api_keys
+            where = f"{broker.host}:{broker.port} (id: {broker.id} rack: {broker.rack or 'null'} isFenced: false)"
+            print(f"{where} -> (\n\t{_listed(versions)}\n)")
+    return 0
+
+
+def _listed(versions: list[ApiVersion]) -> str:
+    known = _client_apis()
+    spoken = {each.api_key: (each.min_version, each.max_version) for each in versions}
+    lines = []
+    for key in sorted({*known, *spoken}):
+        name, (_, latest) = known.get(key, ("UNKNOWN", (0, -1)))
+        if key not in spoken:
+            lines.append(f"{name}({key}): UNSUPPORTED")
+            continue
+        first, last = spoken[key]
+        shown = str(first) if first == last else f"{first} to {last}"
+        usable = min(last, latest)
+        note = f" [usable: {usable}]" if usable >= first else " [unusable: node too new]" if key in known else ""
+        lines.append(f"{name}({key}): {shown}{note}")
+    return ",\n\t".join(lines)
+
+
+def _client_apis() -> dict[int, tuple[str, tuple[int, int]]]:
+    """What a client may ask a broker: key to name and versions."""
+    from klamm.protocol.apis import BY_NAME
+
+    apis = {api.key: (api.name, api.versions) for api in BY_NAME.values() if api.key in _CLIENT_KEYS}
+    return {**apis, **TELEMETRY}
+
+
+_BETWEEN_NODES: Final = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, 82})
+"""APIs that only brokers and controllers ask each other."""
+_CLIENT_KEYS: Final = frozenset(range(93)) - _BETWEEN_NODES

@@ -1,0 +1,43 @@
+"""The group of a noun's verbs, which also answers to what other tools call the same thing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+ALIASES: Final = {
+    "list": "ls",
+    "describe": "show",
+    "info": "show",
+    "get": "show",
+    "rm": "delete",
+    "remove": "delete",
+    "add": "create",
+    "edit": "alter",
+    "set": "alter",
+    "reset": "seek",
+}
+"""What people type by habit, and the verb it means here."""
+
+
+class Noun(click.Group):
+    """Verbs by their name or a name of habit; one that is none is answered with the nearest."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb called so here, or called so elsewhere."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say which was probably meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            import difflib
+
+            verbs = self.list_commands(ctx)
+            near = difflib.get_close_matches(args[0], verbs, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(verbs)}."
+            raise click.UsageError(f"There is no {ctx.command_path} {args[0]!r}. {hint}", ctx) from None
