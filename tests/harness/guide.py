@@ -165,6 +165,7 @@ class Reader:
 
     def type(self, command: str, shown: list[str], line: int) -> None:
         if command == "^C":
+            self.wait_for_services()
             self.services.pop().stop()
             return
         words = shlex.split(command, comments=True)
@@ -180,8 +181,11 @@ class Reader:
             typed = typed.replace("klamm up", f"klamm up --port {self.ports['9092']}", 1)
         if SERVICE.match(command):
             self.start(typed)
-            compare_output(shown, self.shown_ports(self.services[-1].output.read_text()), f"line {line}")
+            if shown:
+                self.wait_for_services()
+                compare_output(shown, self.shown_ports(self.services[-1].output.read_text()), f"line {line}")
             return
+        self.wait_for_services()
         done = subprocess.run(
             ["bash", "-c", typed],
             cwd=self.folder,
@@ -208,11 +212,15 @@ class Reader:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        service = Service(command, process, output)
-        self.services.append(service)
-        service.wait_until_ready()
+        self.services.append(Service(command, process, output))
+
+    def wait_for_services(self) -> None:
+        """Only now: a node of several is not ready before a majority is started."""
+        for service in self.services:
+            service.wait_until_ready()
 
     def run_program(self, block: Block) -> None:
+        self.wait_for_services()
         testing = "def test_" in block.text
         path = self.folder / (block.title or ("test_guide.py" if testing else f"program_{block.line}.py"))
         path.write_text(self.move_ports(block.text))

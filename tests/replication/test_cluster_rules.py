@@ -5,7 +5,6 @@ One cluster serves all stories; each makes its own topic and leaves every node r
 
 import time
 import uuid
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -224,14 +223,3 @@ def _alter(admin, topic, values):
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(PATIENCE_S)
-
-
-def test_what_the_guide_shows_works(cluster, admin):
-    guide = Path(__file__).parents[2] / "docs" / "guides" / "cluster.md"
-    section = guide.read_text().split("## Copies of a partition")[1]
-    code = section.split("```python\n")[1].split("```")[0]
-    exec(code.replace("127.0.0.1:9092,127.0.0.1:9094,127.0.0.1:9096", cluster.bootstrap), {})
-    with Wire(cluster.node(1).port) as wire:
-        assert wire.topic_id("orders")
-    found = admin.list_topics("orders", timeout=PATIENCE_S).topics["orders"].partitions.values()
-    assert {len(each.replicas) for each in found} == {3}
