@@ -21,6 +21,7 @@ from klamm.protocol.messages import unregister_broker as ub
 from klamm.protocol.messages import update_features as uf
 from klamm.server.context import RequestContext
 from klamm.server.controller_channel import ForwardedClient
+from klamm.server.descriptors import check_room
 from klamm.server.services import Services
 
 FORWARD_MS_MAX = 60_000
@@ -49,12 +50,33 @@ async def decided(services: Services, context: RequestContext, request: Any) -> 
     try:
         if context.listener.kind == "controller":
             return await decided_here(services, request, context.version)
+        _check_descriptors(services, request)
         wanted = getattr(request, "timeout_ms", 0)
         timeout_ms = min(wanted, FORWARD_MS_MAX) if wanted > 0 else FORWARD_MS
         client = ForwardedClient(context.client_id, _packed(context.channel.peer_address[0]))
         return await services.controller.ask(request, context.version, timeout_ms=timeout_ms, client=client)
     except KlammError as error:
         return refusal(request, error.code, str(error) or None)
+
+
+def _check_descriptors(services: Services, request: Any) -> None:
+    """Refuse partitions for which this broker has no file descriptors left; a request that only asks is let through."""
+    match request:
+        case ct.CreateTopicsRequest(validate_only=False):
+            default = services.config.num_partitions
+            partitions = sum(len(t.assignments) or max(t.num_partitions, 0) or default for t in request.topics)
+        case cp.CreatePartitionsRequest(validate_only=False):
+            partitions = sum(max(t.count - _partition_count(services, t.name), 0) for t in request.topics)
+        case _:
+            return
+    complaint = check_room(partitions)
+    if complaint:
+        raise KlammError(ErrorCode.POLICY_VIOLATION, complaint)
+
+
+def _partition_count(services: Services, topic: str) -> int:
+    known = services.image.topics.get(topic)
+    return 0 if known is None else len(known.partitions)
 
 
 async def decided_here(services: Services, request: Any, version: int) -> Any:

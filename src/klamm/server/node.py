@@ -24,6 +24,7 @@ from klamm.server.context import ListenerContext
 from klamm.server.controller_link import ControllerLink
 from klamm.server.controller_runtime import ControllerRuntime, Duties
 from klamm.server.coordinators import Coordinators
+from klamm.server.descriptors import raise_limit
 from klamm.server.directory_reports import DirectoryReports
 from klamm.server.lifecycle import BrokerLifecycle
 from klamm.server.moves import Moves
@@ -395,6 +396,7 @@ def run_node(config: NodeConfig, *, on_ready: Callable[[str], None]) -> int:
     """Run a node until it is told to stop; `on_ready` hears its address once it serves. Returns the exit code."""
     # A thread that cleans or copies lets the loop have its turn within half a millisecond instead of five.
     sys.setswitchinterval(SWITCH_SECONDS)
+    raise_limit()
     with asyncio.Runner(loop_factory=TurnLoop) as runner:
         return runner.run(_run(config, on_ready))
 

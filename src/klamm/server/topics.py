@@ -5,6 +5,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.topic_names import INTERNAL_TOPICS, name_complaint
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.replication import Replica
+from klamm.server.descriptors import check_room
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
 
@@ -47,6 +48,10 @@ def leading_replica(services: Services, topic: str, index: int, current_leader_e
 async def auto_create(services: Services, names: list[str]) -> None:
     """Create topics with the broker's defaults because a client asked for them; what fails shows in the answer."""
     if not names:
+        return
+    complaint = check_room(len(names) * services.config.num_partitions)
+    if complaint:
+        log.warning("topics were not created on demand", topics=names, reason=complaint)
         return
     request = CreateTopicsRequest(
         topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
