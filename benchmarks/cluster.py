@@ -238,22 +238,26 @@ def start_up(bench: ClusterBench) -> Sample:
             cluster.close()
 
 
-def thousand_topics(bench: ClusterBench) -> Sample:
-    """A thousand topics of three partitions, created in requests of a hundred, and gone again afterwards."""
-    stamp = time.monotonic_ns()
-    names = [f"many-{stamp}-{i}" for i in range(bench.count(1000))]
-    sample: Sample = {}
-    with bench.measured(sample):
-        started = time.monotonic()
+def many_topics(topics: int, together: int) -> Callable[[ClusterBench], Sample]:
+    """So many topics of three partitions, some together in each request, and gone again afterwards."""
+
+    def run(bench: ClusterBench) -> Sample:
+        stamp = time.monotonic_ns()
+        names = [f"many-{stamp}-{i}" for i in range(bench.count(topics))]
+        sample: Sample = {}
+        with bench.measured(sample):
+            started = time.monotonic()
+            for at in range(0, len(names), together):
+                wanted = [NewTopic(name, 3, NODES) for name in names[at : at + together]]
+                for future in bench.admin.create_topics(wanted, operation_timeout=60).values():
+                    future.result(120)
+            sample["seconds"] = time.monotonic() - started
         for at in range(0, len(names), 100):
-            wanted = [NewTopic(name, 3, NODES) for name in names[at : at + 100]]
-            for future in bench.admin.create_topics(wanted, operation_timeout=60).values():
+            for future in bench.admin.delete_topics(names[at : at + 100], operation_timeout=60).values():
                 future.result(120)
-        sample["seconds"] = time.monotonic() - started
-    for at in range(0, len(names), 100):
-        for future in bench.admin.delete_topics(names[at : at + 100], operation_timeout=60).values():
-            future.result(120)
-    return sample
+        return sample
+
+    return run
 
 
 def at_rest(partitions: int) -> Callable[[ClusterBench], Sample]:
@@ -366,7 +370,15 @@ CLUSTER: tuple[Load, ...] = (
     Load(
         "cluster-topics",
         "3 nodes: create 1,000 topics of 3 partitions",
-        thousand_topics,
+        many_topics(1000, 100),
+        (Reach("seconds", 1.0), Reach("cpu_s")),
+        repeats=1,
+        warm_ups=0,
+    ),
+    Load(
+        "cluster-topics-300",
+        "3 nodes: create 300 topics of 3 partitions, one request each",
+        many_topics(300, 1),
         (Reach("seconds", 1.0), Reach("cpu_s")),
         repeats=1,
         warm_ups=0,

@@ -10,11 +10,15 @@ import pytest
 
 from klamm.model.clock import ManualClock
 from klamm.model.errors import StorageFailure
+from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig
+from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.progress import CheckProgress
+from klamm.storage.recovery import create_log, open_log
 from klamm.storage.segment import Segment
 
 from .conftest import NOW, Home, Said, batch, from_producer, read_all
+from .tools import content
 
 
 def fill(log, count: int = 30, epoch: int = 0) -> None:
@@ -441,3 +445,19 @@ def test_a_long_check_says_how_far_it_is(said: Said):
     assert "checking logs percent=50 mb=5 total_mb=10 mb_per_second=2.5 seconds_left=2 partition=t-0" in said()
     progress.advance("t-1", 1)
     assert said().count("checking logs") == 1
+
+
+def test_a_log_begun_in_a_new_folder_is_one_opened_in_an_empty_one(tmp_path: Path):
+    """Beginning looks for nothing; all that follows must be as if it had."""
+    disk, files, partition = Disk(), OpenFiles(), TopicPartition("orders", 0)
+    config = LogConfig(segment_bytes=900, index_interval_bytes=150)
+    begun = create_log(str(tmp_path / "begun"), partition, config, disk=disk, files=files, now_ms=NOW)
+    opened = open_log(str(tmp_path / "opened"), partition, config, disk=disk, files=files, now_ms=NOW, clean=True)
+    for log in (begun, opened):
+        fill(log)
+    assert state_of(begun) == state_of(opened)
+    for log in (begun, opened):
+        log.close()
+    assert content(tmp_path / "begun") == content(tmp_path / "opened")
+    with pytest.raises(FileExistsError):
+        create_log(str(tmp_path / "begun"), partition, config, disk=disk, files=files, now_ms=NOW)

@@ -15,7 +15,8 @@ UNDEFINED = (-1, -1)
 class LeaderEpochs:
     """Leader epochs and their start offsets, both growing. Every change is on disk before the call returns."""
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, folder: str, *, empty: bool = False) -> None:
+        """`empty` says that the folder is new, so there is nothing to read."""
         self._disk = disk
         self.path = os.path.join(folder, LEADER_EPOCH)
         self._epochs: list[int] = []
@@ -26,6 +27,8 @@ class LeaderEpochs:
         """Which of these is durable; whoever syncs the file sets it."""
         self.damaged = False
         """The checkpoint could not be read: a power loss came before it reached the disk. Recovery asks the log."""
+        if empty:
+            return
         try:
             rows = [(int(epoch), int(start)) for epoch, start in read_lines(disk, self.path)]
         except (UnreadableCheckpoint, ValueError) as error:

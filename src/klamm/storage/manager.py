@@ -23,7 +23,7 @@ from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.opening import Opening, complete_identity, read_identity, take_dirs
-from klamm.storage.recovery import open_log
+from klamm.storage.recovery import create_log, open_log
 from klamm.storage.segment import Segment
 from klamm.storage.threads import Threads, real_threads
 from klamm.storage.writer import LogWriter
@@ -223,10 +223,12 @@ class LogManager:
             log_dir = self._preferred_dir(key) or self._place(directory_id)
             path = os.path.join(log_dir.path, str(key))
             self._forget(log_dir, key)
+            now_ms = self._clock.now_ms()
             try:
-                log = open_log(
-                    path, key, config, disk=self._disk, files=self._files, now_ms=self._clock.now_ms(), clean=True
-                )
+                try:
+                    log = create_log(path, key, config, disk=self._disk, files=self._files, now_ms=now_ms)
+                except FileExistsError:
+                    log = open_log(path, key, config, disk=self._disk, files=self._files, now_ms=now_ms, clean=True)
             except OSError as error:
                 raise StorageFailure(f"cannot create {path}: {error}") from error
             self._take_in(log)

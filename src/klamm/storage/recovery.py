@@ -163,6 +163,33 @@ def open_log(
     return log
 
 
+def create_log(
+    path: str, partition: TopicPartition, config: LogConfig, *, disk: Disk, files: OpenFiles, now_ms: int
+) -> Log:
+    """Begin a log in a folder that is not there yet; FileExistsError when it is.
+
+    Nothing is looked for: a thousand new partitions cost half of what opening a thousand empty folders does.
+    """
+    disk.makedirs(path)
+    segment = Segment(disk, files, path, 0)
+    segment.activate(config, now_ms, create=True)
+    return Log(
+        disk,
+        path,
+        partition,
+        config,
+        topic_id=ZERO_UUID,
+        segments=Segments(disk, files, path, [segment]),
+        producers=ProducerStates(str(partition)),
+        snapshots=Snapshots(disk, path, empty=True),
+        leader_epochs=LeaderEpochs(disk, path, empty=True),
+        log_start_offset=0,
+        log_end_offset=0,
+        recovery_point=0,
+        now_ms=now_ms,
+    )
+
+
 class _Checker:
     """Reads suspect segments whole, rebuilds what belongs to them, and cuts where they stop making sense."""
 

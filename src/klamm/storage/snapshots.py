@@ -82,11 +82,13 @@ def decode(data: bytes) -> list[ProducerEntry]:
 class Snapshots:
     """The snapshot files of one log."""
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, folder: str, *, empty: bool = False) -> None:
+        """`empty` says that the folder is new, so there is nothing to look for."""
         self._disk = disk
         self.folder = folder
         self._offsets: list[int] = []
-        self.reload()
+        if not empty:
+            self.reload()
 
     def reload(self) -> None:
         """Look at the folder again."""
