@@ -10,7 +10,9 @@ import pytest
 
 from harness import NodeThread
 from harness.wire import Wire, batch, produce_fields, request_bytes
+from klamm.server import record_checks
 from klamm.server.handlers import produce_quick
+from klamm.storage import writer
 
 VERSIONS = range(5, 14)
 PAD = b"x" * 300
@@ -94,3 +96,40 @@ def test_the_short_way_really_is_taken(tmp_path, monkeypatch):
                     else:
                         wire.call("api_versions", 0)
                 assert taken.count(True) == 2, f"v{version} acks={acks}"
+
+
+def test_small_packed_batches_take_the_short_way_and_others_a_thread(tmp_path, monkeypatch):
+    """And a connection whose batches unpack to much does not try each of them on the loop first."""
+    taken, checked, tried = [], [], []
+    short_way, check, look = produce_quick.handle, record_checks.check_batches, writer.is_sound_inside
+
+    def counted(*args):
+        taken.append(short_way(*args))
+        return taken[-1]
+
+    def counted_check(batches):
+        checked.append(len(batches))
+        return check(batches)
+
+    monkeypatch.setattr(produce_quick, "handle", counted)
+
+    def counted_look(data, *args):
+        tried.append(len(data))
+        return look(data, *args)
+
+    monkeypatch.setattr(record_checks, "check_batches", counted_check)
+    monkeypatch.setattr(writer, "is_sound_inside", counted_look)
+    with NodeThread(tmp_path) as node, Wire(node.port) as wire:
+        topic = wire.create_topic()
+        assert wire.produce(topic, batch(b"x")).error_code == 0
+        for codec in range(1, 5):
+            assert wire.produce(topic, batch(PAD, codec=codec)).error_code == 0
+        assert (taken[-4:], checked) == ([True] * 4, [])
+        roomy = batch(bytes(300_000), codec=4)
+        assert len(roomy) < 1000
+        for number in range(3):
+            assert wire.produce(topic, roomy).error_code == 0
+            assert (taken[-1], checked) == (False, [1] * (number + 1))
+        assert tried.count(len(roomy)) == 1
+        assert wire.produce(topic, batch(b"small", codec=4)).error_code == 0
+        assert taken[-1]
