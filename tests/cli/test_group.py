@@ -118,6 +118,11 @@ def half_read(klamm, topic):
     return name
 
 
+def test_groups_are_listed_with_their_lag(run, half_read):
+    rows = {row["group"]: row for row in json.loads(run("ls", "--lag", "-o", "json"))}
+    assert (rows[half_read]["members"], rows[half_read]["lag"]) == (0, 26)
+
+
 def test_partitions_without_a_commit_lag_too(run, half_read):
     shown = json.loads(run("show", half_read, "-o", "json"))["offsets"]
     assert [(row["partition"], row["offset"], row["end"], row["lag"]) for row in shown] == [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -10,6 +12,9 @@ from klamm.cli.changes import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
+
+TIMED_MAX: Final = 10_000
+"""How many records are timed one by one."""
 
 
 @click.command()
@@ -70,7 +75,7 @@ def bench(
             create_topic(cluster, topic, partitions=partitions)
         places = [(topic, p.index) for p in find_topics(cluster, [topic])[0].partitions]
         begin = list_offsets(cluster, places, LATEST)
-        wrote_s = _write(target, topic, records, size_bytes, compression, acks)
+        wrote_s, latencies = _write(target, topic, records, size_bytes, compression, acks)
         end = list_offsets(cluster, places, LATEST)
         read_s = _read(target, begin, end)
     total = records * size_bytes
@@ -81,13 +86,39 @@ def bench(
             "seconds": round(seconds, 3),
             "records_per_s": round(records / seconds),
             "per_s_bytes": round(total / seconds),
+            **(percentiles(latencies) if step == "write" else dict.fromkeys(percentiles([]))),
         }
         for step, seconds in (("write", wrote_s), ("read", read_s))
     ]
     show(rows, output)
 
 
-def _write(target: Target, topic: str, records: int, size_bytes: int, compression: str, acks: str) -> float:
+def percentiles(latencies_s: Sequence[float]) -> dict[str, float | None]:
+    """From `send` to the acknowledgement, in milliseconds: of half, of nearly all, and of the slowest record."""
+    ordered = sorted(latencies_s)
+
+    def at(share: float) -> float | None:
+        return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000, 3) if ordered else None
+
+    return {"p50_ms": at(0.5), "p95_ms": at(0.95), "p99_ms": at(0.99), "max_ms": at(1.0)}
+
+
+class _Timed:
+    """Called when a record is acknowledged; keeps how long that took."""
+
+    __slots__ = ("_began", "_latencies")
+
+    def __init__(self, latencies: list[float]) -> None:
+        self._latencies = latencies
+        self._began = time.perf_counter()
+
+    def __call__(self, _delivery: object) -> None:
+        self._latencies.append(time.perf_counter() - self._began)
+
+
+def _write(
+    target: Target, topic: str, records: int, size_bytes: int, compression: str, acks: str
+) -> tuple[float, list[float]]:
     from klamm.cli.progress import progress
     from klamm.client import Producer
 
@@ -106,13 +137,16 @@ def _write(target: Target, topic: str, records: int, size_bytes: int, compressio
     ):
         payload = value[:size_bytes]
         producer.send(topic, payload).result()  # the first one pays for connections and metadata
+        latencies: list[float] = []
+        stride = max(records // TIMED_MAX, 1)
         began = time.perf_counter()
         for number in range(records - 1):
-            producer.send(topic, payload)
+            # Only some are timed: a callback for each would be measured too.
+            producer.send(topic, payload, on_delivery=_Timed(latencies) if number % stride == 0 else None)
             if number % 1000 == 0:
                 advance(number)
         producer.flush()
-        return max(time.perf_counter() - began, 1e-9)
+        return max(time.perf_counter() - began, 1e-9), latencies
 
 
 def _read(target: Target, begin: dict[tuple[str, int], int], end: dict[tuple[str, int], int]) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +15,10 @@ from klamm.cli.output import note, output_option, show, show_one, table_lines
 from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
+from klamm.cli.watching import watch, watch_option
+
+if TYPE_CHECKING:
+    from klamm.client.wire import Cluster
 
 _NAMED_MAX: Final = 3
 """How many members a sentence names."""
@@ -29,14 +34,43 @@ def group() -> None:
 @output_option
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only those in this state, e.g. Stable.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only those of this type: classic or consumer.")
+@click.option("--lag", "with_lag", is_flag=True, help="Add members and lag, which takes more questions.")
+@watch_option
 @refuses
-def ls(*, target: Target, output: str, states: tuple[str, ...], types: tuple[str, ...]) -> None:
-    """List groups."""
+def ls(
+    *,
+    target: Target,
+    output: str,
+    states: tuple[str, ...],
+    types: tuple[str, ...],
+    with_lag: bool,
+    pause_s: float | None,
+) -> None:
+    """List groups; with --watch again and again, with members and lag."""
     from klamm.client.groups import list_groups
 
-    with target.cluster() as cluster:
+    measured = with_lag or pause_s is not None
+
+    def ask(cluster: Cluster) -> list[dict[str, Any]]:
         rows = list_groups(cluster, states, types)
-    show(rows, output, "no groups", ("group", "type", "protocol", "state", "coordinator"))
+        return [{**row, **_measure(cluster, row["group"])} for row in rows] if measured else rows
+
+    columns = ("group", "type", "protocol", "state", "coordinator", *(("members", "lag") if measured else ()))
+    watch(target, pause_s, ask, functools.partial(show, output=output, empty="no groups", columns=columns))
+
+
+def _measure(cluster: Cluster, name: str) -> dict[str, int | None]:
+    """How many members a group has and how far it is behind; unknown of one that is gone, or that is no consumers'."""
+    from klamm.client.groups import describe_group
+    from klamm.model.errors import ErrorCode, KlammError
+
+    try:
+        found = describe_group(cluster, name)
+    except KlammError as error:
+        if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_AUTHORIZATION_FAILED):
+            raise
+        return {"members": None, "lag": None}
+    return {"members": len(found["members"]), "lag": sum(row["lag"] or 0 for row in found["offsets"])}
 
 
 @group.command("show")

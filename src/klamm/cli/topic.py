@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+import functools
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,7 @@ from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
+from klamm.cli.watching import watch, watch_option
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Topic
@@ -30,32 +33,54 @@ def topic() -> None:
 @click.argument("pattern", required=False, metavar="[PATTERN]", shell_complete=complete_topic)
 @click.option("--internal", is_flag=True, help="Those the cluster keeps for itself too.")
 @click.option("--sizes", is_flag=True, help="Add records and bytes, which takes more questions.")
+@watch_option
 @cluster_options
 @output_option
 @refuses
-def ls(*, pattern: str | None, internal: bool, sizes: bool, target: Target, output: str) -> None:
-    """List topics; PATTERN may hold * and ?."""
+def ls(*, pattern: str | None, internal: bool, sizes: bool, pause_s: float | None, target: Target, output: str) -> None:
+    """List topics; PATTERN may hold * and ?. With --watch again and again, with sizes and records a second."""
     from klamm.cli.asking.topics import list_topics
 
-    with target.cluster() as cluster:
-        found = [
-            each
-            for each in list_topics(cluster)
-            if (internal or not each.internal) and (pattern is None or fnmatch.fnmatchcase(each.name, pattern))
+    rates = Rates() if pause_s is not None else None
+
+    def ask(cluster: Cluster) -> list[dict[str, Any]]:
+        topics = [
+            topic
+            for topic in list_topics(cluster)
+            if (internal or not topic.internal) and (pattern is None or fnmatch.fnmatchcase(topic.name, pattern))
         ]
-        measured = _measure(cluster, found) if sizes else {}
-    rows = [
-        {
-            "topic": each.name,
-            "partitions": len(each.partitions),
-            "replicas": each.replication_factor,
-            "problem": _problem(each),
-            **measured.get(each.name, {}),
-        }
-        for each in found
-    ]
+        measured = _measure(cluster, topics, rates) if sizes or rates is not None else {}
+        return [
+            {
+                "topic": topic.name,
+                "partitions": len(topic.partitions),
+                "replicas": topic.replication_factor,
+                "problem": _problem(topic),
+                **measured.get(topic.name, {}),
+            }
+            for topic in topics
+        ]
+
     columns = ("topic", "partitions", "replicas", "problem", *(("offsets", "size_bytes") if sizes else ()))
-    show(rows, output, "no topics; `klamm topic create NAME` makes one", columns)
+    empty = "no topics; `klamm topic create NAME` makes one"
+    watch(target, pause_s, ask, functools.partial(show, output=output, empty=empty, columns=columns))
+
+
+class Rates:
+    """Records a second of each topic, from how far its ends have moved since they were last looked at."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._before: dict[str, tuple[float, int]] = {}
+
+    def add(self, topic: str, end: int) -> float | None:
+        """The rate since the last look; None at the first."""
+        now = self._clock()
+        before = self._before.get(topic)
+        self._before[topic] = now, end
+        if before is None or now <= before[0]:
+            return None
+        return round(max(end - before[1], 0) / (now - before[0]), 1)
 
 
 def _problem(each: Topic) -> str | None:
@@ -66,13 +91,17 @@ def _problem(each: Topic) -> str | None:
     return f"{behind} under-replicated" if behind else None
 
 
-def _measure(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, dict[str, int]]:
+def _measure(cluster: Cluster, topics: Sequence[Topic], rates: Rates | None) -> dict[str, dict[str, Any]]:
     from klamm.cli.asking.cluster import log_dirs
     from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
     places = [(each.name, p.index) for each in topics for p in each.partitions]
     first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
-    sizes = {each.name: {"offsets": 0, "size_bytes": 0} for each in topics}
+    sizes: dict[str, dict[str, Any]] = {each.name: {"offsets": 0, "size_bytes": 0} for each in topics}
+    if rates is not None:
+        for topic in topics:
+            end = sum(last.get((topic.name, p.index), 0) for p in topic.partitions)
+            sizes[topic.name]["records_per_s"] = rates.add(topic.name, end)
     for place in places:
         if place in first and place in last:
             sizes[place[0]]["offsets"] += last[place] - first[place]

@@ -1,0 +1,82 @@
+"""`--watch`: the same list again and again, until Ctrl-C; a cluster that does not answer is waited for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from klamm.cli.output import note
+from klamm.cli.target import Target
+
+if TYPE_CHECKING:
+    from klamm.cli.outage import Outage
+    from klamm.client.wire import Cluster
+
+T = TypeVar("T")
+PAUSE_MIN_S: Final = 0.1
+
+
+def _pause(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    from klamm.cli.units import parse_duration_ms
+
+    if value is None:
+        return None
+    try:
+        pause_s = parse_duration_ms(value) / 1000
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return max(pause_s, PAUSE_MIN_S)
+
+
+watch_option: Callable[[Any], Any] = click.option(
+    "--watch",
+    "pause_s",
+    is_flag=False,
+    flag_value="2s",
+    metavar="[TIME]",
+    callback=_pause,
+    help="Show it again every TIME, 2s without one, until Ctrl-C.",
+)
+
+
+def watch(target: Target, pause_s: float | None, ask: Callable[[Cluster], T], show: Callable[[T], None]) -> None:
+    """Ask and show once, or with a pause again and again. What is asked for first must be there."""
+    from klamm.cli.outage import Outage
+
+    with target.cluster() as cluster:
+        answer = ask(cluster)
+        outage = Outage(None, note)
+        try:
+            while True:
+                if pause_s is not None and sys.stdout.isatty():
+                    click.clear()
+                show(answer)
+                sys.stdout.flush()
+                if pause_s is None:
+                    return
+                time.sleep(pause_s)
+                answer = _ask_patiently(cluster, ask, outage)
+        except KeyboardInterrupt:
+            if pause_s is None:
+                raise
+
+
+def _ask_patiently(cluster: Cluster, ask: Callable[[Cluster], T], outage: Outage) -> T:
+    from klamm.cli.outage import passes
+    from klamm.client.wire import Unreachable
+    from klamm.model.errors import KlammError
+
+    while True:
+        try:
+            answer = ask(cluster)
+        except (Unreachable, KlammError) as error:
+            if not passes(error):
+                raise
+            outage.go_on((), error)
+            continue
+        outage.end()
+        return answer
