@@ -175,10 +175,14 @@ class ProcessClient(Client):
         raise NotImplementedError
 
     def call(self, op: str, **order: Any) -> dict[str, Any]:
+        return self.call_patiently(ANSWER_TIMEOUT_S, op, **order)
+
+    def call_patiently(self, timeout_s: float, op: str, **order: Any) -> dict[str, Any]:
+        """`call` for an order that takes as long as the machine is slow."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"op": op, **order}).encode() + b"\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._line())
+        answer: dict[str, Any] = json.loads(self._line(timeout_s))
         if "error" in answer:
             raise ClientFailed(f"{self.name} {op}: {answer['error']}", answer.get("code", -1))
         return answer
@@ -190,13 +194,13 @@ class ProcessClient(Client):
             if pipe is not None:
                 pipe.close()
 
-    def _line(self) -> bytes:
+    def _line(self, timeout_s: float) -> bytes:
         assert self._process.stdout is not None
         chunks = [self._buffer]
         while b"\n" not in chunks[-1]:
-            ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)
+            ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
             if not ready:
-                raise ClientFailed(f"{self.name} did not answer in {ANSWER_TIMEOUT_S:.0f} s")
+                raise ClientFailed(f"{self.name} did not answer in {timeout_s:.0f} s")
             more = self._process.stdout.read1(1 << 20)  # type: ignore[union-attr, attr-defined]
             if not more:
                 raise ClientFailed(f"{self.name} ended with {self._process.wait()}")

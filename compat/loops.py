@@ -17,6 +17,8 @@ from compat.clients import GoClient, JavaClient
 ABORT_EVERY = 10
 """Every tenth transaction is aborted, the first of each producer among them."""
 READ_TIMEOUT_S = 60.0
+LOOPS_TIMEOUT_S = 900.0
+"""The loops are judged by how they end, not by how long they take."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class LoopResult:
 
 def run_in_program(client: JavaClient | GoClient, loops: Loops) -> list[LoopResult]:
     """The loops in a client program."""
-    answer = client.call("transaction_loops", **loops.order())
+    answer = client.call_patiently(LOOPS_TIMEOUT_S, "transaction_loops", **loops.order())
     return [LoopResult(row["id"], row["ended"], row["failure"]) for row in answer["producers"]]
 
 
@@ -78,16 +80,16 @@ def _loop(loops: Loops, transactional_id: str) -> LoopResult:
     producer = Producer(settings)
     ended = 0
     try:
-        producer.init_transactions(60)
+        producer.init_transactions(LOOPS_TIMEOUT_S)
         for number in range(loops.transactions):
             producer.begin_transaction()
             for partition in range(loops.partitions):
                 producer.produce(loops.topic, f"{transactional_id}/{number}/{partition}".encode(), partition=partition)
             if number % ABORT_EVERY == 0:
                 producer.flush()
-                producer.abort_transaction(60)
+                producer.abort_transaction(LOOPS_TIMEOUT_S)
             else:
-                producer.commit_transaction(60)
+                producer.commit_transaction(LOOPS_TIMEOUT_S)
             ended += 1
     except KafkaException as error:
         return LoopResult(transactional_id, ended, str(error))

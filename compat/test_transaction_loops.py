@@ -14,9 +14,10 @@ from compat.clients import GoClient, JavaClient
 from compat.clusters import BrokerCluster
 from compat.loops import LoopResult, Loops
 
+pytestmark = pytest.mark.timeout(1200)
 PARTITIONS = 12
 PRODUCERS = 3
-TRANSACTIONS = 100
+TRANSACTIONS = 70
 """For each producer: a few hundred in all."""
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 RECORDS = 3000

@@ -38,7 +38,7 @@ func transactionLoop(o *order, id string) (int, error) {
 		return 0, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 25*patience)
 	defer cancel()
 	for number := range o.Transactions {
 		if err := transact(ctx, client, o, id, number); err != nil {

@@ -38,7 +38,8 @@ final class Loops {
         settings.putAll(common);
         settings.put("transactional.id", id);
         settings.put("enable.idempotence", "true");
-        settings.put("max.block.ms", "60000");
+        settings.put("max.block.ms", "300000");
+        settings.put("delivery.timeout.ms", "300000");
         int ended = 0;
         String failure = null;
         KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings);
