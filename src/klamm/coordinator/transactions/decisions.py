@@ -199,8 +199,12 @@ def _end_with_bump(
     take_producer_id: TakeProducerId,
     now_ms: int,
 ) -> TransactionMetadata | None:
-    """The end of a version 2 transaction. The epoch tells a retry from the end of the next transaction."""
-    check_not_next(metadata, producer)
+    """The end of a version 2 transaction. The epoch tells a retry from the end of the next transaction.
+
+    While markers are written every end has to wait, whatever its epoch: a producer that gives up an empty transaction
+    is told so before the one before is complete, and it is not fenced. Kafka asks in the same order.
+    """
+    check_not_ending(metadata)
     wrapped = (
         metadata.previous_producer_id == producer.id
         and producer.epoch == EPOCH_MAX - 1
@@ -213,13 +217,8 @@ def _end_with_bump(
             f"{metadata.transactional_id} belongs to producer {metadata.producer_id}, not {producer.id}",
         )
     current = not wrapped and producer.epoch == metadata.producer_epoch
-    if metadata.state in PREPARED:
-        valid = retry and not wrapped
-    elif metadata.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
-        valid = retry or current
-    else:
-        valid = current
-    if not valid:
+    complete = metadata.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
+    if not current and not (complete and retry):
         refuse(
             ErrorCode.PRODUCER_FENCED,
             f"epoch {producer.epoch} of {metadata.transactional_id} is not the current {metadata.producer_epoch}",
