@@ -1,9 +1,12 @@
 """The values of configs: read once when their record is replayed, gone with their text."""
 
+import pytest
+
 from klamm.metadata import ConfigResource, ResourceType
 from klamm.metadata.config_values import unreadable_configs
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
+from klamm.metadata.publisher import MetadataLoader
 from klamm.protocol.messages.metadata_records import ConfigRecord
 
 ALL_BROKERS = ConfigResource(ResourceType.BROKER, "")
@@ -46,3 +49,26 @@ def test_a_snapshot_leads_to_the_same_values():
     assert (again.configs, again.values) == (image.configs, image.values)
     delta = MetadataDelta.between(EMPTY_IMAGE, again)
     assert [name for _, name, _ in unreadable_configs(again, delta.configs_changed)] == ["log.segment.bytes"]
+
+
+class _Failing:
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        raise RuntimeError("cannot follow")
+
+
+class _Following:
+    def __init__(self) -> None:
+        self.images: list[MetadataImage] = []
+
+    def on_metadata_update(self, _delta: MetadataDelta, image: MetadataImage) -> None:
+        self.images.append(image)
+
+
+def test_a_publisher_that_fails_does_not_stop_the_others(capfd: pytest.CaptureFixture[str]):
+    """Older tests had publishers that never fail; one that did took the whole quorum member down."""
+    following = _Following()
+    loader = MetadataLoader([_Failing(), following])
+    loader.load([ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="5")], 0, 0)
+    assert following.images == [loader.image]
+    loader.add_publisher(_Failing())
+    assert "publisher cannot follow the metadata" in capfd.readouterr().err

@@ -16,6 +16,9 @@ from klamm.protocol.messages.metadata_records import (
     EndTransactionRecord,
     MetadataRecord,
 )
+from klamm.telemetry.log import get_logger
+
+log = get_logger("metadata")
 
 
 class Publisher(Protocol):
@@ -42,7 +45,7 @@ class MetadataLoader:
         """Let `publisher` follow from here on; it first hears of the whole image as one change."""
         self._publishers.append(publisher)
         if self.image.provenance.offset >= 0:
-            publisher.on_metadata_update(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
+            _tell(publisher, MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
 
     def on_commit(self, first_offset: int, epoch: int, values: Sequence[bytes], append_time_ms: int = -1) -> None:  # noqa: ARG002
         """A batch of the log was committed."""
@@ -80,4 +83,13 @@ class MetadataLoader:
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.image = image
         for publisher in self._publishers:
-            publisher.on_metadata_update(delta, image)
+            _tell(publisher, delta, image)
+
+
+def _tell(publisher: Publisher, delta: MetadataDelta, image: MetadataImage) -> None:
+    """A publisher that fails keeps neither the others nor the quorum from going on: the change is committed."""
+    try:
+        publisher.on_metadata_update(delta, image)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one publisher, the others are told
+        name, offset = type(publisher).__name__, image.provenance.offset
+        log.failure("publisher cannot follow the metadata", error, publisher=name, offset=offset)
