@@ -12,7 +12,7 @@ import pytest
 
 import klamm
 import klamm.testing
-from klamm.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from klamm.client import Admin, AsyncConsumer, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from klamm.client.admin import AsyncAdmin
 from klamm.client.columns import read_topic
 
@@ -169,6 +169,15 @@ def test_an_unknown_topic_of_the_wrong_type_is_named_too(producer):
     for headers in ("ab", 7, [b"ab"], [("a", b"1", b"2")]):
         with pytest.raises(TypeError, match="headers are pairs"):
             producer.send("t", b"value", headers=headers)
+
+
+def test_methods_are_what_they_were_to_those_who_look_at_them():
+    """Mocks made after a class, and frameworks, ask whether a method is a coroutine, and for its arguments."""
+    assert inspect.iscoroutinefunction(AsyncConsumer.poll)
+    assert not inspect.iscoroutinefunction(AsyncConsumer.seek)
+    assert list(inspect.signature(AsyncConsumer.seek).parameters) == ["self", "partition", "offset", "leader_epoch"]
+    with pytest.raises(TypeError, match=r"seek\(\) missing 2 required positional arguments"):
+        AsyncConsumer(bootstrap_servers="127.0.0.1:1").seek()
 
 
 def test_a_record_commits_the_offset_behind_it(broker):

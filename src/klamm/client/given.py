@@ -227,7 +227,8 @@ def _instance(given: Any, what: str, kind: type) -> Any:
     if issubclass(kind, enum.Enum):
         with contextlib.suppress(ValueError):
             return kind(given)
-        raise TypeError(f"{what} is one of {', '.join(f'{kind.__name__}.{each.name}' for each in kind)}, not {given!r}")
+        members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+        raise TypeError(f"{what} is one of {members}, not {given!r}")
     raise TypeError(f"{what} is of type {kind.__name__}, not {given!r}")
 
 
@@ -237,20 +238,33 @@ def _is_mapping(check: Check) -> bool:
 
 def _checking(method: Callable[..., Any], name: str, checks: dict[str, tuple[Check, bool]]) -> Callable[..., Any]:
     signature = inspect.signature(method)
-    several_of = {each.name for each in signature.parameters.values() if each.kind is each.VAR_POSITIONAL}
+    variadic = {
+        parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL
+    }
 
-    @functools.wraps(method)
-    def call(*args: Any, **keywords: Any) -> Any:
-        bound = signature.bind(*args, **keywords)
+    def look(args: tuple[Any, ...], keywords: dict[str, Any]) -> inspect.BoundArguments | None:
+        try:
+            bound = signature.bind(*args, **keywords)
+        except TypeError:
+            return None  # the method itself says best which argument it lacks
         for argument, (check, optional) in checks.items():
             if argument not in bound.arguments:
                 continue
             value = bound.arguments[argument]
             words = f"{argument} of {name}" if check not in (place, places) and not _is_mapping(check) else name
-            if argument in several_of:
-                bound.arguments[argument] = tuple(check(each, words) for each in value)
+            if argument in variadic:
+                bound.arguments[argument] = tuple(check(item, words) for item in value)
             elif value is not None or not optional:
                 bound.arguments[argument] = check(value, words)
-        return method(*bound.args, **bound.kwargs)
+        return bound
 
-    return call
+    @functools.wraps(method)
+    def call(*args: Any, **keywords: Any) -> Any:
+        bound = look(args, keywords)
+        return method(*args, **keywords) if bound is None else method(*bound.args, **bound.kwargs)
+
+    @functools.wraps(method)
+    async def call_async(*args: Any, **keywords: Any) -> Any:
+        return await call(*args, **keywords)
+
+    return call_async if inspect.iscoroutinefunction(method) else call  # mocks and frameworks ask which it is
