@@ -10,8 +10,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from chaos.checker import Finding, check
 from chaos.history import Fate, History, Place
 from chaos.workers import (
+    RECORD_BYTES_MAX,
     EagerTransactionalProducer,
     GroupConsumer,
+    LargeProducer,
     PlainProducer,
     Stuck,
     TransactionalProducer,
@@ -23,16 +25,18 @@ from chaos.workers import (
 PARTITIONS = 4
 WHOLE_S = 120.0
 TOPICS = ("chaos-log", "chaos-txn")
+LARGE_TOPIC = "chaos-large"
 
 
 class Load:
-    """Two plain and two transactional producers, one of them without a pause, and a group of two readers; RF 3 and two
-    in sync.
+    """Two plain producers, two transactional ones, one without a pause, a group of two readers; RF 3, two in sync.
+
+    With `large_records` one more producer sends records from one byte to 8 MB.
 
     Leaving the block without having called `judge` ends the clients without a judgement.
     """
 
-    def __init__(self, bootstrap: str, seed: int) -> None:
+    def __init__(self, bootstrap: str, seed: int, *, large_records: bool = False) -> None:
         self.history = History()
         self._bootstrap = bootstrap
         self._places = [Place(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
@@ -43,14 +47,19 @@ class Load:
             return kind(name, bootstrap, self.history, random.getrandbits(32), places, values)
 
         log, txn = self._places[:PARTITIONS], self._places[PARTITIONS:]
+        topics = list(TOPICS)
         self._producers: list[Worker] = [
             *(parts(PlainProducer, f"plain-{name}", log) for name in "ab"),
             parts(TransactionalProducer, "txn-a", txn),
             parts(EagerTransactionalProducer, "txn-b", txn),
         ]
+        if large_records:
+            large = Place(LARGE_TOPIC, 0)
+            self._places.append(large)
+            topics.append(LARGE_TOPIC)
+            self._producers.append(parts(LargeProducer, "large-a", [large]))
         self._readers: list[Worker] = [
-            GroupConsumer(f"reader-{name}", bootstrap, self.history, random.getrandbits(32), list(TOPICS))
-            for name in "ab"
+            GroupConsumer(f"reader-{name}", bootstrap, self.history, random.getrandbits(32), topics) for name in "ab"
         ]
 
     def __enter__(self) -> Self:
@@ -124,6 +133,9 @@ def create_topics(bootstrap: str) -> None:
     """The topics of a run, three copies each."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topics = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in TOPICS]
+    # A batch must fit into a segment, and the nodes of a run have small ones.
+    sizes = {"max.message.bytes": str(2 * RECORD_BYTES_MAX), "segment.bytes": str(4 * RECORD_BYTES_MAX)}
+    topics.append(NewTopic(LARGE_TOPIC, 1, 3, config={"min.insync.replicas": "2", **sizes}))
     for future in admin.create_topics(topics, operation_timeout=30).values():
         future.result(60)
 

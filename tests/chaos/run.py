@@ -66,7 +66,7 @@ def run(
     with (
         Links() as links,
         KlammCluster(folder, overrides=SETTINGS, links=links, main=FAULTY_KLAMM) as cluster,
-        Load(cluster.bootstrap, random.getrandbits(32)) as load,
+        Load(cluster.bootstrap, random.getrandbits(32), large_records=True) as load,
     ):
         faults = Faults(cluster, links, random, say)
         load.wait_for_progress()

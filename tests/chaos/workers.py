@@ -16,6 +16,10 @@ from chaos.history import Fate, History, Place, Poll, Send, Transaction
 
 OUTSTANDING_MAX = 100
 PAUSE_S = 0.004
+RECORD_BYTES_MAX = 8_000_000
+BURST_BYTES = 12_000_000
+LARGE_BYTES_MAX = 150_000_000
+"""What a producer of large records writes in one run; after that its records are small."""
 TOLD_LINES = 12
 SETTLE_S = 120.0
 """How long a client may take to get everything through once the cluster is whole again."""
@@ -112,6 +116,9 @@ def producer_config(bootstrap: str, name: str, told: Told) -> dict[str, object]:
 class PlainProducer(Worker):
     """Sends numbers one after the other to all partitions of a topic."""
 
+    pause_s = PAUSE_S
+    """Between two records."""
+
     def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
         super().__init__(name, bootstrap, history, seed)
         self._places = places
@@ -120,22 +127,35 @@ class PlainProducer(Worker):
 
     def work(self) -> None:
         """Until told to stop, then until everything is acknowledged."""
-        producer = Producer(producer_config(self.bootstrap, self.name, self.told))
+        producer = Producer(self._config())
         for number in itertools.count():
             if self.stopping.is_set():
                 break
-            while self._outstanding >= OUTSTANDING_MAX and not self.stopping.is_set():
-                producer.poll(0.05)
+            self._wait(producer)
             send = Send(self.name, number, self.random.choice(self._places), next(self._values))
             self.history.sends.append(send)
             self._outstanding += 1
             producer.produce(
-                send.place.topic, b"%d" % send.value, partition=send.place.partition, on_delivery=self._delivered(send)
+                send.place.topic,
+                self._body(send.value),
+                partition=send.place.partition,
+                on_delivery=self._delivered(send),
             )
-            producer.poll(PAUSE_S)
+            producer.poll(self.pause_s)
         if producer.flush(SETTLE_S):
             left = f"{self.name}: {len(producer)} records were not acknowledged {SETTLE_S:.0f} s after the faults"
             raise Stuck(f"{left}\n{self.told}")
+
+    def _config(self) -> dict[str, object]:
+        return producer_config(self.bootstrap, self.name, self.told)
+
+    def _body(self, value: int) -> bytes:
+        return b"%d" % value
+
+    def _wait(self, producer: Producer) -> None:
+        """Do not run ahead of the answers without a limit."""
+        while self._outstanding >= OUTSTANDING_MAX and not self.stopping.is_set():
+            producer.poll(0.05)
 
     def _delivered(self, send: Send):
         def note(error: KafkaError | None, message: Message) -> None:
@@ -144,6 +164,40 @@ class PlainProducer(Worker):
                 send.note_acknowledged(message.offset())
 
         return note
+
+
+class LargeProducer(PlainProducer):
+    """Sends records from one byte to 8 MB in bursts without waiting for answers, and pauses between the bursts.
+
+    A node reads a large request to its end and no further, and stops reading a connection that it owes answers:
+    the small requests and long pauses of the others never bring the two together.
+    """
+
+    pause_s = 0.0
+
+    def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
+        super().__init__(name, bootstrap, history, seed, places, values)
+        self._burst = 0
+        self._left = LARGE_BYTES_MAX
+
+    def _config(self) -> dict[str, object]:
+        # Single records, so that every size becomes a request of that size.
+        return super()._config() | {"message.max.bytes": 2 * RECORD_BYTES_MAX, "batch.num.messages": 1}
+
+    def _body(self, value: int) -> bytes:
+        """The number, and spaces behind it up to a size that is as often small as large."""
+        size = int(RECORD_BYTES_MAX ** self.random.random()) if self._left > 0 else 1
+        self._left -= size
+        self._burst += size
+        return (b"%d" % value).ljust(size)
+
+    def _wait(self, producer: Producer) -> None:
+        if self._burst < BURST_BYTES and self._outstanding < OUTSTANDING_MAX:
+            return
+        self._burst = 0
+        while self._outstanding and not self.stopping.is_set():
+            producer.poll(0.05)
+        self.stopping.wait(self.random.uniform(0.2, 1.5))
 
 
 class TransactionalProducer(Worker):
