@@ -196,6 +196,20 @@ def test_growth_refused(cluster, name, count, assignments, code):
     assert len(three.image.topics.by_name["orders"].partitions) == 2
 
 
+@pytest.mark.timeout(60)
+def test_a_negative_count_makes_no_room_for_a_huge_one(cluster):
+    """Older tests asked for one topic at a time; the two counts of this request add up to nearly nothing."""
+    one = cluster(1)
+    one.create("orders", 1, 1)
+    topics = [
+        CreatePartitionsTopic(name="nobody", count=-(2**31) + 2),
+        CreatePartitionsTopic(name="orders", count=200_000),
+    ]
+    request = CreatePartitionsRequest(topics=topics, validate_only=True)
+    results = one.commit(one.controller.create_partitions(request)).results
+    assert [result.error_code for result in results] == [ErrorCode.POLICY_VIOLATION] * 2
+
+
 def test_growth_can_be_tried_out(cluster):
     one = cluster(1)
     one.create("orders", 1, 1)

@@ -224,7 +224,8 @@ def create_partitions(context: Context, request: cp.CreatePartitionsRequest) -> 
     response = cp.CreatePartitionsResponse()
     records: list[MetadataRecord] = []
     times = Counter(topic.name for topic in request.topics)
-    total = sum(topic.count for topic in request.topics)
+    # A negative count must not make room for a huge one.
+    total = sum(max(topic.count, 0) for topic in request.topics)
     for topic in {topic.name: topic for topic in request.topics}.values():
         code, message = ErrorCode.NONE, None
         try:
