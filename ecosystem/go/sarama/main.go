@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -63,20 +64,25 @@ func produce(ctx context.Context, s *Settings) error {
 	if err != nil {
 		return err
 	}
+	// A producer that is closing refuses what it would have to send again: it is closed when nothing is under way.
+	var underWay sync.WaitGroup
 	go func() {
 		for number := 0; number < s.Count && ctx.Err() == nil; number++ {
+			underWay.Add(1)
 			producer.Input() <- &sarama.ProducerMessage{
 				Topic: s.Topic, Partition: int32(number % s.Partitions), Value: sarama.ByteEncoder(Value(number, s.Size)),
 				Metadata: number,
 			}
 			time.Sleep(s.Pause)
 		}
+		underWay.Wait()
 		producer.AsyncClose()
 	}()
 	failed := make(chan error, 1)
 	go func() {
 		var first error
 		for failure := range producer.Errors() {
+			underWay.Done()
 			if first == nil {
 				first = fmt.Errorf("record %v: %w", failure.Msg.Metadata, failure.Err)
 			}
@@ -84,6 +90,7 @@ func produce(ctx context.Context, s *Settings) error {
 		failed <- first
 	}()
 	for sent := range producer.Successes() {
+		underWay.Done()
 		Report(Event{"event": "acknowledged", "number": sent.Metadata, "partition": sent.Partition, "offset": sent.Offset})
 	}
 	return <-failed
