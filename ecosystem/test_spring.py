@@ -37,6 +37,7 @@ def judge_relay(cluster: Cluster, topic: str, count: int) -> None:
     assert sorted(cluster.read_values(f"{topic}-dead")) == sorted(dead)
 
 
+@pytest.mark.quick
 def test_transactional_listener(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     """A @KafkaListener of three threads under a KafkaTransactionManager: listeners that throw are rolled back and
     retried, poison goes to the dead-letter topic, every other record is sent on once."""
