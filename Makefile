@@ -124,5 +124,5 @@ docs: setup
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests compat ecosystem ecosystem-quick benchmarks -name '__pycache__' -prune -exec rm -rf {} +
+	find src tests compat ecosystem benchmarks -name '__pycache__' -prune -exec rm -rf {} +
 	find src -name '*.so' -delete

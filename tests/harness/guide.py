@@ -102,13 +102,18 @@ class Service:
             assert time.monotonic() < deadline, f"{self.command} is not ready:\n{self.output.read_text()}"
             time.sleep(0.05)
 
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:
             code = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.kill()
             raise AssertionError(f"{self.command} does not end on Ctrl-C") from None
         assert code in (0, 130), f"{self.command} ended with {code}:\n{self.output.read_text()}"
 
@@ -138,9 +143,12 @@ class Reader:
         try:
             for block in blocks:
                 self.use(block)
-        finally:
-            while self.services:
-                self.services.pop().stop()
+        except BaseException:
+            for service in self.services:
+                service.kill()
+            raise
+        while self.services:
+            self.services.pop().stop()
 
     def use(self, block: Block) -> None:
         assert block.language, f"line {block.line}: the block has no language"
