@@ -4,7 +4,7 @@ What a fence means:
 
     ```console             lines behind "$ " are typed, the others must be in the output; "^C" ends the last service
     ```bash                every line is typed
-    ```python              a program, or with `def test_` in it a file for pytest; title="x.py" names the file
+    ```python              a program, typed into one interpreter per guide; with `def test_` in it a file for pytest
     ```properties, sql, json, yaml with title="NAME"    a file the reader saves
     ```text title="Output" what the block before printed
     ```text                a picture or log lines: not typed
@@ -16,6 +16,7 @@ output may differ; `...` stands for anything.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -118,6 +119,63 @@ class Service:
         assert code in (0, 130), f"{self.command} ended with {code}:\n{self.output.read_text()}"
 
 
+SHELL = """
+import io, json, sys, traceback
+from contextlib import redirect_stdout
+for line in sys.stdin:
+    output, failure = io.StringIO(), None
+    try:
+        with redirect_stdout(output):
+            exec(compile(json.loads(line), "guide", "exec"), {"__name__": "__main__"})
+    except BaseException:
+        failure = traceback.format_exc()
+    sys.__stdout__.write(json.dumps([output.getvalue(), failure]) + "\\n")
+    sys.__stdout__.flush()
+"""
+
+
+class PythonShell:
+    """One interpreter for all programs of a guide, each with names of its own: Spark starts once."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._errors = (folder / ".python-errors").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SHELL],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+
+    def type(self, code: str, where: str) -> str:
+        """What a program printed; its failure is the guide's."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"{where}: the interpreter ended"
+        output, failure = json.loads(answer)
+        assert failure is None, f"{where}:\n{output}{failure}"
+        return output
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+            self.process.stdout.close()
+            self._errors.close()
+
+
 @dataclass
 class Reader:
     """Types the blocks of one guide into an empty folder."""
@@ -125,6 +183,7 @@ class Reader:
     folder: Path
     ports: dict[str, int] = field(default_factory=dict)
     services: list[Service] = field(default_factory=list)
+    shell: PythonShell | None = None
     last_output: str = ""
 
     def __post_init__(self) -> None:
@@ -147,6 +206,9 @@ class Reader:
             for service in self.services:
                 service.kill()
             raise
+        finally:
+            if self.shell is not None:
+                self.shell.close()
         while self.services:
             self.services.pop().stop()
 
@@ -229,12 +291,32 @@ class Reader:
 
     def run_program(self, block: Block) -> None:
         self.wait_for_services()
-        testing = "def test_" in block.text
-        path = self.folder / (block.title or ("test_guide.py" if testing else f"program_{block.line}.py"))
-        path.write_text(self.move_ports(block.text))
-        words = ["-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--rootdir=."] if testing else []
+        code = self.move_ports(block.text)
+        if "def test_" in block.text:
+            path = self.folder / (block.title or "test_guide.py")
+            path.write_text(code)
+            self.run_tests(path, block.line)
+            return
+        if block.title:
+            (self.folder / block.title).write_text(code)
+        if self.shell is None:
+            self.shell = PythonShell(self.folder, self.environment)
+        self.last_output = self.shown_ports(self.shell.type(code, f"line {block.line}"))
+
+    def run_tests(self, path: Path, line: int) -> None:
         done = subprocess.run(
-            [sys.executable, *words, path.name],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:randomly",
+                "-p",
+                "no:cacheprovider",
+                "--rootdir=.",
+                path.name,
+            ],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -243,8 +325,7 @@ class Reader:
             timeout=PATIENCE_S * 3,
             check=False,
         )
-        self.last_output = self.shown_ports(done.stdout)
-        assert done.returncode == 0, f"line {block.line}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"line {line}:\n{done.stdout}{done.stderr}"
 
     def move_ports(self, text: str) -> str:
         return re.sub(r"(?<=:)(?:90\d\d|808\d)\b", lambda match: str(self.ports.get(match[0], match[0])), text)

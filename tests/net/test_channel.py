@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from klamm.net.channel import IN_FLIGHT_MAX, REPLIES_PER_TURN_MAX
 from klamm.net.receive_buffer import BUFFER_BYTES
+from klamm.telemetry.log import configure
 
 
 def frame_of(body: bytes) -> bytes:
@@ -231,6 +232,7 @@ async def test_a_pause_at_the_end_of_a_large_frame_does_not_end_the_connection(s
 
 @pytest.mark.asyncio
 async def test_the_log_says_who_ended_a_connection_and_why(serve, capsys):
+    configure()  # tests that ran before may have left another level
     net = serve(request_bytes_max=1000)
     peer, other = await net.connect(), await net.connect()
     await other.send(frame_of(b"somebody"))
