@@ -189,3 +189,11 @@ def configs(broker, topic: str, *keys: str) -> list[str]:
     theirs = AdminClient({"bootstrap.servers": broker.bootstrap})
     (found,) = theirs.describe_configs([TheirResource("topic", topic)]).values()
     return [found.result(10)[key].value for key in keys]
+
+
+def test_none_takes_a_move_back():
+    """Stories of the admin run on two nodes in compat alone; shapes were only tried with wrong values."""
+    with pytest.raises(IllegalStateError):
+        ask("alter_partition_reassignments", moves={TopicPartition("t", 0): None, TopicPartition("t", 1): [1, 2]})
+    with pytest.raises(TypeError, match="Iterable"):
+        ask("alter_partition_reassignments", moves={TopicPartition("t", 0): 3})

@@ -193,6 +193,9 @@ def _check_of(kind: str, names: Mapping[str, Any]) -> Check | None:
 
 def _check_inside(kind: str, names: Mapping[str, Any]) -> Check | None:
     """The same for what is in a mapping: of what has words of its own in the methods, only the outside."""
+    if kind.endswith(" | None"):
+        check = _check_inside(kind.removesuffix(" | None"), names)
+        return None if check is None else functools.partial(_optional, check=check)
     if isinstance(names.get(kind), type) and kind not in _CHECKS:
         return None
     if kind.startswith("tuple[") or kind == "QuotaEntity":
@@ -219,6 +222,10 @@ def _mapping_of(given: Any, what: str, key: Check | None, value: Check | None) -
         if value is not None:
             value(content, f"the value of {name!r} that {what} takes")
     return given
+
+
+def _optional(given: Any, what: str, check: Check) -> Any:
+    return given if given is None else check(given, what)
 
 
 def _instance(given: Any, what: str, kind: type) -> Any:
