@@ -108,7 +108,6 @@ class TestFaust:
         command = [str(pips.interpreter("faust")), program, "worker", "--without-web", "-l", "info"]
         return Process(command, folder / f"{name}.log", environment=environment)
 
-    @pytest.mark.quick
     def test_word_count(self, cluster: Cluster, topic: str, tmp_path: Path) -> None:
         """Counts 2,000 words in a table; a worker that begins with an empty folder goes on from the changelog: the
         counts rise one by one and the last ones equal a recomputation."""

@@ -18,7 +18,9 @@ PRINTING = threading.Lock()
 
 def report(event: str, **fields: Any) -> None:
     with PRINTING:
-        print(json.dumps({"event": event, **fields}), flush=True)
+        # One write: print() sends the end of the line apart, and librdkafka's log lines come between.
+        sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
+        sys.stdout.flush()
 
 
 def value(number: int, size: int) -> bytes:
