@@ -361,7 +361,7 @@ def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View)
         group_id=group,
         auto_offset_reset="earliest",
         isolation_level="read_committed" if view.committed else "read_uncommitted",
-        # A commit that nobody takes is given up soon and tried again: meanwhile nothing could be read.
+        # A commit that no broker takes is given up soon and tried again: meanwhile nothing could be read.
         default_api_timeout_ms=int(_ANSWER_S * 1000) if view.follow and not target.impatient else None,
     )
 

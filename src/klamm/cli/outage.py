@@ -53,5 +53,5 @@ class Outage:
 
 
 def passes(error: Exception) -> bool:
-    """Whether it may go well later: nobody answers, or not the one who should."""
+    """Whether a retry may succeed: no broker answers, or another one than the coordinator."""
     return not isinstance(error, KlammError) or error.code.retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE

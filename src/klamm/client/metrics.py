@@ -1,6 +1,6 @@
 """What a client has done so far, by Kafka's names for it; counted per request and batch, never per record.
 
-Totals only grow while a client lives; whoever wants rates takes two snapshots. `Reporter` does that for
+Totals only grow while a client lives; for rates take two snapshots. `Reporter` does that for
 statistics.callback.
 """
 

@@ -1,7 +1,7 @@
 """Remembers which questions about a transaction are under way, so that no answer outlives the transaction it is about.
 
 A leader asks the coordinator before the first batch of a transaction, and writes the batch when the answer is yes. If
-the transaction ends in between, the batch must not be written: it would open a transaction that nobody ends. So each
+the transaction ends in between, the batch must not be written: it would open a transaction that nothing ends. So each
 question is asked under a guard, and the marker that ends the transaction takes the guard away.
 
 Markers of the transaction before arrive at the same time: a producer begins the next one as soon as the last is

@@ -123,7 +123,7 @@ class Source:
         from klamm.client import Consumer
 
         pattern = compiled(self._parsed.text("include")) if self._parsed.has("include") else None
-        # Before signals are caught: nobody need wait for a broker that is not there.
+        # Before signals are caught: a broker that is not there is no reason to wait.
         consumer = Consumer({"bootstrap.timeout.ms": 0, **self._config})
         self.reached = True
         with self._signals, consumer:
