@@ -7,7 +7,6 @@ Both are started from the same properties (that Klamm takes Kafka's file unchang
 import contextlib
 import ctypes
 import os
-import random
 import signal
 import socket
 import struct
@@ -17,12 +16,12 @@ import time
 from pathlib import Path
 
 from compat import toolchain
+from klamm.server.free_ports import free_ports
 
 CLUSTER_ID = "a0xbFTQNQ6y3oXwBz9Rwdw"
 READY_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
 _PR_SET_PDEATHSIG = 1
-_taken: set[int] = set()
 
 
 class BrokerFailed(Exception):
@@ -30,19 +29,8 @@ class BrokerFailed(Exception):
 
 
 def free_port() -> int:
-    """A port nobody listens on, below the range outgoing connections use, so that it is still free after a restart."""
-    for _ in range(1000):
-        port = random.randrange(20000, 32000)
-        if port in _taken:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _taken.add(port)
-        return port
-    raise BrokerFailed("no free port between 20000 and 32000")
+    """A port nothing listens on, below the range outgoing connections use, so that it is still free after a restart."""
+    return free_ports("127.0.0.1", 1)[0]
 
 
 class Broker:

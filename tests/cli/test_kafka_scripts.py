@@ -7,7 +7,6 @@ import io
 import re
 import shlex
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from klamm.cli.kafka import SCRIPTS, script_name
 from klamm.cli.kafka.console_producer import read_drafts
 from klamm.cli.kafka.options import Flag, Flags, Usage
 from klamm.cli.main import cli
+from klamm.server.free_ports import free_ports
 
 # The notes end with these lines, to be typed in Kafka's bin folder; here `klamm` stands in front of each.
 LIST = """\
@@ -51,16 +51,10 @@ log.retention.hours=168
 """
 
 
-def free_ports() -> tuple[int, int]:
-    """A broker's and a controller's, held at once so that they differ."""
-    with socket.create_server(("127.0.0.1", 0)) as broker, socket.create_server(("127.0.0.1", 0)) as controller:
-        return broker.getsockname()[1], controller.getsockname()[1]
-
-
 def test_the_list_works_as_written(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "config").mkdir()
-    port, controller = free_ports()
+    port, controller = free_ports("127.0.0.1", 2)
     text = SERVER.format(port=port, controller=controller, data=tmp_path / "data")
     (tmp_path / "config" / "server.properties").write_text(text)
     lines = [shlex.split(line.replace("localhost:9092", f"localhost:{port}")) for line in LIST]

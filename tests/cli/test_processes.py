@@ -12,6 +12,7 @@ import pytest
 
 from harness import KLAMM, KlammProcess, Wire, batch
 from klamm.cli.port_holder import find_holder, name_holder
+from klamm.server.free_ports import free_ports
 
 PATIENCE_S = 30
 
@@ -43,11 +44,6 @@ def refused(result, *words):
         assert word in result.stderr
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
 def used_folder(tmp_path):
     """A data folder that a node has used and left cleanly."""
@@ -60,7 +56,7 @@ def used_folder(tmp_path):
 
 def server_properties(path, data, **extra):
     """A file as Kafka's users have it: one node, its usual settings, some of them without meaning here."""
-    broker, controller = free_port(), free_port()
+    broker, controller = free_ports("127.0.0.1", 2)
     lines = {
         "process.roles": "broker,controller",
         "node.id": "1",

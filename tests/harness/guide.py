@@ -21,12 +21,13 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from klamm.server.free_ports import free_port_row
 
 READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running")
 SERVICE = re.compile(
@@ -187,8 +188,8 @@ class Reader:
     last_output: str = ""
 
     def __post_init__(self) -> None:
-        base = _free_ports(len(PORTS))
-        self.ports = {str(port): base + index for index, port in enumerate(PORTS)} | self.ports
+        free = free_port_row("127.0.0.1", len(PORTS))
+        self.ports = {str(port): own for port, own in zip(PORTS, free, strict=True)} | self.ports
         venv = str(Path(sys.executable).parent)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KLAMM_")} | {
             "HOME": str(self.folder),
@@ -361,23 +362,3 @@ def _normalize(row: str) -> str:
     row = re.sub(r"\b[A-Za-z0-9_-]{22}\b", "ID", row.strip())
     row = re.sub(r"\d+(?:[.,:]\d+)*", "0", row)
     return re.sub(r"\s+", " ", row)
-
-
-def _free_ports(count: int) -> int:
-    """The first of `count` ports in a row that nothing listens on."""
-    for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            base = probe.getsockname()[1]
-        if base + count < 65536 and all(_is_free(base + index) for index in range(count)):
-            return base
-    raise AssertionError("no free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+from klamm.server.free_ports import free_ports
+
 KLAMM = (sys.executable, "-c", "from klamm.cli.main import main; main()")
 """The `klamm` command of the interpreter that runs the tests."""
 
@@ -78,6 +80,9 @@ class KlammProcess:
     def launch(self) -> None:
         """Start without waiting."""
         assert self.process is None
+        # Not port 0: the system would choose one of those it gives to connections too, and give it to one while the
+        # node is down.
+        self.port = self.port or free_ports("127.0.0.1", 1)[0]
         launched[self] = None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._mark = self._log.stat().st_size if self._log.exists() else 0
@@ -93,7 +98,6 @@ class KlammProcess:
         if match is None:
             self.kill9()
             raise KlammFailed(f"the node said {line!r} instead of being ready:\n{self.stderr()}")
-        self.port = self.port or int(match[2])
         return self
 
     def _first_line(self, timeout_s: float) -> str:

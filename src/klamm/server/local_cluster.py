@@ -7,9 +7,7 @@ and its log, so that any node can also be started by hand with `klamm server`.
 from __future__ import annotations
 
 import os
-import random
 import re
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +16,7 @@ from klamm.model.ids import Uuid, uuid_to_str
 from klamm.model.properties import format_properties, parse_properties
 from klamm.server.config import load_config
 from klamm.server.format import format_folders, random_uuid
+from klamm.server.free_ports import free_ports
 from klamm.storage.disk import Disk
 from klamm.storage.properties import read_meta_properties
 
@@ -25,8 +24,6 @@ NODES_MAX = 9
 PROPERTIES = "server.properties"
 DATA = "data"
 _NODE_FOLDER = re.compile(r"node-\d")
-PORTS_FREE = range(18_000, 32_000)
-"""Where free ports are looked for: below those the system gives to outgoing connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +175,3 @@ def _refuse_other_size(folder: str, size: int) -> None:
             f"{folder} has {len(left)} of the {formed} nodes of its cluster left; bring the others back,"
             " or choose another folder with --data"
         )
-
-
-def free_ports(host: str, count: int) -> list[int]:
-    """Ports nobody listens on, all held at once while looking so that they differ."""
-    held: list[socket.socket] = []
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        for port in random.sample(PORTS_FREE, len(PORTS_FREE)):
-            candidate = socket.socket(family)
-            try:
-                candidate.bind((host, port))
-            except OSError:
-                candidate.close()
-                continue
-            held.append(candidate)
-            if len(held) == count:
-                return sorted(each.getsockname()[1] for each in held)
-    finally:
-        for each in held:
-            each.close()
-    raise ConfigError(f"no {count} free ports on {host}")

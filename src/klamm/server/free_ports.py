@@ -1,0 +1,115 @@
+"""Ports for nodes that listen later: free now, and claimed so that no other search returns them meanwhile.
+
+The ports of a local cluster are chosen seconds before its nodes listen on them. Until then the system calls them free,
+so a second search in this process, or in a worker of the same test run, would return them again. Each process therefore
+locks the byte of one shared file that stands for the port, until it ends; the system releases the locks of the dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import socket
+import tempfile
+import threading
+from collections.abc import Sequence
+
+from klamm.model.errors import ConfigError
+
+PORTS_FREE = range(18_000, 32_000)
+"""Where free ports are looked for: below those the system gives to outgoing connections."""
+CLAIMS_MAX = 4096
+"""How many ports one process keeps; past that the oldest are anyone's again, so that a long test run finds more."""
+
+
+class PortClaims:
+    """The ports that searches of this process returned, locked against those of other processes of the same user."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._ports: dict[int, None] = {}
+        self._changing = threading.Lock()
+
+    def claim(self, host: str, port: int) -> bool:
+        """Take a port that is free and claimed by no process; says whether it was."""
+        with self._changing:
+            if port in self._ports or not self._lock(port):
+                return False
+            # Bound while it is locked: a port that was given up may still have a listener.
+            if not _is_bindable(host, port):
+                self._unlock(port)
+                return False
+            self._ports[port] = None
+            if len(self._ports) > CLAIMS_MAX:
+                oldest = next(iter(self._ports))
+                del self._ports[oldest]
+                self._unlock(oldest)
+            return True
+
+    def release(self, ports: Sequence[int]) -> None:
+        """Give ports back that were claimed in vain."""
+        with self._changing:
+            for port in ports:
+                del self._ports[port]
+                self._unlock(port)
+
+    def _lock(self, port: int) -> bool:
+        if self._fd is None:
+            # A folder of temporary files that cannot be written leaves only the claims of this process.
+            with contextlib.suppress(OSError):
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if self._fd is None:
+            return True
+        try:
+            # A record lock may lie past the end of the file, which stays empty.
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(self, port: int) -> None:
+        if self._fd is not None:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, port)
+
+
+def _is_bindable(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+_claims = PortClaims(os.path.join(tempfile.gettempdir(), f"klamm-ports-{os.getuid()}"))
+
+
+def free_ports(host: str, count: int, among: range = PORTS_FREE) -> list[int]:
+    """Ports nothing listens on and no other search returns while this process lives."""
+    ports: list[int] = []
+    for port in random.sample(among, len(among)):
+        if _claims.claim(host, port):
+            ports.append(port)
+        if len(ports) == count:
+            return sorted(ports)
+    _claims.release(ports)
+    raise ConfigError(f"no {count} free ports on {host}")
+
+
+def free_port_row(host: str, count: int, among: range = PORTS_FREE) -> range:
+    """The same for ports that follow each other, as those of `klamm up --port N --nodes 3` do."""
+    firsts = among[: len(among) - count + 1]
+    for first in random.sample(firsts, len(firsts)):
+        row = range(first, first + count)
+        claimed: list[int] = []
+        for port in row:
+            if not _claims.claim(host, port):
+                break
+            claimed.append(port)
+        if len(claimed) == count:
+            return row
+        _claims.release(claimed)
+    raise ConfigError(f"no {count} free ports in a row on {host}")
