@@ -401,6 +401,19 @@ def static_voters(wire: Wire) -> Any:
     return [(voter.replica_id, voter.replica_directory_id is None) for voter in partition.current_voters]
 
 
+def sasl_on_plaintext(wire: Wire) -> Any:
+    """SASL where a connection needs no authentication: listed, and refused when it is begun; the connection goes on."""
+    listed = {entry.api_key: (entry.min_version, entry.max_version) for entry in wire.call("api_versions", 0).api_keys}
+    answers: list[Any] = [listed.get(17), listed.get(36)]
+    for version in (0, 1):
+        reply = wire.call("sasl_handshake", version, mechanism="PLAIN")
+        answers.append((version, int(reply.error_code), list(reply.mechanisms)))
+    for version in (0, 1, 2):
+        reply = wire.call("sasl_authenticate", version, auth_bytes=b"\0user\0secret")
+        answers.append((version, int(reply.error_code), reply.error_message, reply.auth_bytes))
+    return answers
+
+
 PROBES: Final[dict[str, Probe]] = {
     probe.__name__: probe
     for probe in (
@@ -414,5 +427,6 @@ PROBES: Final[dict[str, Probe]] = {
         acls,
         authorized_operations,
         static_voters,
+        sasl_on_plaintext,
     )
 } | {f"{probe.__name__}_v{version}": probe for version in (12, 13, 17) for probe in _sessions(version)}

@@ -25,6 +25,7 @@ SERVED = (
     "SyncGroup",
     "DescribeGroups",
     "ListGroups",
+    "SaslHandshake",
     "ApiVersions",
     "CreateTopics",
     "DeleteTopics",
@@ -43,6 +44,7 @@ SERVED = (
     "AlterConfigs",
     "AlterReplicaLogDirs",
     "DescribeLogDirs",
+    "SaslAuthenticate",
     "CreatePartitions",
     "DeleteGroups",
     "ElectLeaders",
@@ -67,6 +69,8 @@ SERVED = (
 
 SERVED_BY_CONTROLLER = (
     "Fetch",
+    "SaslHandshake",
+    "SaslAuthenticate",
     "ApiVersions",
     "CreateTopics",
     "DeleteTopics",
