@@ -26,6 +26,12 @@ three nodes of Apache Kafka as a control (`python -m ecosystem --broker kafka`).
 
 """
 
+NOT_PUBLISHED = {
+    "Karapace": "Schema registry and REST proxy that keep their state in topics",
+    "kminion": "Exporter of a cluster's metrics; `test_command_line_tools.py` runs it where it is on the PATH",
+}
+"""Programs that no public registry has: asked of PyPI, the Go module proxy, Maven Central, npm and Debian."""
+
 
 @dataclass
 class Check:
@@ -79,8 +85,10 @@ class Results:
     def page(self) -> str:
         """The whole of docs/compatibility.md."""
         lines = ["| Program | Version | What was done | Klamm | Apache Kafka | Date |", "|---|---|---|---|---|---|"]
-        for program in sorted({program for program, _ in self.rows}, key=str.casefold):
-            lines += self._program_lines(program)
+        for program in sorted({program for program, _ in self.rows} | NOT_PUBLISHED.keys(), key=str.casefold):
+            reason = "not run: no package on the public registries"
+            gap = f"| {program} | none | {NOT_PUBLISHED.get(program)} | {reason} | {reason} | |"
+            lines += self._program_lines(program) or [gap]
         return INTRODUCTION + "\n".join(lines) + "\n"
 
     def _program_lines(self, program: str) -> list[str]:

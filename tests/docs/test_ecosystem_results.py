@@ -47,6 +47,17 @@ def test_checks_without_a_test_are_dropped():
     assert set(results.rows) == {("Streams", "klamm")}
 
 
+def test_programs_that_cannot_be_had_are_named():
+    """They were left out of the table, which then seemed to be whole."""
+    reason = "not run: no package on the public registries"
+    results = Results([])
+    assert results.page().count(f"| {reason} | {reason} | |") == 2
+    assert "| Karapace | none |" in results.page()
+    results.record("kminion", "klamm", "2", "t.py::a", check())
+    assert "| kminion | 2 | Counts words | passed | not run |" in results.page()
+    assert results.page().count(f"| {reason} | {reason} | |") == 1
+
+
 def test_versions_are_read_from_manifests(tmp_path):
     (tmp_path / "pom.xml").write_text(POM)
     (tmp_path / "go.mod").write_text(
