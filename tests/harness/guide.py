@@ -37,6 +37,16 @@ FILES = {"properties", "sql", "json", "yaml", "ini"}
 TYPED = re.compile(r"^\s*(?:\$ |klamm |kafka-[a-z-]+(?:\.sh)? |make |pip |python )", re.MULTILINE)
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)(?P<options>[^\n`]*)$")
 PORTS = range(9092, 9102)
+SPARK_DEFAULTS = {
+    # Queries of a few rows: time goes into starting and compiling, not into running what was compiled.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+"""What Spark does on the reader's machine unless a guide says otherwise; no result depends on it."""
 PATIENCE_S = 120
 
 
@@ -190,12 +200,16 @@ class Reader:
     def __post_init__(self) -> None:
         free = free_port_row("127.0.0.1", len(PORTS))
         self.ports = {str(port): own for port, own in zip(PORTS, free, strict=True)} | self.ports
+        spark = self.folder / ".spark"
+        spark.mkdir()
+        (spark / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in SPARK_DEFAULTS.items()))
         venv = str(Path(sys.executable).parent)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KLAMM_")} | {
             "HOME": str(self.folder),
             "PATH": f"{venv}{os.pathsep}{os.environ['PATH']}",
             "KLAMM_BOOTSTRAP": f"127.0.0.1:{self.ports['9092']}",
             "PYTHONWARNINGS": "default",
+            "SPARK_CONF_DIR": str(spark),
             "COLUMNS": "200",
         }
 
