@@ -121,6 +121,14 @@ def test_a_new_controller_gives_everybody_a_full_session(cluster):
     assert three.controller.tick(three.now_ms + 9_000).records
 
 
+def test_a_controller_that_stood_still_fences_none_for_that_time(cluster):
+    three = cluster(3)
+    three.now_ms += 60_000
+    three.controller.was_paused(60_000)
+    assert not three.controller.tick(three.now_ms + 8_999).records
+    assert three.controller.tick(three.now_ms + 9_000).records
+
+
 def test_the_last_replica_stays_eligible_and_leads_again_when_it_is_back(cluster):
     one = cluster(1)
     one.create("orders", 1, 1)

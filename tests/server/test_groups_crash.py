@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 
 import pytest
 
@@ -63,6 +64,15 @@ def storm(wire, sent, acknowledged, partitions, first):
         return
 
 
+def wait_for_commits(writer, acknowledged, partitions, first):
+    """Until every partition has an acknowledged offset of this storm, however slow the machine is."""
+    deadline = time.monotonic() + 60
+    while sum(offset >= first for offset in list(acknowledged.values())) < partitions:
+        assert writer.is_alive(), "the storm ended by itself"
+        assert time.monotonic() < deadline, acknowledged
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_was_acknowledged_is_there_after_kill_9(tmp_path, seed):
     print(f"seed {seed}")
@@ -76,6 +86,7 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path, seed):
         for turn in range(3):
             writer = threading.Thread(target=storm, args=(wire, sent, acknowledged, partitions, turn * 1_000_000))
             writer.start()
+            wait_for_commits(writer, acknowledged, partitions, turn * 1_000_000)
             writer.join(chance.uniform(0.05, 0.3))
             node.kill9()
             writer.join(20)

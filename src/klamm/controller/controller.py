@@ -162,6 +162,10 @@ class Controller:
         """When `tick` may next have something to do."""
         return self._heartbeats.next_expiry_ms(self.image)
 
+    def was_paused(self, pause_ms: int) -> None:
+        """This process stood still for so long; sessions of brokers go on by that time."""
+        self._heartbeats.extend(pause_ms)
+
     def disconnected(self, broker_id: int) -> None:
         """The broker's connection ended; its session goes on, but a new process at its address may follow it."""
         self._heartbeats.disconnected(broker_id)

@@ -46,6 +46,11 @@ class Heartbeats:
         contact.connected = True
         contact.metadata_offset = max(contact.metadata_offset, metadata_offset)
 
+    def extend(self, pause_ms: int) -> None:
+        """Count a time in which the controller heard nothing because it stood still itself against no broker."""
+        for contact in self._contacts.values():
+            contact.last_contact_ms += pause_ms
+
     def disconnected(self, broker_id: int) -> None:
         """The connection the broker spoke through ended."""
         contact = self._contacts.get(broker_id)

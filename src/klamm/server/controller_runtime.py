@@ -27,6 +27,8 @@ R = TypeVar("R")
 
 TICK_MS = 1_000
 """How often, at the latest, sessions of brokers are looked at."""
+LATE_MS = 500
+"""A tick that comes so much later than planned means that the process stood still: stopped, swapped or starved."""
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
@@ -205,7 +207,14 @@ class ControllerRuntime:
 
     async def _keep_ticking(self) -> None:
         while True:
-            await asyncio.sleep(self._pause_ms() / 1000)
+            started_ms, pause_ms = self._clock.monotonic_ms(), self._pause_ms()
+            await asyncio.sleep(pause_ms / 1000)
+            late_ms = self._clock.monotonic_ms() - started_ms - pause_ms
+            if late_ms > LATE_MS and self._controller is not None:
+                # Heartbeats that arrived meanwhile are still unread: a process that stood still must not fence the
+                # brokers whose heartbeats it did not read, its own among them.
+                log.warning("controller was paused, broker sessions extended", pause_ms=late_ms)
+                self._controller.was_paused(late_ms)
             try:
                 if self.active is not None:
                     await self._tick()
