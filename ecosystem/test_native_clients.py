@@ -1,5 +1,6 @@
 """Client libraries of Go and C in tight loops: transactions, cooperative groups, large records, killed nodes."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,40 @@ def test_group_members_come_and_go(client: Client, cluster: Cluster, topic: str,
     if client.reports_assignments:
         for member in members:
             assert_rising(member)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("client", [FRANZ.parameter, CONFLUENT.parameter])
+def test_members_with_a_pattern(client: Client, cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    """Two members of the consumer protocol subscribe with a pattern that the broker resolves, as soon as the topics
+    are made, and one more topic is made while they read: they read every record of the topics that match, and no
+    other."""
+    count = 60
+
+    def fill(name: str, size: int = 20) -> None:
+        cluster.create_topic(name, 3)
+        sent = {"topic": name, "count": count, "size": size, "partitions": 3}
+        client.run("produce", tmp_path / f"{name}.log", bootstrap=cluster.bootstrap, **sent)
+
+    fill(f"{topic}-other", 40)
+    fill(f"{topic}-orders")
+    fill(f"{topic}-orders-v2")
+    flags = {"bootstrap": cluster.bootstrap, "topic": f"^{topic}-orders.*", "group": topic, "balancer": "server"}
+    with (
+        client.start("member", tmp_path / "a.log", **flags) as first,
+        client.start("member", tmp_path / "b.log", **flags) as second,
+    ):
+
+        def is_read(topics: int) -> bool:
+            read = Counter(event["crc"] for member in (first, second) for event in events(member.text, "record"))
+            return read.keys() <= expected and all(read[crc] >= topics for crc in expected)
+
+        expected = {checksum(number) for number in range(count)}
+        eventually(lambda: is_read(2), "the records of both topics were read", pause_s=0.5)
+        fill(f"{topic}-orders-v3")
+        eventually(lambda: is_read(3), "the records of the third topic were read", pause_s=0.5)
+        for member in (first, second):
+            assert member.stop() == 0, member.tail()
 
 
 @pytest.mark.parametrize("client", ALL)

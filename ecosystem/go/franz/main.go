@@ -27,13 +27,16 @@ func membership(s *Settings) []kgo.Opt {
 	if s.Balancer == "range" {
 		balancer = kgo.RangeBalancer()
 	}
-	return []kgo.Opt{
-		kgo.ConsumerGroup(s.Group), kgo.ConsumeTopics(s.Topic), kgo.Balancers(balancer),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.SessionTimeout(10 * time.Second), kgo.HeartbeatInterval(500 * time.Millisecond),
+	sharing := []kgo.Opt{kgo.Balancers(balancer)}
+	if s.Balancer == "server" { // the consumer protocol; the topic is a pattern that the broker resolves
+		sharing = []kgo.Opt{kgo.ServerSideBalancer(), kgo.ConsumeRegex()}
+	}
+	return append(sharing,
+		kgo.ConsumerGroup(s.Group), kgo.ConsumeTopics(s.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.SessionTimeout(10*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),
 		kgo.OnPartitionsAssigned(listener("assigned")), kgo.OnPartitionsRevoked(listener("revoked")),
 		kgo.OnPartitionsLost(listener("lost")),
-	}
+	)
 }
 
 func listener(event string) func(context.Context, *kgo.Client, map[string][]int32) {

@@ -42,16 +42,17 @@ def producer_config(s: argparse.Namespace) -> dict[str, Any]:
 
 
 def group_config(s: argparse.Namespace) -> dict[str, Any]:
-    return {
+    config = {
         "bootstrap.servers": s.bootstrap,
         "group.id": s.group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "partition.assignment.strategy": s.balancer,
-        "session.timeout.ms": 10000,
-        "heartbeat.interval.ms": 500,
         "fetch.wait.max.ms": 200,
     }
+    if s.balancer == "server":  # the consumer protocol: the broker shares partitions out, and sets the times
+        return {**config, "group.protocol": "consumer"}
+    strategy = {"partition.assignment.strategy": s.balancer}
+    return {**config, **strategy, "session.timeout.ms": 10000, "heartbeat.interval.ms": 500}
 
 
 def send(producer: Producer, topic: str, partition: int, content: bytes, delivered: Callable) -> None:
