@@ -1,5 +1,6 @@
 """Clients of a run, each in a thread: librdkafka producers, plain and transactional, and consumers in a group."""
 
+import contextlib
 import itertools
 import math
 import os
@@ -211,6 +212,8 @@ class TransactionalProducer(Worker):
         self._places = places
         self._values = values
         self._number = 0
+        self._sends: list[Send] = []
+        """The records of the open transaction."""
 
     def work(self) -> None:
         """Until told to stop; a producer that became unusable is replaced by a new one with the same id."""
@@ -222,6 +225,10 @@ class TransactionalProducer(Worker):
             self.history.transactions.append(transaction)
             try:
                 self._transact(producer, transaction)
+                if not transaction.commits and any(send.fate is not Fate.OK for send in self._sends):
+                    # librdkafka (2.x) drops what it had to send again and uses its sequence numbers for other records.
+                    # A broker that has the dropped ones, any broker, takes the others for repetitions.
+                    producer = self._new()
             except KafkaException as error:
                 producer = self._recover(producer, transaction, error.args[0])
             except Hung as hung:
@@ -265,10 +272,12 @@ class TransactionalProducer(Worker):
                 return
 
     def _transact(self, producer: Producer, transaction: Transaction) -> None:
+        self._sends = []
         producer.begin_transaction()
         for place in self._choose_places():
             send = Send(self.name, self._number, place, next(self._values), transaction.number)
             self._number += 1
+            self._sends.append(send)
             self.history.sends.append(send)
             producer.produce(place.topic, b"%d" % send.value, partition=place.partition, on_delivery=_note(send))
         if transaction.commits:
@@ -284,8 +293,13 @@ class TransactionalProducer(Worker):
         return self.random.choices(self._places, k=self.random.randint(1, 6))
 
     def _recover(self, producer: Producer, transaction: Transaction, error: KafkaError) -> Producer:
-        if error.code() == KafkaError.INVALID_TXN_STATE:
-            self.history.refused.append(f"{self.name} in transaction {transaction.number}: {error}")
+        if error.code() == KafkaError.INVALID_TXN_STATE and (
+            # librdkafka ends what may never have begun when it aborts, and Kafka refuses that as well.
+            transaction.commits or any(send.fate is Fate.OK for send in self._sends)
+        ):
+            with contextlib.suppress(KafkaException):  # the fatal error itself
+                producer.poll(0)  # what librdkafka has logged comes with a poll
+            self.history.refused.append(f"{self.name} in {transaction}: {error}\n{self.told}")
         if error.txn_requires_abort():
             try:
                 self._insist(lambda: producer.abort_transaction(10), "abort after an error")

@@ -137,8 +137,13 @@ def test_a_leader_cut_from_its_followers_acknowledges_nothing(tmp_path):
         assert load.judge() == []
 
 
-def test_what_follows_a_batch_that_a_new_leader_never_got_waits_for_it(tmp_path):
-    """librdkafka sends on while its first batches wait for a leader that is cut off, and takes one answer for all."""
+@pytest.mark.parametrize("known", [False, True], ids=["a new producer", "a producer that has written before"])
+def test_what_follows_a_batch_that_a_new_leader_never_got_waits_for_it(tmp_path, known):
+    """librdkafka sends on while its first batches wait for a leader that is cut off, and takes one answer for all.
+
+    Of a producer that the log knows it takes the refusal for the end of an epoch, and sends again under the next what
+    other partitions have already: duplicates, which only a paused leader beside several partitions brings about.
+    """
     with Links() as links, KlammCluster(tmp_path, overrides=SETTINGS, links=links) as cluster:
         topic = "cut-off"
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -148,19 +153,24 @@ def test_what_follows_a_batch_that_a_new_leader_never_got_waits_for_it(tmp_path)
         others = [node for node in cluster.nodes if node is not old]
         with Wire(old.port, timeout=60) as behind:
             producer = behind.call("init_producer_id", 4, transactional_id=None)
-            first, second, third = (
-                batch(b"%d" % each, producer_id=producer.producer_id, producer_epoch=0, base_sequence=each)
-                for each in range(3)
+            written, *batches = (
+                batch(b"%d" % sequence, producer_id=producer.producer_id, producer_epoch=0, base_sequence=sequence)
+                for sequence in range(4)
             )
+            if known:
+                assert behind.produce(topic, written).error_code == ErrorCode.none
+            else:
+                batches = [written, *batches]
+            first, *following = batches
             links.isolate(old.node_id, [node.node_id for node in others])
             behind.send("produce", 9, **produce_fields(topic, first))
             new = until(lambda: leads(others, topic), "another node leads")
             with Wire(new.port, timeout=60) as wire:
-                codes = [wire.produce(topic, each).error_code for each in (third, second)]
-                assert codes == [ErrorCode.not_enough_replicas] * 2
-                codes = [wire.produce(topic, each).error_code for each in (first, second, third)]
-                assert codes == [ErrorCode.none] * 3
-                assert wire.values(topic) == [b"0", b"1", b"2"]
+                codes = [wire.produce(topic, records).error_code for records in reversed(following)]
+                assert codes == [ErrorCode.not_enough_replicas] * len(following)
+                codes = [wire.produce(topic, records).error_code for records in batches]
+                assert codes == [ErrorCode.none] * len(batches)
+                assert wire.values(topic) == [b"0", b"1", b"2", b"3"]
         links.heal()
 
 

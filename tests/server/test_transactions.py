@@ -247,6 +247,46 @@ def test_many_batches_in_flight_keep_their_order(wire):
     assert until(lambda: committed(wire, topic), [b"0", b"1", b"2", b"3", b"4"])
 
 
+def test_an_abort_never_overtakes_the_partitions_it_aborts(wire):
+    """librdkafka sends EndTxn right behind AddPartitionsToTxn when an application aborts what it has just begun.
+
+    Other tests wait for an answer before they ask again. Here the second transaction is opened and given up while the
+    first is completed: the request that opens it waits for that, and the one that ends it was handled meanwhile.
+    """
+    topic = wire.create_topic()
+    producer = Producer(wire, version=1).init()
+    of_producer = {"producer_id": producer.id, "producer_epoch": producer.epoch}
+    aborted = 0
+    for _ in range(20):
+        assert set(producer.add(topic, 0)) == {0}
+        assert producer.send(topic, b"a") == 0
+        asked = [
+            ("end_txn", 4, {"transactional_id": producer.name, "committed": True, **of_producer}),
+            (
+                "add_partitions_to_txn",
+                3,
+                {
+                    "v3_and_below_transactional_id": producer.name,
+                    "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
+                    **{f"v3_and_below_{name}": value for name, value in of_producer.items()},
+                },
+            ),
+            ("end_txn", 4, {"transactional_id": producer.name, "committed": False, **of_producer}),
+        ]
+        sent = [wire.send(api, version, **fields) for api, version, fields in asked]
+        commit, add, abort = (
+            wire.receive(api, version, correlation_id)
+            for (api, version, _), correlation_id in zip(asked, sent, strict=True)
+        )
+        assert commit.error_code == 0
+        code = add.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        if code == CONCURRENT:  # the markers took longer than the broker waits; Kafka's answer, without waiting
+            continue
+        assert (code, abort.error_code) == (0, 0)
+        aborted += 1
+    assert aborted
+
+
 def test_partitions_that_do_not_exist_spoil_the_whole_request(wire):
     topic = wire.create_topic()
     producer = Producer(wire, version=1).init()

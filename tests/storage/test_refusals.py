@@ -168,3 +168,14 @@ def test_while_a_log_settles_a_producer_begins_at_its_beginning(home: Home):
     assert answer(log, 7, producer_id=2) == FEW
     assert answer(log, 7, producer_id=2, now=NOW + 1) == 4
     assert answer(log, 0, producer_id=3) == 5
+
+
+def test_while_a_log_settles_what_is_missing_may_still_come(home: Home):
+    """librdkafka takes OUT_OF_ORDER for the end of its epoch and sends everything again, to all partitions."""
+    log = home.open()
+    assert [answer(log, sequence) for sequence in range(2)] == [0, 1]
+    log.producers.settled_at_ms = NOW + 1
+    assert [answer(log, sequence) for sequence in (4, 3)] == [FEW] * 2
+    assert [answer(log, sequence) for sequence in range(1, 4)] == [1, 2, 3]
+    assert answer(log, 5) == FEW
+    assert answer(log, 5, now=NOW + 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -9,7 +9,7 @@ from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.runtime import PartitionLog
 from klamm.coordinator.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionConfig, TransactionShard
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.coordinator.transactions.state import PREPARED
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from klamm.server.config import NodeConfig
 from klamm.server.transaction_gate import TransactionGate
@@ -40,27 +40,47 @@ class Transactions:
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TRANSACTION_STATE_TOPIC, make_shard, open_log, loop=services.loop, clock=services.clock
         )
+        self._completions: dict[str, asyncio.Task[None]] = {}
+        """By transactional id: ends when its last transaction is complete, or has taken too long to wait for."""
         self.gate = TransactionGate(services, self.runtime)
         self.markers = MarkerWriter(services, self.runtime)
 
     async def ask(self, transactional_id: str, decide: Decide) -> Any:
-        """Let the shard of a transactional id decide; KlammError is its refusal, or that it is not served here."""
-        partition = self.runtime.partition_for(transactional_id)
-        return await self.runtime.ask(partition, decide)
+        """Let the shard of a transactional id decide; KlammError is its refusal, or that it is not served here.
+
+        While requests of the same id wait for its last transaction to be completed, this one waits behind them: Kafka
+        handles the requests of a connection one by one, and an EndTxn that overtook its AddPartitionsToTxn would be
+        refused.
+        """
+        completion = self._completions.get(transactional_id)
+        if completion is not None:
+            await asyncio.shield(completion)
+        return await self.runtime.ask(self.runtime.partition_for(transactional_id), decide)
 
     async def ask_when_free(self, transactional_id: str, decide: Decide) -> Any:
-        """`ask`, and again while the last transaction is being completed, but not for long.
+        """`ask`, but not while the last transaction is being completed, unless that takes long.
 
         A client that begins its next transaction at once would otherwise sleep for much longer than the markers take.
         """
-        for pause_ms in BRIEF_PAUSES_MS:
-            try:
-                return await self.ask(transactional_id, decide)
-            except KlammError as error:
-                if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                    raise
-            await asyncio.sleep(pause_ms / 1000)
+        if transactional_id not in self._completions and self._is_completing(transactional_id):
+            task = self._services.loop.create_task(self._await_completion(transactional_id))
+            self._completions[transactional_id] = task
         return await self.ask(transactional_id, decide)
+
+    def _is_completing(self, transactional_id: str) -> bool:
+        """Whether markers of the id's last transaction are still being written."""
+        active = self.runtime.serving(transactional_id)
+        metadata = None if active is None else active.shard.find(transactional_id)
+        return metadata is not None and metadata.state in PREPARED
+
+    async def _await_completion(self, transactional_id: str) -> None:
+        try:
+            for pause_ms in BRIEF_PAUSES_MS:
+                await asyncio.sleep(pause_ms / 1000)
+                if not self._is_completing(transactional_id):
+                    return
+        finally:
+            del self._completions[transactional_id]
 
     async def ask_with_ids(self, transactional_id: str, decide: Decide) -> Any:
         """`ask` for decisions that may need a new producer id: one is at hand before they are made."""
@@ -71,6 +91,8 @@ class Transactions:
         """Let go of the connections to other brokers."""
         self.gate.stop()
         self.markers.stop()
+        for completion in list(self._completions.values()):
+            completion.cancel()
 
 
 def transaction_topic(config: NodeConfig) -> CreatableTopic:

@@ -9,6 +9,7 @@ Rules for a batch from a client (Kafka 4.3):
     same sequences as one of the
       last five batches           a duplicate: answered with the offset of the original
     sequence follows the last     accepted; after 2^31-1 comes 0
+    sequence is further ahead     OUT_OF_ORDER_SEQUENCE_NUMBER; while the log settles NOT_ENOUGH_REPLICAS
     anything else                 OUT_OF_ORDER_SEQUENCE_NUMBER
     not transactional while a
       transaction is open         INVALID_TXN_STATE
@@ -16,7 +17,8 @@ Rules for a batch from a client (Kafka 4.3):
 A log settles in the first minute of a leader that took over from another. What an idempotent producer sent to that one
 and had no answer for may not be here, and is sent again when the other no longer answers; meanwhile the producer may
 send what follows. librdkafka takes an answer to that for an answer to all that came before, so taking it would lose the
-first batches, and refusing it as out of order would have the producer begin anew. Kafka takes it.
+first batches, and refusing it as out of order would have the producer begin anew: under a new epoch it sends again what
+other partitions have taken already. Kafka takes it from a producer it does not know, and refuses it from others.
 
 State changes when a batch is staged, before it is written, so that the next batch of the same producer can be judged;
 an undo list takes it back when the write fails.
@@ -173,13 +175,21 @@ class ProducerStates:
                 return BatchMeta(*batch)
         return None
 
-    def check_beginning(self, batch: BatchView) -> None:
-        """Refuse what a producer that is not known sent in the middle, while the log settles."""
-        if batch.base_sequence > 0 and batch.producer_id not in self.entries:
+    def check_nothing_missing(self, batch: BatchView) -> None:
+        """Refuse what a producer sent after something that is not here, while the log settles."""
+        entry, sequence = self.entries.get(batch.producer_id), batch.base_sequence
+        if entry is None:
+            expected = 0
+        elif entry.epoch == batch.producer_epoch:
+            expected = entry.next_sequence
+        else:
+            return
+        # Sequences wrap around: what lies less than half a round ahead comes later.
+        if 0 < (sequence - expected) % (MAX_SEQUENCE + 1) <= MAX_SEQUENCE // 2:
             raise KlammError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"producer {batch.producer_id} begins with sequence {batch.base_sequence} in {self.name}, "
-                "which has a new leader: what comes before may still be on its way",
+                f"sequence {sequence} of producer {batch.producer_id} came before {expected} to {self.name}, "
+                "which has a new leader: what is missing may still be on its way",
             )
 
     def append(

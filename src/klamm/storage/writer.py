@@ -337,7 +337,7 @@ class LogWriter:
             if self._refusals:
                 self._refusals.check(batch, self._entries, now_ms)
             if now_ms < self.producers.settled_at_ms:
-                self.producers.check_beginning(batch)
+                self.producers.check_nothing_missing(batch)
         offset = self.next_offset
         batch.set_offset_and_epoch(offset, leader_epoch)
         try:

@@ -267,7 +267,12 @@ class TransactionShard(Shard):
                 now_ms=now.wall_ms,
             )
         except KlammError as error:
-            return refusal(reply_to, error)
+            refused = refusal(reply_to, error)
+            if error.code != ErrorCode.INVALID_TXN_STATE:
+                return refused
+            # Fatal to the producer, so an on-caller looks for it; every other refusal is retried or means fencing.
+            fields = {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch}
+            return refused._replace(events=(Event("EndTxn refused", {**fields, "reason": error}),))
         if following is not None:
             goes_on = Producer(following.producer_id, following.producer_epoch)
             if following.next_producer_id >= 0:

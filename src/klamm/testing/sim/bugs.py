@@ -4,6 +4,7 @@ Each takes away one rule that the cluster lives by. `planted` puts it in for a w
 catches it.
 """
 
+import asyncio
 import contextlib
 import multiprocessing
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from klamm.coordinator.groups.consumer import reconcile
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.transactions.state import TransactionMetadata
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.raft import elections, quorum_state
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.positions import LogPositions
@@ -30,6 +31,7 @@ from klamm.replication.partition import PartitionState
 from klamm.server import transaction_gate, transaction_markers
 from klamm.server.handlers import fetch_follower
 from klamm.server.transaction_guards import GuardKey, TransactionGuards
+from klamm.server.transactions import BRIEF_PAUSES_MS, Transactions
 from klamm.storage import cleaning, scanning
 from klamm.storage.cleaning import Cleaning
 from klamm.storage.group_sync import GroupSync
@@ -316,6 +318,24 @@ def _overtake() -> Patches:
         await work()
 
     return [(transaction_gate.TransactionGate, "in_turn", at_once)]
+
+
+@_bug("an EndTxn overtakes its AddPartitionsToTxn", in_situation="transactions without a pause")
+def _end_overtakes() -> Patches:
+    async def ask(self: Transactions, transactional_id: str, decide: Any) -> Any:
+        return await self.runtime.ask(self.runtime.partition_for(transactional_id), decide)
+
+    async def ask_when_free(self: Transactions, transactional_id: str, decide: Any) -> Any:
+        for pause_ms in BRIEF_PAUSES_MS:
+            try:
+                return await self.ask(transactional_id, decide)
+            except KlammError as error:
+                if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                    raise
+            await asyncio.sleep(pause_ms / 1000)
+        return await self.ask(transactional_id, decide)
+
+    return [(Transactions, "ask", ask), (Transactions, "ask_when_free", ask_when_free)]
 
 
 @_bug("let a member commit that was fenced", in_situation="members come and go")

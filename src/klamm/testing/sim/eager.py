@@ -6,9 +6,11 @@ other nodes when the first batches of the next arrive there.
 
 import asyncio
 
+from klamm.model.errors import ErrorCode
+from klamm.testing.sim.client import GONE
 from klamm.testing.sim.ledger import Transaction
 from klamm.testing.sim.producers import Producer
-from klamm.testing.sim.transactions import TransactionalProducer
+from klamm.testing.sim.transactions import Over, TransactionalProducer, read_added
 from klamm.testing.sim.windows import WINDOW_MAX, Writer, deliver, make_window
 
 
@@ -24,6 +26,9 @@ class EagerTransactionalProducer(TransactionalProducer):
         """Write to every partition at once, then commit or abort."""
         transaction = self.open()
         partitions = list(range(self.partitions))
+        if not self.new_protocol and self.random.random() < 0.2:
+            await self._abort_at_once(transaction, partitions)
+            return
         if not self.new_protocol:
             await self.add_partitions(partitions)
         results = await asyncio.gather(
@@ -33,6 +38,24 @@ class EagerTransactionalProducer(TransactionalProducer):
             if isinstance(result, BaseException):
                 raise result
         await self.end(transaction, commit=self.random.random() < 0.7)
+
+    async def _abort_at_once(self, transaction: Transaction, partitions: list[int]) -> None:
+        """Open a transaction and abort it without waiting for an answer, as librdkafka does."""
+        transaction.outcome = "aborted"
+        node = await self.coordinator(1, self.name)
+        add = self.loop.create_task(self.ask(node, self.make_add_partitions(partitions), 3))
+        end = self.loop.create_task(self.ask(node, self.make_end(commit=False), 4))
+        await asyncio.wait((add, end))
+        try:
+            added = read_added(add.result())
+            code = ErrorCode(end.result().error_code)
+        except GONE as error:
+            raise Over("the coordinator is gone") from error
+        if added == {ErrorCode.NONE}:
+            self.check_answer(code)  # the transaction was open when its end was asked for
+        if added != {ErrorCode.NONE} or code:
+            raise Over(code.name)
+        self.transaction = None
 
     async def _fill(self, transaction: Transaction, index: int) -> None:
         place = (self.topic, index)

@@ -7,7 +7,11 @@ since (partitions join with their first Produce, a new epoch per transaction).
 from typing import Any
 
 from klamm.model.errors import ErrorCode
-from klamm.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from klamm.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from klamm.protocol.messages.end_txn import EndTxnRequest
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -137,21 +141,20 @@ class TransactionalProducer(Client):
             await self.pause(TIMEOUT_MS / 1000)  # sometimes too long: the coordinator aborts it
         await self.end(transaction, commit=self.random.random() < 0.7)
 
-    async def add_partitions(self, chosen: list[int]) -> None:
-        """Say which partitions the transaction writes to, as clients before Kafka 4 do."""
-        request = AddPartitionsToTxnRequest(
+    def make_add_partitions(self, chosen: list[int]) -> AddPartitionsToTxnRequest:
+        """The request that says which partitions the transaction writes to."""
+        return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=chosen)],
         )
+
+    async def add_partitions(self, chosen: list[int]) -> None:
+        """Say which partitions the transaction writes to, as clients before Kafka 4 do."""
+        request = self.make_add_partitions(chosen)
         while True:
-            response = await self.ask_coordinator(request, 3)
-            codes = {
-                ErrorCode(partition.partition_error_code)
-                for topic in response.results_by_topic_v3_and_below
-                for partition in topic.results_by_partition
-            }
+            codes = read_added(await self.ask_coordinator(request, 3))
             if codes <= {ErrorCode.NONE}:
                 return
             if not codes <= LATER | {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}:
@@ -212,14 +215,18 @@ class TransactionalProducer(Client):
         if code:
             raise Over(code.name)
 
-    async def end(self, transaction: Transaction, *, commit: bool) -> None:
-        """Commit or abort."""
-        request = EndTxnRequest(
+    def make_end(self, *, commit: bool) -> EndTxnRequest:
+        """The request that ends the transaction."""
+        return EndTxnRequest(
             transactional_id=self.name,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             committed=commit,
         )
+
+    async def end(self, transaction: Transaction, *, commit: bool) -> None:
+        """Commit or abort."""
+        request = self.make_end(commit=commit)
         transaction.outcome = "committing" if commit else "aborted"
         while True:
             response = await self.ask_coordinator(request, 5 if self.new_protocol else 4)
@@ -233,5 +240,14 @@ class TransactionalProducer(Client):
                     self.sequences = {}
                 return
             if code not in LATER:
-                raise Over(code.name)
+                self.check_answer(code)
             await self.pause()
+
+
+def read_added(response: AddPartitionsToTxnResponse) -> set[ErrorCode]:
+    """What the coordinator says of the partitions that were to be added."""
+    return {
+        ErrorCode(partition.partition_error_code)
+        for topic in response.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    }
