@@ -1,12 +1,13 @@
-"""Programs that end without flush() or close(): their records arrive, or stderr says how many did not.
+"""Programs that end without flush() or close(): their records arrive, or stderr says how many did not; consumers leave.
 
-The older tests all closed their producers, by `with` or by a fixture: what a program does that does neither was not
+The older tests all closed their clients, by `with` or by a fixture: what a program does that does neither was not
 looked at. These are programs of their own, since only an interpreter that really ends shows what happens then.
 """
 
 import subprocess
 import sys
 import time
+import uuid
 
 import pytest
 
@@ -73,6 +74,24 @@ producer = Producer(bootstrap_servers=sys.argv[1], transactional_id="till-1")
 producer.init_transactions()
 producer.begin_transaction()
 producer.send(sys.argv[2], b"half")
+"""
+
+MEMBER = """
+import sys
+from klamm.client import Consumer
+
+def main(bootstrap, topic, group, protocol):
+    consumer = Consumer(
+        bootstrap_servers=bootstrap, group_id=group, group_protocol=protocol, auto_offset_reset="earliest",
+        auto_commit_interval_ms=3_600_000,
+    )
+    consumer.subscribe([topic], on_revoke=lambda gone: print("revoked", flush=True))
+    while not consumer.poll(10):
+        pass
+    print("member", flush=True)
+    sys.stdin.readline()
+
+main(*sys.argv[1:])
 """
 
 
@@ -147,3 +166,43 @@ def test_an_open_transaction_is_aborted_and_said(broker):
     ended = run(TRANSACTION, broker.bootstrap, topic)
     assert "klamm: the transaction of till-1 was open when the program ended, and was aborted" in ended.stderr
     assert values(broker, topic) == []
+
+
+def start_member(broker, protocol, ending=""):
+    topic, group = broker.topic(), f"group-{uuid.uuid4().hex[:8]}"
+    with broker.producer() as producer:
+        producer.send(topic, b"value").result(30)
+    program = subprocess.Popen(
+        [sys.executable, "-c", MEMBER + ending, broker.bootstrap, topic, group, protocol],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return program, group
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("ending", ["", "raise RuntimeError('boom')"], ids=["end", "exception"])
+def test_a_consumer_that_was_not_closed_leaves_its_group_at_exit(broker, protocol, ending):
+    """Sessions are 45 s: before, a group waited for so long for the partitions of a program that had ended."""
+    program, group = start_member(broker, protocol, ending)
+    with program, broker.admin() as admin:
+        assert program.stdout.readline() == "member\n"
+        assert len(admin.describe_groups([group])[group].members) == 1
+        told, errors = program.communicate("\n", timeout=60)
+        assert not admin.describe_groups([group])[group].members
+        assert told == "", "callbacks are not called when a program ends"
+        assert "klamm:" not in errors
+        assert ("boom" in errors) == bool(ending)
+        assert not admin.list_group_offsets(group), "what was done with the last records is not known"
+
+
+def test_a_program_whose_broker_is_gone_does_not_wait_for_it():
+    with klamm.testing.broker(child=True) as own:
+        program, _ = start_member(own, "classic")
+        with program:
+            assert program.stdout.readline() == "member\n"
+            own.kill()
+            program.communicate("\n", timeout=30)
+            assert program.returncode == 0

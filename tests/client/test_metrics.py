@@ -7,7 +7,8 @@ import pytest
 
 import klamm.testing
 from klamm.client import AsyncProducer, Consumer, IllegalStateError, Producer
-from klamm.client.errors import ConfigError, KafkaTimeoutError
+from klamm.client.errors import AuthorizationError, ConfigError, KafkaTimeoutError
+from klamm.client.metrics import Rates
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +109,58 @@ def test_a_client_that_is_not_started_has_no_metrics():
 
     with pytest.raises(IllegalStateError, match="not started"):
         asyncio.run(ask())
+
+
+def test_rates_are_of_the_last_half_minute():
+    total, now = {"record-send-total": 0.0, "rebalance-total": 0.0, "batch-size-avg": 5.0}, [100.0]
+    rates = Rates(total.copy, clock=lambda: now[0])
+    total["record-send-total"] = 50.0
+    now[0] += 0.5
+    assert rates.snapshot()["record-send-rate"] == 50.0, "less than a second counts as one"
+    now[0] = 110.0
+    snapshot = rates.snapshot()
+    assert (snapshot["record-send-rate"], snapshot["record-send-total"], snapshot["batch-size-avg"]) == (5.0, 50.0, 5.0)
+    total["rebalance-total"] = 1.0
+    assert rates.snapshot()["rebalance-rate-per-hour"] == 360.0
+    assert "rebalance-rate" not in rates.snapshot()
+    for _ in range(4):
+        rates.sample()
+        now[0] += 10.0
+    assert rates.snapshot()["record-send-rate"] == 0.0, "what was sent long ago is no rate of now"
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_commits_and_rebalances_are_counted(broker, protocol):
+    topic, group = broker.topic(), f"counted-{protocol}"
+    settings = {"group_id": group, "group_protocol": protocol, "enable_auto_commit": False}
+    with broker.producer() as producer:
+        producer.send(topic, b"value").result(30)
+        assert producer.metrics()["record-send-rate"] > 0
+    with broker.consumer(topic, **settings) as consumer:
+        before = consumer.metrics()
+        assert (before["commit-total"], before["rebalance-total"], before["commit-latency-avg"]) == (0, 0, 0)
+        while not consumer.poll(30):
+            pass
+        consumer.commit()
+        consumer.commit()
+        metrics = consumer.metrics()
+        assert metrics["commit-total"] == 2
+        assert 0 < metrics["commit-latency-avg"] <= metrics["commit-latency-max"]
+        assert metrics["rebalance-total"] == 1
+        assert 0 < metrics["rebalance-latency-avg"] == metrics["rebalance-latency-max"]
+        assert metrics["rebalance-rate-per-hour"] > 0
+        assert metrics["failed-rebalance-total"] == 0
+        assert metrics["records-consumed-rate"] > 0
+        assert metrics["fetch-rate"] > 0
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_rebalance_that_is_refused_is_counted_as_failed(protocol):
+    with klamm.testing.broker() as own:
+        api = "JoinGroup" if protocol == "classic" else "ConsumerGroupHeartbeat"
+        own.refuse("GROUP_AUTHORIZATION_FAILED", api)
+        with own.consumer(own.topic(), group_id="refused", group_protocol=protocol) as consumer:
+            with pytest.raises(AuthorizationError):
+                consumer.poll(60)
+            metrics = consumer.metrics()
+            assert (metrics["rebalance-total"], metrics["failed-rebalance-total"]) == (0, 1)

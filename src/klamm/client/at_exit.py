@@ -1,27 +1,36 @@
-"""What becomes of records when a program ends without `flush()` or `close()`.
+"""What becomes of records and memberships when a program ends without `flush()` or `close()`.
 
-A blocking producer delivers them: it is closed at exit, which waits for every record at most delivery.timeout.ms. An
-asyncio producer has no loop any more by then; it only says how many records it still had. What is lost is said on
-stderr, with a count.
+A blocking producer delivers its records: it is closed at exit, which waits for every record at most
+delivery.timeout.ms. An asyncio producer has no loop any more by then; it only says how many records it still had. What
+is lost is said on stderr, with a count. A blocking consumer leaves its group, so that others need not wait for its
+session to end. It commits nothing: what the program was doing with the records last returned is not known.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm.client.errors import KafkaError, KafkaTimeoutError
 
 if TYPE_CHECKING:
+    from klamm.client.blocking_consumer import Consumer
     from klamm.client.blocking_producer import Producer
     from klamm.client.producer.accumulator import Accumulator
 
 PATIENCE_S: Final = 1.0
 """After so long the program says what it is waiting for."""
 
+LEAVE_S: Final = 3.0
+"""How long a program that ends waits for all its consumers to leave their groups."""
+
 _open: set[Producer] = set()
 """Producers that were not closed. They are kept: one that goes out of scope with its function still has its records."""
+_members: set[Consumer[Any, Any]] = set()
+"""Consumers that were not closed. Their heartbeats go on in the client's thread, in whichever scope they were made."""
 
 
 def remember(producer: Producer) -> None:
@@ -32,6 +41,16 @@ def remember(producer: Producer) -> None:
 def forget(producer: Producer) -> None:
     """It is closed, or another process's."""
     _open.discard(producer)
+
+
+def remember_member(consumer: Consumer[Any, Any]) -> None:
+    """Have it leave its group at exit, unless it is forgotten before."""
+    _members.add(consumer)
+
+
+def forget_member(consumer: Consumer[Any, Any]) -> None:
+    """It is closed, or another process's."""
+    _members.discard(consumer)
 
 
 def say(words: str) -> None:
@@ -54,7 +73,12 @@ def records(count: int) -> str:
 
 
 @atexit.register
-def _deliver() -> None:
+def _end_clients() -> None:
+    # Members first: they take seconds at most, and delivering may take minutes.
+    deadline = time.monotonic() + LEAVE_S
+    for consumer in list(_members):
+        with contextlib.suppress(KafkaError, TimeoutError, KeyboardInterrupt):
+            consumer._leave_group(max(deadline - time.monotonic(), 0.0))
     for producer in list(_open):
         _close(producer)
 

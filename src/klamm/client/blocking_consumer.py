@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from klamm.client import at_exit
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.loop_thread import BlockingFace, LoopThread
 from klamm.client.metrics import Metrics
@@ -97,10 +98,22 @@ class Consumer(BlockingFace, Generic[K, V]):
         if callable(self._inner.on_error):
             self._inner.on_error = self._in_caller(self._inner.on_error)
         super().__init__(self._inner, "consumer")
+        at_exit.remember_member(self)
 
     def close(self) -> None:
         """Commit (with enable.auto.commit), leave the group and the cluster; callbacks are called once more."""
-        super().close()
+        try:
+            super().close()
+        finally:
+            at_exit.forget_member(self)
+
+    def _leave_group(self, timeout_s: float) -> None:
+        """Leave the group and the cluster without a commit and without callbacks; TimeoutError after `timeout_s`."""
+        self._leave(lambda: self._inner.leave_group(timeout_s))
+
+    def _orphan(self) -> None:
+        super()._orphan()
+        at_exit.forget_member(self)
 
     def _wait(self, thread: LoopThread, work: Coroutine[Any, Any, R]) -> R:
         """Wait for a coroutine of the client's thread, carrying out the callbacks it asks for."""

@@ -27,7 +27,7 @@ from klamm.client.errors import (
     error_for,
 )
 from klamm.client.metadata import Broker, ClusterTable
-from klamm.client.metrics import Metrics, Reporter, Traffic
+from klamm.client.metrics import Metrics, Rates, Reporter, Traffic
 from klamm.client.tls import tls_context
 from klamm.model.errors import ErrorCode, ProtocolError
 from klamm.model.ids import TopicPartition
@@ -65,6 +65,7 @@ class Cluster:
         """Why metadata cannot be had now; None after every success."""
         self.traffic = Traffic()
         self._reporter: Reporter | None = None
+        self._rates: Rates | None = None
         self._tls = tls_context(settings)
         self._bootstrap = [_address(each) for each in settings["bootstrap.servers"]]
         self._connections: dict[tuple[str, int, str], Connection] = {}
@@ -118,6 +119,8 @@ class Cluster:
         self._closed = True
         if self._reporter is not None:
             self._reporter.stop()
+        if self._rates is not None:
+            self._rates.stop()
         tasks = [each for each in (self._keeper, self._refreshing, *self._opening.values()) if each is not None]
         for task in tasks:
             task.cancel()
@@ -128,11 +131,18 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def report(self, role: str, metrics: Callable[[], Metrics]) -> None:
-        """Have statistics.callback called with a client's metrics, until this is closed."""
-        self._reporter = Reporter(self.settings, role, metrics)
+    def report(self, role: str, collect: Callable[[], Metrics]) -> None:
+        """Sample what a client counts and have statistics.callback called with it, until this is closed."""
+        self._rates = Rates(collect)
+        self._rates.start()
+        self._reporter = Reporter(self.settings, role, self.metrics)
 
     def metrics(self) -> Metrics:
+        """What the client counts, with rates."""
+        assert self._rates is not None, "metrics are asked for before report()"
+        return self._rates.snapshot()
+
+    def count_traffic(self) -> Metrics:
         """What all clients count."""
         open_now = sum(connection.closed is None for connection in self._connections.values())
         return {"connection-count": open_now, **self.traffic.metrics()}

@@ -67,7 +67,7 @@ class AdminBase:
         cluster = Cluster(self._settings)
         await cluster.start()
         self._cluster = cluster
-        cluster.report("admin", cluster.metrics)
+        cluster.report("admin", cluster.count_traffic)
 
     async def close(self) -> None:
         """Leave."""

@@ -110,6 +110,7 @@ class ClassicGroup:
             if not self._cooperative and self._host.owned:
                 await self._host.revoke(self._host.owned)
             self._rejoin = False
+            self._host.work.begin_rebalance()
             self._joining = asyncio.create_task(self._join(), name="klamm group join")
         joining = self._joining
         done, _ = await asyncio.wait({joining}, timeout=max(deadline - self._loop.time(), 0))
@@ -122,10 +123,12 @@ class ClassicGroup:
             assigned = joining.result()
         except KafkaError as error:
             self._rejoin = True
+            self._host.work.fail_rebalance()
             if error.retriable:
                 return False
             raise
         await self._take(assigned)
+        self._host.work.end_rebalance()
         return True
 
     async def _take(self, assigned: list[TopicPartition]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from klamm.client.config import Settings
 from klamm.client.consumer.offsets import GroupCoordinator, commit, fetch_committed
 from klamm.client.consumer.subscription import Subscription
 from klamm.client.errors import KafkaError
+from klamm.client.metrics import CoordinatorWork
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import OffsetAndMetadata, Record, as_offsets
 from klamm.model.ids import TopicPartition
@@ -27,11 +29,13 @@ class Commits:
         subscription: Subscription,
         settings: Settings,
         member: Callable[[], GroupMetadata],
+        work: CoordinatorWork,
     ) -> None:
         self.automatic: bool = settings["enable.auto.commit"]
         self._coordinator = coordinator
         self._subscription = subscription
         self._member = member
+        self._work = work
         self._api_s = settings.seconds("default.api.timeout.ms")
         self._interval_s = settings.seconds("auto.commit.interval.ms")
         self._stable = settings["isolation.level"] == "read_committed"
@@ -42,7 +46,12 @@ class Commits:
         """Commit offsets, those of all that was handed out without any; CommitFailedError when the group went on."""
         wanted = self._consumed() if offsets is None else as_offsets(offsets)
         if wanted:
-            await commit(self._coordinator, wanted, self._member, self._api_s)
+            await self._store(wanted, self._api_s)
+
+    async def _store(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
+        began = time.monotonic()
+        await commit(self._coordinator, offsets, self._member, timeout_s)
+        self._work.committed(time.monotonic() - began)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where nothing is."""
@@ -73,7 +82,7 @@ class Commits:
 
     async def _in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         try:
-            await commit(self._coordinator, offsets, self._member, self._interval_s or 1.0)
+            await self._store(offsets, self._interval_s or 1.0)
         except KafkaError as error:
             _log.warning("offsets were not committed, the next attempt will: %s", error)
 
@@ -87,7 +96,7 @@ class Commits:
         if not consumed:
             return
         try:
-            await commit(self._coordinator, consumed, self._member, min(_QUIETLY_S, self._api_s))
+            await self._store(consumed, min(_QUIETLY_S, self._api_s))
         except KafkaError as error:
             _log.warning("offsets were not committed before partitions were given up: %s", error)
 

@@ -22,7 +22,7 @@ from klamm.client.consumer.shelf import Shelf
 from klamm.client.consumer.subscription import Mode, Subscription
 from klamm.client.errors import IllegalStateError, KafkaError, RecordError
 from klamm.client.given import by_place, checked, whole
-from klamm.client.metrics import Metrics
+from klamm.client.metrics import CoordinatorWork, Metrics
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition, V
 
@@ -105,6 +105,7 @@ class AsyncConsumer(Generic[K, V]):
         self._subscription = Subscription()
         self._shelf = Shelf(self._subscription, settings)
         self._tables: Tables | None = None
+        self._work = CoordinatorWork()
         self.on_error: Any = settings["on.error"]
         """raise, skip or a function, plain or async."""
         self._group_id = settings["group.id"]
@@ -144,17 +145,22 @@ class AsyncConsumer(Generic[K, V]):
         self._cluster = cluster
         self._be_ready(cluster)
         cluster.listeners.append(self._learn)
-        cluster.report("consumer", self.metrics)
+        cluster.report("consumer", self._count)
         self._learn()
 
     def metrics(self) -> Metrics:
         """What this consumer has done so far, by Kafka's names of metrics."""
         if self._cluster is None:
             raise IllegalStateError("the consumer is not started")
+        return self._cluster.metrics()
+
+    def _count(self) -> Metrics:
+        assert self._cluster is not None
         lags = [self.lag(where) for where in self._subscription.assigned]
         return {
-            **self._cluster.metrics(),
+            **self._cluster.count_traffic(),
             **self._shelf.fetched.metrics(),
+            **self._work.metrics(),
             "assigned-partitions": len(lags),
             "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
         }
@@ -167,20 +173,14 @@ class AsyncConsumer(Generic[K, V]):
         self._positions = Positions(cluster, subscription, self._coordinator, wake)
         self._fetcher = Fetcher(cluster, subscription, wake, self._positions.out_of_range, self._shelf.fetched)
         if self._coordinator is not None:
-            self._commits = Commits(self._coordinator, subscription, self.settings, self.group_metadata)
-            self._holdings = Holdings(subscription, self._shelf, self._commits, self._fetcher.wake, wake)
+            member, work = self.group_metadata, self._work
+            self._commits = Commits(self._coordinator, subscription, self.settings, member, work)
+            self._holdings = Holdings(subscription, self._shelf, self._commits, self._fetcher.wake, wake, work)
             self._holdings.on_assign, self._holdings.on_revoke, self._holdings.on_lost = self._callbacks
 
     async def close(self) -> None:
         """Commit (with enable.auto.commit), leave the group and the cluster."""
-        if self._closed:
-            return
-        self._closed = True
-        self._news.set()
-        if self._tables is not None:
-            self._tables.close()
-        cluster = self._cluster
-        if cluster is None:
+        if not self._begin_closing():
             return
         try:
             if self._commits is not None:
@@ -190,9 +190,36 @@ class AsyncConsumer(Generic[K, V]):
             elif self._commits is not None:
                 await self._commits.before_leaving()
         finally:
-            assert self._fetcher is not None
-            await self._fetcher.stop()
-            await cluster.close()
+            await self._disconnect()
+
+    async def leave_group(self, timeout_s: float) -> None:
+        """Close without a commit and without callbacks, for a program that ends; TimeoutError after `timeout_s`."""
+        if not self._begin_closing():
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._commits is not None:
+                    await self._commits.stop()
+                if self._group is not None:
+                    await self._group.leave()
+        finally:
+            await self._disconnect()
+
+    def _begin_closing(self) -> bool:
+        """Whether there is anything left to close."""
+        if self._closed:
+            return False
+        self._closed = True
+        self._news.set()
+        if self._tables is not None:
+            self._tables.close()
+        return self._cluster is not None
+
+    async def _disconnect(self) -> None:
+        assert self._fetcher is not None
+        assert self._cluster is not None
+        await self._fetcher.stop()
+        await self._cluster.close()
 
     async def _leave(self, group: ClassicGroup | ModernGroup) -> None:
         assert self._holdings is not None

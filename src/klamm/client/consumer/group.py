@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
+from klamm.client.metrics import CoordinatorWork
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.model.ids import TopicPartition
 
 
 class Host(Protocol):
     """What a group asks of the consumer: its wishes, and to give and take partitions, callbacks included."""
+
+    work: CoordinatorWork
+    """Where rebalances are counted."""
 
     @property
     def topics(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from klamm.client.consumer.commits import Commits
 from klamm.client.consumer.group import Callback
 from klamm.client.consumer.shelf import Shelf
 from klamm.client.consumer.subscription import Subscription
+from klamm.client.metrics import CoordinatorWork
 from klamm.model.ids import TopicPartition
 
 
@@ -22,11 +23,13 @@ class Holdings:
         commits: Commits,
         fetch: Callable[[], None],
         wake: Callable[[], None],
+        work: CoordinatorWork,
     ) -> None:
         self.on_assign: Callback | None = None
         self.on_revoke: Callback | None = None
         self.on_lost: Callback | None = None
         self.wake = wake
+        self.work = work
         self._subscription = subscription
         self._shelf = shelf
         self._commits = commits

@@ -83,6 +83,7 @@ class ModernGroup:
         if self._fatal is not None:
             raise self._fatal
         if self._target is None and self._epoch == _JOIN:
+            self._host.work.begin_rebalance()
             self._arrived.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
@@ -115,6 +116,8 @@ class ModernGroup:
         added = [each for each in sorted(known) if each not in owned]
         if added:
             await self._host.assign(added)
+        if self._target is None:
+            self._host.work.end_rebalance()
         self._soon.set()
 
     # Heartbeats
@@ -196,6 +199,7 @@ class ModernGroup:
             return True
         self._fatal = error
         self._lost = True
+        self._host.work.fail_rebalance()
         self._arrived.set()
         self._host.wake()
         return False
@@ -205,6 +209,7 @@ class ModernGroup:
         self._told_topics = self._told_owned = None
         self._target = None
         self._lost = True
+        self._host.work.fail_rebalance()
         self._host.wake()
 
     async def _beat_once(self) -> None:
@@ -225,6 +230,7 @@ class ModernGroup:
         self._interval_s = max(answer.heartbeat_interval_ms, 1) / 1000
         if answer.assignment is not None:
             self._target = answer.assignment.topic_partitions
+            self._host.work.begin_rebalance()
             self._host.wake()
         self._arrived.set()
 

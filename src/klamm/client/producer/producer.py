@@ -136,15 +136,20 @@ class AsyncProducer:
         )
         self._wake_at = self._sender.wake_at
         cluster.listeners.append(self._topics.learn_all)
-        cluster.report("producer", self.metrics)
+        cluster.report("producer", self._count)
 
     def metrics(self) -> Metrics:
         """What this producer has done so far, by Kafka's names of metrics."""
         if self._cluster is None or self._sender is None:
             raise IllegalStateError("the producer is not started")
+        return self._cluster.metrics()
+
+    def _count(self) -> Metrics:
+        assert self._cluster is not None
+        assert self._sender is not None
         accumulator = self._accumulator
         return {
-            **self._cluster.metrics(),
+            **self._cluster.count_traffic(),
             **self._sender.sent.metrics(),
             "requests-in-flight": self._sender.in_flight,
             "buffer-total-bytes": accumulator.memory_bytes,
