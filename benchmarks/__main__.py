@@ -14,6 +14,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="PATTERN", help="loads whose name contains one of these (comma, * allowed)")
     parser.add_argument("--broker", choices=("kafka", "klamm"), help="measure this one alone; nothing is judged")
     parser.add_argument("--repeats", type=int, help="runs of each load (3)")
+    parser.add_argument("--in-turns", action="store_true", help="both brokers up, each load on one after the other")
     parser.add_argument("--growth", action="store_true", help="instead: cost per request at 1 MB and at 10 GB of log")
     parser.add_argument("--gigabytes", type=float, default=10.0, help="how far the log grows for --growth")
     parser.add_argument("--list", action="store_true", help="name the loads and end")
@@ -39,7 +40,7 @@ def main() -> int:
                 grown += growth(kind, gigabytes=options.gigabytes, scale=scale)
         else:
             kinds = (options.broker,) if options.broker else ("kafka", "klamm")
-            rows = compare.compare(kinds, loads, scale=scale, repeats=repeats)
+            rows = compare.compare(kinds, loads, scale=scale, repeats=repeats, in_turns=options.in_turns)
     except toolchain.ToolMissing as problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 1

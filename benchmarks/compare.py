@@ -5,6 +5,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from confluent_kafka import KafkaException
 from benchmarks.care import CARE
 from benchmarks.client import CLIENT
 from benchmarks.cluster import CLUSTER, NODES, ClusterBench
+from benchmarks.compression import COMPRESSION
 from benchmarks.coordinators import COORDINATORS
 from benchmarks.loaders import LoadFailed
 from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
@@ -46,7 +48,7 @@ class Row:
 
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
-    loads = [*LOADS, *CARE, *COORDINATORS, *CLIENT, *CLUSTER]
+    loads = [*LOADS, *COMPRESSION, *CARE, *COORDINATORS, *CLIENT, *CLUSTER]
     if not pattern:
         return loads
     parts = pattern.split(",")
@@ -60,16 +62,39 @@ def work_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(dir=parent, prefix="run-")
 
 
-def compare(kinds: Sequence[str], loads: Sequence[Load], *, scale: float, repeats: int | None) -> list[Row]:
+def compare(
+    kinds: Sequence[str], loads: Sequence[Load], *, scale: float, repeats: int | None, in_turns: bool = False
+) -> list[Row]:
     rows = {load.name: Row(load) for load in loads}
     with work_folder() as folder:
         cache = PageCache(Path(folder))
         try:
-            for kind in kinds:
-                _run_broker(kind, rows, Path(folder), cache, scale=scale, repeats=repeats)
+            if in_turns:
+                _run_in_turns(kinds, list(rows.values()), Path(folder), cache, scale=scale, repeats=repeats)
+            else:
+                for kind in kinds:
+                    _run_broker(kind, rows, Path(folder), cache, scale=scale, repeats=repeats)
         finally:
             cache.close()
     return list(rows.values())
+
+
+def _run_in_turns(
+    kinds: Sequence[str], rows: Sequence[Row], folder: Path, cache: PageCache, *, scale: float, repeats: int | None
+) -> None:
+    """All brokers are up, and each load is run on one after the other: what else a busy machine does falls on both."""
+    with ExitStack() as stack:
+        benches: dict[str, Bench] = {}
+        for kind in kinds:
+            print(f"{kind}: starting", flush=True)
+            broker = KINDS[kind](folder / kind, heap_mb=HEAP_MB, overrides=OVERRIDES)
+            stack.callback(broker.close)
+            broker.start()
+            benches[kind] = Bench(KINDS[kind], broker, folder, cache, scale)
+        for row in rows:
+            for kind, bench in benches.items():
+                if row.load not in CLUSTER and row.load.only in (None, kind):
+                    _measure(kind, row, bench, repeats or row.load.repeats)
 
 
 def _run_broker(

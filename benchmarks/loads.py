@@ -1,6 +1,5 @@
 """The loads, as data: what is sent, what is measured, and how far Klamm should reach beside Kafka."""
 
-import random
 import re
 import struct
 import subprocess
@@ -19,8 +18,6 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from benchmarks import loaders
 from benchmarks.machine import PageCache, cpu_seconds, rss_mb
-from klamm.records.batch import RecordTuple, build_batch
-from klamm.records.compression import CODEC_NAMES
 
 GB = 1e9
 PARTITIONS = 8
@@ -71,8 +68,20 @@ class Bench:
         self.drop_topic(name)
         new = NewTopic(name, num_partitions=partitions, replication_factor=1)
         self.admin.create_topics([new])[name].result(30)
-        time.sleep(0.3)
+        self._wait_led(name, partitions)
         return name
+
+    def _wait_led(self, name: str, partitions: int) -> None:
+        """Return once every partition is served; a topic exists before its leaders know that they lead."""
+        deadline = time.monotonic() + LIMIT_S
+        asked = {TopicPartition(name, index): OffsetSpec.latest() for index in range(partitions)}
+        while True:
+            answers = self.admin.list_offsets(asked, request_timeout=10)
+            if all(answer.exception(30) is None for answer in answers.values()):
+                return
+            if time.monotonic() > deadline:
+                raise loaders.LoadFailed(f"{name} is not served after {LIMIT_S:.0f} s")
+            time.sleep(0.1)
 
     def drop_topic(self, name: str) -> None:
         self.prepared.discard(name)
@@ -262,50 +271,6 @@ def serves(port: int, api_key: int) -> bool:
 
 MIB_BATCH = 1_000_000
 SMALL_BATCH = 16_384
-PACKED_CODECS = ("lz4", "snappy", "zstd", "gzip")
-
-
-def text_batch(records: int, codec: str) -> bytes:
-    """A batch of 1 KB records of words and numbers, of which codecs make about a third."""
-    source = random.Random(7)
-    words = ["".join(source.choices("abcdefghijklmnopqrstuvwxyz", k=3 + i % 8)) for i in range(256)]
-    rows: list[RecordTuple] = []
-    for _ in range(records):
-        text = " ".join(
-            source.choice(words) if source.random() < 0.75 else str(source.getrandbits(20)) for _ in range(200)
-        )
-        rows.append((int(time.time() * 1000), None, text[:1000].encode(), ()))
-    return bytes(build_batch(rows, codec=CODEC_NAMES[codec]))
-
-
-def raw_packed(
-    connections: int, in_flight: int, records: int, requests: float, codec: str
-) -> Callable[[Bench], Sample]:
-    def run(bench: Bench) -> Sample:
-        topic = bench.fresh_topic("raw")
-        sample: Sample = {}
-        batch = bench.folder / f"batch-{codec}"
-        batch.write_bytes(text_batch(records, codec))
-        what = (bench.broker.port, topic, PARTITIONS, connections, in_flight, 1000, records)
-        with bench.measured(sample):
-            result = loaders.raw("produce", *what, bench.count(requests), LIMIT_S, 0, 1, batch, timeout_s=LIMIT_S)
-        return with_rates(sample, result)
-
-    return run
-
-
-SLOW_TO_UNPACK = {("1m", "zstd"): 0.7, ("1m", "gzip"): 0.9, ("16k", "gzip"): 0.6}
-"""Where unpacking, which both brokers leave to the same libraries, is most of what a request costs."""
-
-
-def packed_produce(codec: str, kind: str, records: int, requests: float) -> Load:
-    """Packed batches: both brokers unpack each and look at its records."""
-    return Load(
-        f"raw-produce-{kind}-{codec}",
-        f"raw produce of {records} KB of text packed by {codec}, 4 connections, 5 in flight",
-        raw_packed(4, 5, records, requests, codec),
-        (Reach("CPU us/request", SLOW_TO_UNPACK.get((kind, codec), 0.5)), Reach("requests/s")),
-    )
 
 
 LOADS: tuple[Load, ...] = (
@@ -346,8 +311,6 @@ LOADS: tuple[Load, ...] = (
         rd_produce(1000, MIB_BATCH, 1.0e9, compression_codec="lz4"),
         (Reach("MB/s", None, "0.8"), Reach("CPU s/GB", 0.5, "0.31")),
     ),
-    *(packed_produce(codec, "16k", 16, 40_000) for codec in PACKED_CODECS),
-    *(packed_produce(codec, "1m", 1000, 1000) for codec in PACKED_CODECS),
     Load(
         "rd-consume",
         "librdkafka consume, 1 KB records",
