@@ -1,6 +1,7 @@
 """Codecs: round trips, foreign framings, cut and lying data, and bombs."""
 
 import gzip
+import random
 import struct
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from isal import isal_zlib
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
+from klamm.records import compression
 from klamm.records.compression import CODEC_NAMES, Codec, compress, decompress
 
 CODECS = list(Codec)[1:]
@@ -214,3 +217,25 @@ def test_codecs_load_when_first_used():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_too_large_to_be_copied_in_one_go_is_the_same(codec):
+    data = random.Random(3).randbytes(1 << 16) * 150
+    assert decompress(codec, compress(codec, data)) == data
+
+
+@pytest.mark.parametrize("library", [zlib, isal_zlib], ids=["zlib", "ISA-L"])
+def test_gzip_is_read_alike_by_both_libraries(monkeypatch, library):
+    """zlib stands in where ISA-L is not made for the machine."""
+    monkeypatch.setattr(compression, "_inflate", lambda: library)
+    data = random.Random(5).randbytes(1000) * 700
+    packed = compress(Codec.GZIP, data)
+    assert decompress(Codec.GZIP, packed) == data
+    assert decompress(Codec.GZIP, packed + packed) == data * 2
+    with pytest.raises(KlammError) as refusal:
+        decompress(Codec.GZIP, packed, 699_999)
+    assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    for broken in (packed[:-1], packed[:-9], packed[:40], packed[:-8] + bytes(4) + packed[-4:], b"", packed + b"x"):
+        with pytest.raises(CorruptBatch):
+            decompress(Codec.GZIP, broken)

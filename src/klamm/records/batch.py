@@ -237,7 +237,7 @@ class BatchView:
         self.crc = crc32c(memoryview(self.buffer)[self.position + CRC_START : self.end])
         _CRC.pack_into(self.buffer, self.position + 17, self.crc)
 
-    def unpacked_records(self, limit: int = DECOMPRESSED_BYTES_MAX) -> memoryview | bytes:
+    def unpacked_records(self, limit: int = DECOMPRESSED_BYTES_MAX) -> memoryview | bytes | bytearray:
         """The records section uncompressed, at most `limit` bytes of it."""
         codec = self.attributes & CODEC_MASK
         return compression.decompress(codec, self.records, limit) if codec else self.records

@@ -16,7 +16,7 @@ from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 _INT32_MAX = 0x7FFFFFFF
 _RECORD_BYTES_MIN = 7
 """Size, attributes, timestamp, offset, two lengths, number of headers: a byte each."""
-Section = tuple[BatchView, memoryview | bytes]
+Section = tuple[BatchView, memoryview | bytes | bytearray]
 Room = Callable[[int], bytearray]
 """Where the bytes of keys and values go: at least so many, of any value."""
 
@@ -186,7 +186,7 @@ class _Filling:
             columns.timestamp_types += (1 if stamped else 0).to_bytes(4, "little") * count
             self._row += count
 
-    def _make_room(self, rest: memoryview | bytes, row: int, count: int) -> None:
+    def _make_room(self, rest: memoryview | bytes | bytearray, row: int, count: int) -> None:
         """For the rest of a batch, whose records begin at `row`."""
         columns, header, blank = self._columns, self._header, kernels.blank
         keys, values, headers, names, header_values = kernels.measure_records(rest, count)
