@@ -4,14 +4,14 @@ import tracemalloc
 
 import pytest
 
-from klamm.model.errors import ElementLimitError, RemoteProtocolError
+from klamm.model.errors import ElementLimitError, LocalProtocolError, RemoteProtocolError
 from klamm.protocol import APIS, decode, decode_request_header, encode, encode_request_header
 from klamm.protocol.budget import ELEMENTS_MAX, HEADER_TAGS_MAX, elements_max
-from klamm.protocol.codec import decode_in_slices
+from klamm.protocol.codec import decode_in_slices, encode_in_slices
 from klamm.protocol.header import RequestHeader
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from klamm.protocol.reader import SLICE_ELEMENTS
 from klamm.protocol.schema import array, int32, message, string, struct, wire
+from klamm.protocol.source import SLICE_ELEMENTS
 
 
 @struct
@@ -82,6 +82,26 @@ def test_slices_read_the_same_message(api, maker):
         for cut in range(0, len(data), max(len(data) // 5, 1)):
             with pytest.raises(RemoteProtocolError):
                 run(decode_in_slices(api.request, version, data[:cut]))
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_slices_write_the_same_bytes(api, maker):
+    for version in range(api.versions[0], api.versions[1] + 1):
+        for made in (maker(7).message(api.request, version), maker(8).message(api.response, version)):
+            pieces = []
+            run(encode_in_slices(made, version, pieces))
+            assert b"".join(pieces) == encode(made, version)
+
+
+def test_what_cannot_be_written_is_refused_in_slices_too():
+    with pytest.raises(LocalProtocolError, match="cannot be written"):
+        run(encode_in_slices(MetadataRequest(topics=[None]), 12, []))
+
+
+def test_a_large_answer_gives_way_often():
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=str(number)) for number in range(9_000)])
+    _, count = run(encode_in_slices(request, 12, []))
+    assert count >= 9_000 // SLICE_ELEMENTS
 
 
 def test_a_large_message_gives_way_often():

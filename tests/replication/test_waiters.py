@@ -54,6 +54,18 @@ def test_nothing_staged_is_answered_at_once():
     assert told == ["done"]
 
 
+def test_what_is_added_in_several_turns_is_answered_as_one():
+    told = []
+    waiter = AckWaiter(lambda: told.append("done"), acks_all=True, gathering=True)
+    pending(waiter).settle()
+    assert told == []
+    last = pending(waiter)
+    waiter.start(Loop(), 1000)
+    assert told == []
+    last.settle()
+    assert told == ["done"]
+
+
 def test_time_up_fails_what_is_open_and_nothing_else():
     told, loop = [], Loop()
     waiter = AckWaiter(lambda: told.append("done"), acks_all=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from harness import KlammProcess, Wire
+from harness.floods import floods
 from klamm.protocol import encode, encode_request_header
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.budget import elements_max
 from klamm.protocol.header import RequestHeader
-from klamm.protocol.schema import Array, Scalar, Sized, declaration
-from klamm.server.routes import SERVED
+from klamm.protocol.schema import declaration
 
 FLOOD_BYTES = 2_000_000
 CPU_MS_MAX = 400
@@ -25,46 +25,6 @@ CPU_MS_MAX = 400
 MEMORY_RATIO_MAX = 10
 TAKEN_BYTES_MAX = 60 << 20
 """A request of the most elements that are taken, its handling and its answer."""
-
-
-def arrays(shape, version):
-    """Every array that a request has directly, and those one level deeper."""
-    for field in shape.fields:
-        if field.tag is None and field.lives_in(version) and isinstance(field.type, Array):
-            yield (field,)
-            if not isinstance(field.type.element, Scalar | Sized | Array):
-                for inner in declaration(field.type.element).fields:
-                    if inner.tag is None and inner.lives_in(version) and isinstance(inner.type, Array):
-                        yield field, inner
-
-
-def element(kind, number):
-    if isinstance(kind, Scalar):
-        return bytes(16) if kind.name == "uuid" else 0
-    if isinstance(kind, Sized):
-        return "" if kind.name == "string" else b""
-    return kind()
-
-
-def flood(api, version, path, count):
-    """A request whose array at `path` has so many elements of the smallest form."""
-    request = api.request(acks=1) if api.name == "Produce" else api.request()  # 0 has no answer
-    items = [element(path[-1].type.element, 0)] * count
-    if len(path) == 2:
-        holder = path[0].type.element()
-        setattr(holder, path[1].name, items)
-        items = [holder]
-    setattr(request, path[0].name, items)
-    header = encode_request_header(RequestHeader(api.key, version, 1, "flood"))
-    return header + encode(request, version)
-
-
-def floods(count_of):
-    for name in SERVED:
-        api = BY_NAME[name]
-        version = api.versions[1]
-        for path in arrays(declaration(api.request), version):
-            yield f"{name} v{version} {'.'.join(field.name for field in path)}", api, version, path, count_of(api)
 
 
 class Watch:
@@ -131,11 +91,11 @@ def throw(port, frame):
 @pytest.mark.timeout(600)
 def test_a_flood_is_refused_before_it_costs_anything(own):
     watch = Watch(own.pid)
-    for _, api, version, path, count in floods(lambda _: 1):
-        throw(own.port, flood(api, version, path, count))  # whatever is compiled and cached on first use
-    for name, api, version, path, _ in floods(lambda _: 1):
-        size = len(flood(api, version, path, 1001)) - len(flood(api, version, path, 1))
-        frame = flood(api, version, path, max(FLOOD_BYTES * 1000 // size, elements_max(api.key) + 1))
+    for flood in floods():
+        throw(own.port, flood.request(1))  # whatever is compiled and cached on first use
+    for flood in floods():
+        name, api, version = flood.name, flood.api, flood.version
+        frame = max(flood.request_of_size(FLOOD_BYTES), flood.request(elements_max(api.key) + 1), key=len)
         watch.reset_peak()
         before, cpu = watch.memory("VmRSS"), watch.cpu_ms()
         answer = throw(own.port, frame)
@@ -179,8 +139,8 @@ def test_requests_behind_a_large_one_wait_for_it(own):
 def test_the_largest_requests_that_are_taken_hold_nobody_up(own):
     watch = Watch(own.pid)
     with Probe(own.port) as probe:
-        for name, api, version, path, count in floods(lambda api: elements_max(api.key) - 1):
-            frame = flood(api, version, path, count)
+        for flood in floods():
+            name, frame = flood.name, flood.request(elements_max(flood.api.key) - 1)
             watch.reset_peak()
             before, cpu = watch.memory("VmRSS"), watch.cpu_ms()
             probe.longest_ms = 0.0

@@ -15,7 +15,7 @@ from klamm.model.errors import LocalProtocolError, RemoteProtocolError
 from klamm.protocol.budget import UNBOUNDED
 from klamm.protocol.reader import Reader, SlicedReader, compile_reader, compile_sliced_reader
 from klamm.protocol.schema import declaration
-from klamm.protocol.writer import Writer, compile_writer
+from klamm.protocol.writer import SlicedWriter, Writer, compile_sliced_writer, compile_writer
 
 M = TypeVar("M")
 Buffer = bytes | bytearray | memoryview
@@ -23,6 +23,7 @@ Buffer = bytes | bytearray | memoryview
 _readers: dict[tuple[type[Any], int], Reader] = {}
 _sliced_readers: dict[tuple[type[Any], int], SlicedReader] = {}
 _writers: dict[tuple[type[Any], int], Writer] = {}
+_sliced_writers: dict[tuple[type[Any], int], SlicedWriter] = {}
 
 
 def decode(cls: type[M], version: int, buf: Buffer, offset: int = 0, *, elements_max: int = UNBOUNDED) -> tuple[M, int]:
@@ -77,8 +78,24 @@ def encode_into(msg: object, version: int, out: list[Any]) -> None:
     writer = _writers.get((cls, version)) or _writer(cls, version)
     try:
         writer(msg, out.append)
-    except (struct.error, AttributeError, TypeError, ValueError, OverflowError) as error:
+    except _UNWRITABLE as error:
         raise LocalProtocolError(f"{cls.__name__} v{version} cannot be written: {error}") from error
+
+
+def encode_in_slices(msg: object, version: int, out: list[Any]) -> Generator[None, None, None]:
+    """As `encode_into` for a large message: a generator that yields after each slice of the work."""
+    cls = type(msg)
+    writer = _sliced_writers.get((cls, version))
+    if writer is None:
+        _check_version(cls, version)
+        writer = _sliced_writers[cls, version] = compile_sliced_writer(cls, version)
+    try:
+        yield from writer(msg, out.append)
+    except _UNWRITABLE as error:
+        raise LocalProtocolError(f"{cls.__name__} v{version} cannot be written: {error}") from error
+
+
+_UNWRITABLE = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
 
 
 def _reader(cls: type[Any], version: int) -> Reader:

@@ -21,8 +21,6 @@ Reader = Callable[[Any, int, int, int], tuple[Any, int]]
 SlicedReader = Callable[[Any, int, int, int], Generator[None, None, tuple[Any, int]]]
 
 STRING_BYTES_MAX = 32767
-SLICE_ELEMENTS = 500
-"""Elements read before a sliced reader gives way: about a millisecond."""
 _SHORT_ARRAY = 16
 
 
@@ -207,7 +205,8 @@ class _ReaderCompiler:
                         self.read_struct(element, item)
                     self.flush()
                     source.line(f"{made}.append({item})")
-                    self.give_way()
+                    if self.sliced:
+                        source.give_way()
         with source.block("else:"):
             source.line(f"{target} = None" if nullable else f"raise null_refused({what!r})")
 
@@ -216,13 +215,6 @@ class _ReaderCompiler:
         self.source.line(f"left -= {count}")
         with self.source.block("if left < 0:"):
             self.source.line(f"raise too_many({what!r})")
-
-    def give_way(self) -> None:
-        if self.sliced:
-            self.source.line("work += 1")
-            with self.source.block(f"if work == {SLICE_ELEMENTS}:"):
-                self.source.line("work = 0")
-                self.source.line("yield")
 
     def read_scalars(self, element: Scalar, count: str, target: str) -> None:
         source = self.source

@@ -8,6 +8,9 @@ from typing import Any
 
 from klamm.protocol.schema import Array, Declaration, Scalar, Sized, WireField, WireType, declaration
 
+SLICE_ELEMENTS = 500
+"""Elements read or written before a sliced reader or writer gives way: about a millisecond."""
+
 
 class Source:
     """Lines of one function and the names it uses, ready to be compiled.
@@ -33,6 +36,13 @@ class Source:
         self._depth += 1
         yield
         self._depth -= 1
+
+    def give_way(self) -> None:
+        """Count one element in `work`, and yield when a slice of them is done."""
+        self.line("work += 1")
+        with self.block(f"if work == {SLICE_ELEMENTS}:"):
+            self.line("work = 0")
+            self.line("yield")
 
     def fresh(self, stem: str) -> str:
         """A local name not used before."""

@@ -2,10 +2,12 @@
 
 Neighbouring values of fixed width go out by one `pack`, together with the length that follows them where it has a
 fixed width too. The code appends its pieces with `a`; whoever called joins them or sends them one by one.
+
+A sliced writer is a generator of the same code that gives way every so many elements, as a sliced reader does.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from klamm.model.errors import LocalProtocolError
@@ -14,6 +16,7 @@ from klamm.protocol.source import Source, body_fields, struct_of, tagged_fields
 from klamm.protocol.varint import SMALL, encode_uvarint
 
 Writer = Callable[[Any, Callable[[Any], None]], None]
+SlicedWriter = Callable[[Any, Callable[[Any], None]], Generator[None, None, None]]
 
 STRING_BYTES_MAX = 32767
 _SHORT_ARRAY = 16
@@ -24,6 +27,11 @@ def compile_writer(cls: type[Any], version: int) -> Writer:
     return _WriterCompiler(cls, version).compile()
 
 
+def compile_sliced_writer(cls: type[Any], version: int) -> SlicedWriter:
+    """The same as a generator that yields between slices."""
+    return _WriterCompiler(cls, version, sliced=True).compile()
+
+
 def long_string(length: int) -> bytes:
     """The length of a text too long for the table of small numbers, one added as flexible versions do."""
     if length > STRING_BYTES_MAX + 1:
@@ -32,8 +40,9 @@ def long_string(length: int) -> bytes:
 
 
 class _WriterCompiler:
-    def __init__(self, cls: type[Any], version: int) -> None:
+    def __init__(self, cls: type[Any], version: int, *, sliced: bool = False) -> None:
         self.cls = cls
+        self.sliced = sliced
         self.version = version
         self.flexible = declaration(cls).flexible_in(version)
         self.source = Source("write(m, a)")
@@ -43,9 +52,13 @@ class _WriterCompiler:
             small=SMALL, uvarint=encode_uvarint, long_string=long_string, pack=struct.pack, join=b"".join
         )
 
-    def compile(self) -> Writer:
+    def compile(self) -> Callable[..., Any]:
+        if self.sliced:
+            self.source.line("work = 0")
         self.write_struct(self.cls, "m")
         self.flush()
+        if self.sliced:
+            self.source.line("yield")  # a message without arrays, too, is written by a generator
         self.source.line("return None")
         return self.source.compile("write", f"<writer of {self.cls.__name__} v{self.version}>")
 
@@ -145,6 +158,8 @@ class _WriterCompiler:
         with source.block(f"for {item} in {held}:"):
             self.write_value(element, item)
             self.flush()
+            if self.sliced:
+                source.give_way()
             source.line("pass")
 
     def write_scalars(self, element: Scalar, held: str) -> None:

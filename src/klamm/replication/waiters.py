@@ -52,15 +52,19 @@ class PendingAppend:
 
 
 class AckWaiter:
-    """A Produce that is answered when all it staged is acknowledged, or its timeout has passed."""
+    """A Produce that is answered when all it staged is acknowledged, or its timeout has passed.
 
-    __slots__ = ("_complete", "_done", "_open", "_timer", "acks_all")
+    While it is `gathering` more may be added: it is not over before `start`, whatever is acknowledged until then.
+    """
 
-    def __init__(self, complete: Callable[[], None], *, acks_all: bool) -> None:
+    __slots__ = ("_complete", "_done", "_gathering", "_open", "_timer", "acks_all")
+
+    def __init__(self, complete: Callable[[], None], *, acks_all: bool, gathering: bool = False) -> None:
         self._complete = complete
         self._open: dict[PendingAppend, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._done = False
+        self._gathering = gathering
         self.acks_all = acks_all
 
     def add(self, pending: PendingAppend) -> None:
@@ -68,7 +72,8 @@ class AckWaiter:
         self._open[pending] = None
 
     def start(self, loop: asyncio.AbstractEventLoop, timeout_ms: int) -> None:
-        """Begin to wait; at once over when nothing was staged."""
+        """Begin to wait, all appends being added; at once over when none is open."""
+        self._gathering = False
         if not self._open:
             self._finish()
         elif self.acks_all:
@@ -77,7 +82,7 @@ class AckWaiter:
     def settled(self, pending: PendingAppend) -> None:
         """One append is decided."""
         self._open.pop(pending, None)
-        if not self._open:
+        if not self._open and not self._gathering:
             self._finish()
 
     def _expire(self) -> None:

@@ -8,10 +8,10 @@ one request in the threads at a time, so many bombs of one client are one bomb t
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView
@@ -81,6 +81,7 @@ class RecordChecks:
         self._threads: Executor | None = None
         self.waiting_bytes = 0
         self._stopped = False
+        self._staging: set[asyncio.Task[None]] = set()
 
     def add(self, channel: "Channel", queue: ProduceQueue, request: WaitingProduce) -> None:
         """Have a request staged after those before it, once its batches have been looked at."""
@@ -95,6 +96,12 @@ class RecordChecks:
     def run(self, work: Callable[[], _T]) -> "asyncio.Future[_T]":
         """Do other work on records in one of the threads."""
         return self._loop.run_in_executor(self._pool(), work)
+
+    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Stage the rest of a request of many partitions, in later turns."""
+        task = self._loop.create_task(work)
+        self._staging.add(task)
+        task.add_done_callback(self._staging.discard)
 
     def _pool(self) -> Executor:
         if self._threads is None:

@@ -1,11 +1,12 @@
 """From a response to the parts a connection sends: length, header, body, and regions of files in between."""
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from typing import Any
 
 from klamm.net.channel import Part
-from klamm.protocol.codec import encode_into
+from klamm.protocol.codec import encode_in_slices, encode_into
 from klamm.protocol.header import response_header_version
 from klamm.server.context import RequestContext
 from klamm.storage import FileSlice
@@ -35,6 +36,14 @@ def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
     """The whole reply: length, header, body; record bytes stay where they are."""
     body: list[Any] = []
     encode_into(response, context.version, body)
+    return frame_parts(context, body)
+
+
+async def response_parts_in_slices(context: RequestContext, response: Any) -> Sequence[Part]:
+    """The same for a large response: others have their turn between slices of the work."""
+    body: list[Any] = []
+    for _ in encode_in_slices(response, context.version, body):
+        await asyncio.sleep(0)
     return frame_parts(context, body)
 
 

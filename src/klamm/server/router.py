@@ -2,13 +2,15 @@
 
 Bytes that are no request close the connection, as Kafka does; so does an API or version that is not served, except
 ApiVersions, which answers a version from the future in a form every client can read. A request with more elements than
-its API may carry is answered with INVALID_REQUEST where the response has a place for it. A large request is decoded in
-slices, between which other connections get their turn; those behind it on its own connection wait.
+its API may carry is answered with INVALID_REQUEST where the response has a place for it. A large request is decoded,
+handled and answered in slices (`slices`), between which other connections get their turn; those behind it on its own
+connection wait.
 """
 
 import asyncio
 import struct
 from collections.abc import Coroutine
+from types import GeneratorType
 from typing import Any
 
 from klamm.model.errors import ElementLimitError, ErrorCode, ProtocolError, RemoteProtocolError
@@ -20,9 +22,10 @@ from klamm.protocol.header import decode_request_header
 from klamm.protocol.schema import declaration
 from klamm.server.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
 from klamm.server.handlers import offset_commit_quick, produce_quick, sync_group_quick
-from klamm.server.replies import response_parts
+from klamm.server.replies import response_parts, response_parts_in_slices
 from klamm.server.routes import Route
 from klamm.server.services import Services
+from klamm.server.slices import Steps, run_slice
 from klamm.telemetry.log import get_logger
 
 log = get_logger("server")
@@ -102,7 +105,45 @@ class Router:
         except ElementLimitError as error:
             self._refuse_elements(context, api, error)
             return
-        self._finish(context, route.handle(self._services, context, request))
+        result = route.handle(self._services, context, request)
+        if type(result) is GeneratorType:
+            try:
+                run_slice(result)
+            except StopIteration as end:
+                result = end.value
+            else:
+                context.frame = memoryview(b"")
+                channel.hold()
+                self._start_task(self._handle_in_slices(context, result))
+                return
+        self._finish(context, result)
+
+    async def _handle_in_slices(self, context: RequestContext, steps: Steps[Any]) -> None:
+        """Go on with a request that is more than one slice of work."""
+        try:
+            await self._finish_in_slices(context, steps)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(context, error)
+        finally:
+            context.channel.release()
+
+    async def _finish_in_slices(self, context: RequestContext, steps: Steps[Any]) -> None:
+        channel = context.channel
+        while True:
+            await asyncio.sleep(0)
+            if channel.closed:
+                return
+            try:
+                run_slice(steps)
+            except StopIteration as end:
+                response = end.value
+                break
+        if response is ANSWERED or asyncio.iscoroutine(response):
+            self._finish(context, response)
+            return
+        parts = await response_parts_in_slices(context, response)
+        if not channel.closed:
+            channel.reply_parts(parts)
 
     async def _dispatch_in_slices(self, context: RequestContext, route: Route, offset: int) -> None:
         channel, api = context.channel, route.api
@@ -119,16 +160,26 @@ class Router:
                 await asyncio.sleep(0)
                 if channel.closed:
                     return
-            self._finish(context, route.handle(self._services, context, request))
+            result = route.handle(self._services, context, request)
+            if type(result) is GeneratorType:
+                await self._finish_in_slices(context, result)
+            else:
+                self._finish(context, result)
         except ElementLimitError as error:
             self._refuse_elements(context, api, error)
         except ProtocolError as error:
             _close_refused(channel, api.key, context.version, error)
         except Exception as error:  # noqa: BLE001 - as above
-            log.failure("request failed", error, peer=channel.peer_address, api_key=api.key, version=context.version)
-            channel.close("its request failed")
+            self._fail(context, error)
         finally:
             channel.release()
+
+    def _fail(self, context: RequestContext, error: Exception) -> None:
+        channel = context.channel
+        log.failure(
+            "request failed", error, peer=channel.peer_address, api_key=context.api_key, version=context.version
+        )
+        channel.close("its request failed")
 
     def _refuse_elements(self, context: RequestContext, api: Api, error: ElementLimitError) -> None:
         """INVALID_REQUEST for the whole request; where the response cannot say it, the connection ends."""

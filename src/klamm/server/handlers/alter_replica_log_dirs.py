@@ -15,6 +15,7 @@ from klamm.protocol.messages.alter_replica_log_dirs import (
 )
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 from klamm.telemetry.log import get_logger
 
 log = get_logger("replication")
@@ -22,7 +23,7 @@ log = get_logger("replication")
 
 def handle(
     services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+) -> Steps[AlterReplicaLogDirsResponse]:
     """Begin every move that can be made."""
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for wanted in request.dirs:
@@ -31,6 +32,7 @@ def handle(
                 code = _start(services, topic.name, index, wanted.path)
                 answer = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 results.setdefault(topic.name, []).append(answer)
+                yield 1
     return AlterReplicaLogDirsResponse(
         results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()]
     )

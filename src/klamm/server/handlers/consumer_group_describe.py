@@ -18,9 +18,10 @@ from klamm.server.deferred import DeferredReply, Gathering
 from klamm.server.handlers.consumer_group_heartbeat import serves_consumer_groups
 from klamm.server.handlers.groups import submit_to
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 
 
-def handle(services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest) -> object:
+def handle(services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps[object]:
     """Ask the shard of every group."""
     if not serves_consumer_groups(services):
         code = ErrorCode.UNSUPPORTED_VERSION
@@ -44,6 +45,7 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupDe
             lambda shard, _, reply_to, group_id=group_id: shard.describe_consumer_groups([group_id], reply_to),  # type: ignore[misc]
             gathering.place(i),
         )
+        yield 1
     return ANSWERED
 
 

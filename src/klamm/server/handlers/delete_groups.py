@@ -12,9 +12,10 @@ from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.deferred import DeferredReply, Gathering
 from klamm.server.handlers.groups import submit_to
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 
 
-def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> object:
+def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> Steps[object]:
     """Ask the shard of every group, each once."""
     names = list(dict.fromkeys(request.groups_names))
     reply = DeferredReply(context, lambda _: DeleteGroupsResponse())
@@ -30,6 +31,7 @@ def handle(services: Services, context: RequestContext, request: DeleteGroupsReq
             lambda shard, _, reply_to, name=name: shard.delete_groups([name], reply_to),  # type: ignore[misc]
             gathering.place(i),
         )
+        yield 1
     return ANSWERED
 
 

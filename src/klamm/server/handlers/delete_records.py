@@ -17,13 +17,14 @@ from klamm.protocol.messages.delete_records import (
 from klamm.replication import Replica
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 from klamm.server.topics import is_internal, leading_replica
 
 HIGH_WATERMARK = -1
 PAUSE_S = 0.005
 
 
-def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> object:
+def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> Steps[object]:
     """Move the start of each log, and note it on disk before the answer, so that a crash brings nothing back.
 
     Nor may another leader: the answer waits until every live follower has moved its start too.
@@ -48,7 +49,9 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)
+            yield 1
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        yield 1
     if moved:
         services.logs.checkpoint()
     response = DeleteRecordsResponse(topics=topics)
@@ -64,13 +67,15 @@ async def _wait(
     """Answer once the followers have followed; whoever has not by then is said to be late."""
     deadline = services.loop.time() + timeout_ms / 1000
     while waiting:
-        for entry in list(waiting):
+        late = []
+        for entry in waiting:
             replica, target, answer = entry
             answer.low_watermark = replica.low_watermark(services.image.cluster)
             if not replica.leads:
                 answer.error_code, answer.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
-            if answer.error_code or answer.low_watermark >= target:
-                waiting.remove(entry)
+            if not answer.error_code and answer.low_watermark < target:
+                late.append(entry)
+        waiting = late
         if waiting and services.loop.time() >= deadline:
             for _, _, answer in waiting:
                 answer.error_code, answer.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1

@@ -13,9 +13,10 @@ from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.deferred import DeferredReply, Gathering
 from klamm.server.handlers.groups import submit_to
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 
 
-def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> object:
+def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> Steps[object]:
     """Ask the shard of every group."""
     version = context.version
     reply = DeferredReply(context, lambda _: DescribeGroupsResponse())
@@ -36,6 +37,7 @@ def handle(services: Services, context: RequestContext, request: DescribeGroupsR
             lambda shard, _, reply_to, group_id=group_id: shard.describe([group_id], version, reply_to),  # type: ignore[misc]
             gathering.place(i),
         )
+        yield 1
     return ANSWERED
 
 

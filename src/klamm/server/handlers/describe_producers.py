@@ -10,21 +10,23 @@ from klamm.protocol.messages.describe_producers import (
 )
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 
 
 def handle(
     services: Services, _context: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
+) -> Steps[DescribeProducersResponse]:
     """Tell what the logs of the named partitions remember."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_describe(services, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        answer = TopicResponse(name=topic.name)
+        for index in dict.fromkeys(topic.partition_indexes):
+            partition = _describe(services, topic.name, index)
+            answer.partitions.append(partition)
+            yield 1 + len(partition.active_producers)
+        topics.append(answer)
+        yield 1
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe(services: Services, topic: str, index: int) -> PartitionResponse:

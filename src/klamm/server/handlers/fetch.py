@@ -9,7 +9,10 @@ v7 sessions (KIP-227) · v9 leader epochs · v10 zstd · v11 racks · v12 flexib
 v16 leader hints
 """
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import GeneratorType
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -19,8 +22,10 @@ from klamm.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -31,8 +36,12 @@ from klamm.replication.sessions import FetchContext, FetchedPartition, Partition
 from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.handlers import fetch_follower
 from klamm.server.handlers.leaders import node_endpoints, partition_image
-from klamm.server.replies import RecordRegion, response_parts
+from klamm.server.replies import RecordRegion, response_parts, response_parts_in_slices
 from klamm.server.services import Services
+from klamm.server.slices import SLICE_ELEMENTS, Steps, cut, run_in_slices
+from klamm.telemetry.log import get_logger
+
+log = get_logger("fetch")
 
 READ_COMMITTED = 1
 SELECTOR = "replica.selector.class"
@@ -59,11 +68,35 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         if not uses_ids or follower not in services.image.cluster.brokers:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         return fetch_follower.handle(services, context, request, follower, replica_epoch)
+    count = sum(len(topic.partitions) for topic in request.topics)
+    if count > SLICE_ELEMENTS:
+        return _handle_many(services, context, request, uses_ids)
+    asked: list[FetchedPartition] = []
+    for topic in request.topics:
+        asked += _asked(topic, topic.partitions, uses_ids)
+    return _answer(services, context, request, asked, uses_ids)
+
+
+def _handle_many(services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool) -> Steps[object]:
+    """As `handle`, for a request that names many partitions."""
+    asked: list[FetchedPartition] = []
+    for topic in request.topics:
+        for partitions in cut(topic.partitions):
+            asked += _asked(topic, partitions, uses_ids)
+            yield len(partitions)
+        yield 1
+    result = _answer(services, context, request, asked, uses_ids)
+    return (yield from result) if isinstance(result, GeneratorType) else result
+
+
+def _answer(
+    services: Services, context: RequestContext, request: FetchRequest, asked: list[FetchedPartition], uses_ids: bool
+) -> object:
     try:
         fetch = services.sessions.resolve(
             request.session_id,
             request.session_epoch,
-            _asked(request, uses_ids),
+            asked,
             _forgotten(request, uses_ids),
             uses_topic_ids=uses_ids,
             privileged=False,
@@ -72,27 +105,82 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     except KlammError as error:
         return FetchResponse(error_code=error.code)
     reader = _Reader(services, context, request, fetch)
+    if len(fetch.partitions) > SLICE_ELEMENTS:
+        return _read_many(services, context, request, reader)
     reading = reader.read()
-    if request.max_wait_ms <= 0 or reading.answer_now or reading.bytes >= request.min_bytes or not fetch.partitions:
+    if reader.suffices(reading):
         return reader.response(reading)
     slot = context.channel.defer()
 
     def attempt(force: bool) -> bool:
         again = reader.read()
-        if not (force or again.answer_now or again.bytes >= request.min_bytes):
+        if not (force or reader.suffices(again)):
             return False
         context.connection.waiters.pop(waiter, None)
         slot.send(response_parts(context, reader.response(again)))
         return True
 
-    replicas = [r for r in map(reader.replica, fetch.partitions) if r is not None]
-    waiter = FetchWaiter(attempt, replicas)
+    waiter = FetchWaiter(attempt, reader.replicas())
     context.connection.waiters[waiter] = None
     waiter.start(services.loop, request.max_wait_ms)
     return ANSWERED
 
 
-def _asked(request: FetchRequest, uses_ids: bool) -> list[FetchedPartition]:
+def _read_many(services: Services, context: RequestContext, request: FetchRequest, reader: "_Reader") -> Steps[object]:
+    """Read many partitions, a slice of them at a time; where there is too little, look again in the same way."""
+    reading = yield from reader.read_in_slices()
+    if reader.suffices(reading):
+        return (yield from reader.respond_in_slices(reading))
+    _ManyWaiting(services, context, reader).start(request.max_wait_ms)
+    return ANSWERED
+
+
+class _ManyWaiting:
+    """A Fetch of many partitions that waits: each look at them takes several turns, and there is one at a time."""
+
+    def __init__(self, services: Services, context: RequestContext, reader: "_Reader") -> None:
+        self._services = services
+        self._context = context
+        self._reader = reader
+        self._slot = context.channel.defer()
+        self._waiter = FetchWaiter(self._attempt, reader.replicas())
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._force = False
+
+    def start(self, max_wait_ms: int) -> None:
+        """Begin to wait."""
+        self._context.connection.waiters[self._waiter] = None
+        self._waiter.start(self._services.loop, max_wait_ms)
+
+    def _attempt(self, force: bool) -> bool:
+        """Something changed, or time is up; the answer is given later."""
+        self._again = True
+        self._force = self._force or force
+        if self._task is None:
+            self._task = self._services.loop.create_task(self._look())
+        return False
+
+    async def _look(self) -> None:
+        try:
+            while self._again and not self._context.channel.closed:
+                self._again = False
+                force = self._force
+                reading = await run_in_slices(self._reader.read_in_slices())
+                if force or self._reader.suffices(reading):
+                    response = await run_in_slices(self._reader.respond_in_slices(reading))
+                    self._context.connection.waiters.pop(self._waiter, None)
+                    self._waiter.cancel()
+                    self._slot.send(await response_parts_in_slices(self._context, response))
+                    return
+        except Exception as error:  # noqa: BLE001 - the peer waits for an answer that will not come
+            log.failure("a fetch of many partitions failed", error, peer=self._context.channel.peer_address)
+            self._slot.abandon()
+        finally:
+            self._task = None
+
+
+def _asked(topic: FetchTopic, partitions: Sequence[FetchPartition], uses_ids: bool) -> list[FetchedPartition]:
     return [
         FetchedPartition(
             None if uses_ids else topic.topic,
@@ -104,8 +192,7 @@ def _asked(request: FetchRequest, uses_ids: bool) -> list[FetchedPartition]:
             partition.last_fetched_epoch,
             partition.log_start_offset,
         )
-        for topic in request.topics
-        for partition in topic.partitions
+        for partition in partitions
     ]
 
 
@@ -134,11 +221,37 @@ class _Reader:
             return self._services.replicas.find(asked.topic, asked.index)
         return self._services.replicas.find_by_id(asked.topic_id, asked.index)
 
+    def replicas(self) -> list[Replica]:
+        """The local replicas of what is asked for."""
+        return [replica for replica in map(self.replica, self._fetch.partitions) if replica is not None]
+
+    def suffices(self, reading: Reading) -> bool:
+        """Whether it is to be answered without waiting for more."""
+        request = self._request
+        return (
+            request.max_wait_ms <= 0
+            or reading.answer_now
+            or reading.bytes >= request.min_bytes
+            or not self._fetch.partitions
+        )
+
     def read(self) -> Reading:
         """Look at every partition once, in order."""
         reading = Reading()
+        self._read_into(reading, self._fetch.partitions)
+        return reading
+
+    def read_in_slices(self) -> Steps[Reading]:
+        """The same, giving way after every so many."""
+        reading = Reading()
+        for partitions in cut(self._fetch.partitions):
+            self._read_into(reading, partitions)
+            yield len(partitions)
+        return reading
+
+    def _read_into(self, reading: Reading, partitions: Sequence[FetchedPartition]) -> None:
         budget = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
-        for asked in self._fetch.partitions:
+        for asked in partitions:
             data = PartitionData(partition_index=asked.index, aborted_transactions=None, records=b"")
             reading.results.append((asked, data))
             try:
@@ -147,7 +260,6 @@ class _Reader:
                 data.error_code = error.code
                 data.high_watermark = -1
                 reading.answer_now = True
-        return reading
 
     def _read_one(self, asked: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
         replica = self._readable(asked)
@@ -229,33 +341,54 @@ class _Reader:
 
     def response(self, reading: Reading) -> FetchResponse:
         """The answer; within a session only what changed, and partitions that gave data go to the end of the line."""
-        session = self._fetch.session
-        topics: dict[Any, FetchableTopicResponse] = {}
-        leaders: set[int] = set()
-        served: list[PartitionKey] = []
-        for asked, data in reading.results:
+        answer = _Answer()
+        self._add_to(answer, reading.results)
+        return self._finish(answer)
+
+    def respond_in_slices(self, reading: Reading) -> Steps[FetchResponse]:
+        """The same, giving way after every so many."""
+        answer = _Answer()
+        for results in cut(reading.results):
+            self._add_to(answer, results)
+            yield len(results)
+        return self._finish(answer)
+
+    def _add_to(self, answer: "_Answer", results: Sequence[tuple[FetchedPartition, PartitionData]]) -> None:
+        topics = answer.topics
+        for asked, data in results:
             if self._fetch.incremental and not _news(asked, data):
                 continue
             asked.told_high_watermark = data.high_watermark if not data.error_code else -1
             asked.told_log_start_offset = data.log_start_offset
             if len(data.records):
-                served.append(asked.key)
+                answer.served.append(asked.key)
             if data.error_code in _HINTED:
                 image = partition_image(self._services, asked.topic, asked.topic_id, asked.index)
                 if image is not None:
-                    leaders.add(image.leader)
+                    answer.leaders.add(image.leader)
                     data.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
             key = asked.topic if asked.topic is not None else asked.topic_id
             topic = topics.get(key)
             if topic is None:
                 topic = topics[key] = FetchableTopicResponse(topic=asked.topic or "", topic_id=asked.topic_id)
             topic.partitions.append(data)
-        if session is not None:
-            session.rotate(served)
-        endpoints = node_endpoints(self._services, self._context, leaders, NodeEndpoint)
+
+    def _finish(self, answer: "_Answer") -> FetchResponse:
+        if self._fetch.session is not None:
+            self._fetch.session.rotate(answer.served)
+        endpoints = node_endpoints(self._services, self._context, answer.leaders, NodeEndpoint)
         return FetchResponse(
-            session_id=self._fetch.session_id, responses=list(topics.values()), node_endpoints=endpoints
+            session_id=self._fetch.session_id, responses=list(answer.topics.values()), node_endpoints=endpoints
         )
+
+
+@dataclass(slots=True)
+class _Answer:
+    """A response in the making."""
+
+    topics: dict[Any, FetchableTopicResponse] = field(default_factory=dict)
+    leaders: set[int] = field(default_factory=set)
+    served: list[PartitionKey] = field(default_factory=list)
 
 
 def _news(asked: FetchedPartition, data: PartitionData) -> bool:

@@ -9,6 +9,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Pace
 
 
 async def handle(
@@ -16,8 +17,12 @@ async def handle(
 ) -> FindCoordinatorResponse:
     """Name the coordinator of each key."""
     if context.version >= 4:
-        found = [await _find(services, context, request.key_type, key) for key in request.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=found)
+        coordinators = []
+        pace = Pace()
+        for key in request.coordinator_keys:
+            coordinators.append(await _find(services, context, request.key_type, key))
+            await pace.spend()
+        return FindCoordinatorResponse(coordinators=coordinators)
     one = await _find(services, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port

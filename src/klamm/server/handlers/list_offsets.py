@@ -22,6 +22,7 @@ from klamm.protocol.messages.list_offsets import (
 from klamm.replication import Replica
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 from klamm.server.topics import leading_replica
 from klamm.storage.lookups import SearchElsewhere, TimestampOffset
 
@@ -42,7 +43,7 @@ class Search:
 
 def handle(
     services: Services, context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+) -> Steps[ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
     """Answer each partition by itself; one named twice is refused, since two answers could differ."""
     searches: list[Search] = []
     seen: set[tuple[str, int]] = set()
@@ -63,7 +64,9 @@ def handle(
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)
+            yield 1
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        yield 1
     response = ListOffsetsResponse(topics=topics)
     return _search(services, searches, response) if searches else response
 

@@ -21,33 +21,48 @@ from klamm.protocol.messages.metadata import (
 from klamm.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Steps, run_in_slices
 from klamm.server.topics import auto_create, is_internal, name_complaint, offline_replicas
 
 IDS_SINCE = 12
 
 
-def handle(services: Services, context: RequestContext, request: MetadataRequest) -> object:
+def handle(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[object]:
     """Answer from the image; only a topic that must be created takes longer."""
     if request.topics is None or (context.version == 0 and not request.topics):
-        image = services.image
-        return _response(services, context, request, [_topic(image, t, request) for t in image.topics.by_name.values()])
+        return (yield from _all(services, context, request))
     if context.version < IDS_SINCE and any(t.name is None or t.topic_id != ZERO_UUID for t in request.topics):
         return _refused(request, ErrorCode.INVALID_REQUEST)
     missing = [t.name for t in request.topics if t.name is not None and t.name not in services.image.topics.by_name]
     if missing and services.config.auto_create_topics_enable and request.allow_auto_topic_creation:
         return _create_and_answer(services, context, request, missing)
-    return _named(services, context, request)
+    return (yield from _named(services, context, request))
 
 
 async def _create_and_answer(
     services: Services, context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     await auto_create(services, [name for name in missing if not name_complaint(name)])
-    return _named(services, context, request)
+    return await run_in_slices(_named(services, context, request))
 
 
-def _named(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    topics = [_find(services.image, asked, request) for asked in request.topics or ()]
+def _all(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[MetadataResponse]:
+    image = services.image
+    topics = []
+    for topic in image.topics.by_name.values():
+        topics.append(_topic(image, topic, request))
+        yield 1 + len(topic.partitions)
+    return _response(services, context, request, topics)
+
+
+def _named(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[MetadataResponse]:
+    """Each topic is told once: one of a thousand partitions can be named in three bytes, again and again."""
+    image = services.image
+    topics = []
+    for asked in {(topic.name, topic.topic_id): topic for topic in request.topics or ()}.values():
+        topic = _find(image, asked, request)
+        topics.append(topic)
+        yield 1 + len(topic.partitions)
     return _response(services, context, request, topics)
 
 

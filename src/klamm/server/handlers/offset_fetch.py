@@ -26,12 +26,13 @@ from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.deferred import DeferredReply, Gathering
 from klamm.server.handlers.groups import submit_to
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 
 MANY_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 
 
-def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> object:
+def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Steps[object]:
     """Ask the shard of every group; older versions ask for one group in the same way."""
     version = context.version
     groups = request.groups if version >= MANY_GROUPS_SINCE else [_as_group(request)]
@@ -46,6 +47,7 @@ def handle(services: Services, context: RequestContext, request: OffsetFetchRequ
     gathering = Gathering(len(groups), done)
     for i, group in enumerate(groups):
         _fetch(services, version, group, request.require_stable, gathering.place(i))
+        yield 1
     return ANSWERED
 
 

@@ -14,12 +14,13 @@ from klamm.protocol.messages.offset_for_leader_epoch import (
 )
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Steps
 from klamm.server.topics import leading_replica
 
 
 def handle(
     services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     """Answer each partition from its leader-epoch cache."""
     topics = []
     for topic in request.topics:
@@ -32,5 +33,7 @@ def handle(
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)
+            yield 1
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+        yield 1
     return OffsetForLeaderEpochResponse(topics=topics)

@@ -8,6 +8,7 @@ v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v11 abortable errors, v1
 themselves (KIP-890) · v13 topic ids in place of names
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,14 +29,18 @@ from klamm.records.batch import CODEC_MASK, CRC_START, HEADER_SIZE, TRANSACTIONA
 from klamm.records.compression import Codec
 from klamm.replication import AckWaiter, Replica
 from klamm.replication.waiters import PendingAppend
-from klamm.server.context import ANSWERED, ConnectionState, RequestContext
+from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.handlers import produce_quick, produce_transactional
 from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.record_checks import BatchToCheck, Validated, WaitingProduce
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
+from klamm.server.slices import SLICE_ELEMENTS, Steps, run_in_slices, run_slice
 from klamm.server.topics import is_internal
 from klamm.storage.validate import UnpackElsewhere
+from klamm.telemetry.log import get_logger
+
+log = get_logger("produce")
 
 ACKS_ALL = -1
 ZSTD_SINCE = 7
@@ -60,11 +65,15 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     if request.acks not in (-1, 0, 1):
         return None if not request.acks else _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     slot = context.channel.defer() if request.acks else None
+    if sum(len(topic.partition_data) for topic in request.topic_data) > SLICE_ELEMENTS:
+        context.channel.hold()  # what comes behind it is not handled before all of it is staged
+        _check_later(services, context, request, slot)
+        return ANSWERED
     connection = context.connection
     elsewhere, connection.unpacks_elsewhere = connection.unpacks_elsewhere, False
     validated = None
     if not connection.waiting_produces.requests and not elsewhere:
-        validated = _check_inline(services, connection, request)
+        validated = _check_inline(services, context, request)
     if validated is not None:
         _ask(services, context, request, slot, validated)
     else:
@@ -74,9 +83,8 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
 
 def _check_later(services: Services, context: RequestContext, request: ProduceRequest, slot: Slot | None) -> None:
     """Look at the batches in a thread, behind those of earlier requests of the connection."""
-    own_records(request)
     size = len(context.frame)
-    context.frame = memoryview(b"")  # lent for this turn only
+    own_records(context, request)
 
     def find_batches() -> list[BatchToCheck]:
         return _batches_to_check(services, request)
@@ -87,8 +95,9 @@ def _check_later(services: Services, context: RequestContext, request: ProduceRe
     services.checks.add(context.channel, context.connection.waiting_produces, WaitingProduce(size, find_batches, stage))
 
 
-def _check_inline(services: Services, connection: ConnectionState, request: ProduceRequest) -> Validated | None:
+def _check_inline(services: Services, context: RequestContext, request: ProduceRequest) -> Validated | None:
     """What becomes of the packed batches; None when they are too much for the loop's thread."""
+    connection = context.connection
     batches = _batches_to_check(services, request)
     if not batches:
         return {}
@@ -96,7 +105,7 @@ def _check_inline(services: Services, connection: ConnectionState, request: Prod
     if size > connection.packed_bytes_inline:
         return None
     if request.transactional_id is not None:
-        own_records(request)  # the coordinator may have to be asked before they are staged
+        own_records(context, request)  # the coordinator may have to be asked before they are staged
         batches = _batches_to_check(services, request)
     validated: dict[int, Any] = {}
     for batch in batches:
@@ -129,8 +138,11 @@ def _batches_to_check(services: Services, request: ProduceRequest) -> list[Batch
     return batches
 
 
-def own_records(request: ProduceRequest) -> None:
+def own_records(context: RequestContext, request: ProduceRequest) -> None:
     """Copy the records of a request that is not done with this turn: its buffer is lent no longer."""
+    if not len(context.frame):
+        return  # they are copied already
+    context.frame = memoryview(b"")
     for topic in request.topic_data:
         for part in topic.partition_data:
             if part.records is not None:
@@ -151,7 +163,8 @@ def _ask(
     def stage(refused: Mapping[int, KlammError]) -> None:
         _stage(services, context, request, slot, validated, refused)
 
-    produce_transactional.later(services, request, question, stage)
+    own_records(context, request)
+    produce_transactional.later(services, question, stage)
 
 
 def _stage(
@@ -163,6 +176,34 @@ def _stage(
     refused: Mapping[int, KlammError],
 ) -> None:
     """Stage what is not refused (by the id of its part of the request) and answer when all of it is settled."""
+    steps = _stage_steps(services, context, request, slot, validated, refused)
+    try:
+        run_slice(steps)
+    except StopIteration:
+        return
+    services.checks.go_on(_stage_rest(context, steps))
+
+
+async def _stage_rest(context: RequestContext, steps: Steps[None]) -> None:
+    """Go on with a request of many partitions, for which its connection is held."""
+    try:
+        await asyncio.sleep(0)
+        await run_in_slices(steps)
+    except Exception as error:  # noqa: BLE001 - a bug in one request is no reason to leave its connection held
+        log.failure("request failed", error, peer=context.channel.peer_address, api_key=context.api_key)
+        context.channel.close("its request failed")
+    finally:
+        context.channel.release()
+
+
+def _stage_steps(
+    services: Services,
+    context: RequestContext,
+    request: ProduceRequest,
+    slot: Slot | None,
+    validated: Validated,
+    refused: Mapping[int, KlammError],
+) -> Steps[None]:
     outcomes: list[tuple[Any, list[Outcome]]] = []
 
     def complete() -> None:
@@ -173,20 +214,21 @@ def _stage(
         elif any(o.response.error_code for _, parts in outcomes for o in parts):
             context.channel.close("a Produce with acks=0 was refused")
 
-    waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL)
-    for topic in request.topic_data:
-        settled = [
-            _append(services, context, request, topic, p, waiter, validated, refused) for p in topic.partition_data
-        ]
-        outcomes.append((topic, settled))
-    _remember(services, context, request, outcomes)
-    pendings = [o.pending for _, parts in outcomes for o in parts if o.pending is not None]
-    for pending in pendings:
-        waiter.add(pending)
+    waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL, gathering=True)
     context.connection.waiters[waiter] = None
+    for topic in request.topic_data:
+        settled: list[Outcome] = []
+        outcomes.append((topic, settled))
+        for part in topic.partition_data:
+            outcome = _append(services, context, request, topic, part, waiter, validated, refused)
+            settled.append(outcome)
+            if outcome.pending is not None:
+                waiter.add(outcome.pending)
+                services.replicas.track(outcome.pending)
+            yield 1
+        yield 1
+    _remember(services, context, request, outcomes)
     waiter.start(services.loop, request.timeout_ms)
-    for pending in pendings:
-        services.replicas.track(pending)
 
 
 def _append(

@@ -75,18 +75,9 @@ def _transactional_batch(records: Any) -> BatchView | None:
     return batch if batch.is_transactional and batch.producer_id >= 0 else None
 
 
-def later(
-    services: Services,
-    request: ProduceRequest,
-    asks: Question,
-    stage: Callable[[Mapping[int, KlammError]], None],
-) -> None:
-    """Ask, then stage; the bytes of the request are copied, since its buffer is lent for this turn only."""
+def later(services: Services, asks: Question, stage: Callable[[Mapping[int, KlammError]], None]) -> None:
+    """Ask, then stage; the request must own its records, since that takes longer than its buffer is lent."""
     gate = services.coordinators.transactions.gate
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            if data.records is not None:
-                data.records = memoryview(bytearray(data.records))
 
     async def work() -> None:
         # Looked at again: an earlier request of the producer may have opened the transaction meanwhile.

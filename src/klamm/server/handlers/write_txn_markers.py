@@ -18,6 +18,7 @@ from klamm.protocol.messages.write_txn_markers import (
 )
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
+from klamm.server.slices import Pace
 from klamm.server.transaction_markers import write_marker
 
 
@@ -25,11 +26,22 @@ async def handle(
     services: Services, _context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Append every marker; answered when all are committed or have failed."""
-    results = await asyncio.gather(*(_write(services, marker) for marker in request.markers))
-    return WriteTxnMarkersResponse(markers=list(results))
+    pace = Pace()
+    writes = []
+    for marker in request.markers:
+        writes.append(await _start(services, marker, pace))
+        await pace.spend()
+    results = []
+    for marker, topics in zip(request.markers, writes, strict=True):
+        results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=await _settle(topics, pace)))
+        await pace.spend()
+    return WriteTxnMarkersResponse(markers=results)
 
 
-async def _write(services: Services, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _start(
+    services: Services, marker: WritableTxnMarker, pace: Pace
+) -> "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]":
+    """Append a marker to its partitions; what becomes of it is known later."""
     owed = OwedMarkers(
         transactional_id="",
         producer_id=marker.producer_id,
@@ -40,14 +52,28 @@ async def _write(services: Services, marker: WritableTxnMarker) -> WritableTxnMa
     )
     topics = []
     for topic in marker.topics:
-        written = [_append(services, TopicPartition(topic.name, index), owed) for index in topic.partition_indexes]
-        codes = await asyncio.gather(*written)
-        results = [
-            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-            for index, code in zip(topic.partition_indexes, codes, strict=True)
-        ]
-        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
-    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
+        answers: dict[int, asyncio.Future[ErrorCode]] = {}
+        for index in topic.partition_indexes:
+            if index not in answers:
+                answers[index] = _append(services, TopicPartition(topic.name, index), owed)
+                await pace.spend()
+        topics.append((topic.name, answers))
+        await pace.spend()
+    return topics
+
+
+async def _settle(
+    topics: "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]", pace: Pace
+) -> list[WritableTxnMarkerTopicResult]:
+    results = []
+    for name, answers in topics:
+        result = WritableTxnMarkerTopicResult(name=name)
+        for index, answer in answers.items():
+            result.partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=await answer))
+            await pace.spend()
+        results.append(result)
+        await pace.spend()
+    return results
 
 
 def _append(services: Services, partition: TopicPartition, owed: OwedMarkers) -> "asyncio.Future[ErrorCode]":

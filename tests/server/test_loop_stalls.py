@@ -1,0 +1,182 @@
+"""Large requests are handled in slices: between two of them every other connection has its turn.
+
+What holds others up is not how long a request takes but how long the loop goes without looking at its sockets. So the
+processor time of the loop's thread between two looks is measured, inside of the process: it does not depend on what
+else the machine does. The tests of floods from outside could only see the sum.
+"""
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from harness import Wire, batch, rows
+from harness.floods import floods, request_frame
+from klamm.protocol.budget import elements_max
+from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.server.slices import SLICE_ELEMENTS, Steps, run_in_slices
+from klamm.testing import broker
+
+STALL_MS_MAX = 100
+"""A slice takes a few milliseconds; what is left is for a garbage collection and for a slow machine."""
+
+
+class WatchedEpoll:
+    """The kernel's epoll, and the most processor time its thread has used between two looks at it."""
+
+    def __init__(self, epoll):
+        self._epoll = epoll
+        self._since = None
+        self.longest_ms = 0.0
+
+    def poll(self, *arguments):
+        now = time.thread_time()
+        if self._since is not None:
+            self.longest_ms = max(self.longest_ms, (now - self._since) * 1000)
+        events = self._epoll.poll(*arguments)
+        self._since = time.thread_time()
+        return events
+
+    def __getattr__(self, name):
+        return getattr(self._epoll, name)
+
+
+@pytest.fixture(scope="module")
+def watched():
+    """A node in this process: (its port, its watched loop, its services)."""
+    gc.collect()
+    gc.freeze()  # what the tests before have left is not for this node's collector to look at
+    with broker() as node:
+        poller = node.node.services.loop._selector
+        poller._epoll = WatchedEpoll(poller._epoll)
+        yield node.port, poller._epoll, node.node.services
+    gc.unfreeze()
+
+
+def throw(port, frame):
+    """Send it and wait for the answer, or for the end of the connection."""
+    with Wire(port, timeout=120) as wire:
+        try:
+            wire.send_frame(frame)
+            wire.receive_frame()
+        except ConnectionError:
+            pass
+
+
+def longest_stall_ms(watched, frame):
+    port, epoll, _ = watched
+    epoll.longest_ms = 0.0
+    throw(port, frame)
+    with Wire(port) as wire:
+        wire.call("api_versions", 0)  # the loop has looked again after what it did last
+    return epoll.longest_ms
+
+
+@pytest.mark.timeout(900)
+def test_no_request_of_the_most_elements_holds_the_loop(watched):
+    stalls = {}
+    for flood in floods():
+        throw(watched[0], flood.request(1))  # whatever is compiled and cached on first use
+        stalls[flood.name] = longest_stall_ms(watched, flood.request(elements_max(flood.api.key) - 1))
+    for name, stall in sorted(stalls.items(), key=lambda item: -item[1]):
+        print(f"{stall:6.1f} ms  {name}")
+    assert {name: stall for name, stall in stalls.items() if stall > STALL_MS_MAX} == {}
+
+
+def test_work_gives_way_after_every_slice_and_no_element_sooner():
+    turns = []
+
+    def handle(count: int) -> Steps[str]:
+        for _ in range(count):
+            turns[-1] += 1
+            yield 1
+        return "done"
+
+    async def others():
+        while True:
+            turns.append(0)
+            await asyncio.sleep(0)
+
+    async def main():
+        beside = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        assert await run_in_slices(handle(10 * SLICE_ELEMENTS)) == "done"
+        beside.cancel()
+
+    asyncio.run(main())
+    assert turns[:10] == [SLICE_ELEMENTS] * 10
+
+
+def test_a_topic_that_is_named_again_and_again_is_told_once(watched):
+    """A thousand partitions for three bytes: 10,000 names of one topic made ten million answers."""
+    with Wire(watched[0]) as wire:
+        topic = wire.create_topic(partitions=50)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)] * 9_000)
+    epoll = watched[1]
+    epoll.longest_ms = 0.0
+    with Wire(watched[0]) as wire:
+        wire.send_frame(request_frame("Metadata", 9, request))
+        assert len(wire.receive_frame()) < 10_000
+    assert epoll.longest_ms <= STALL_MS_MAX
+
+
+def test_a_broker_that_is_named_again_and_again_is_described_once(watched):
+    broker_id = str(watched[2].node_id)
+    resource = DescribeConfigsResource(resource_type=4, resource_name=broker_id, configuration_keys=None)
+    with Wire(watched[0]) as wire:
+        wire.send_frame(request_frame("DescribeConfigs", 4, DescribeConfigsRequest(resources=[resource])))
+        once = len(wire.receive_frame())
+        wire.send_frame(request_frame("DescribeConfigs", 4, DescribeConfigsRequest(resources=[resource] * 4_000)))
+        assert len(wire.receive_frame()) == once
+
+
+def test_a_fetch_of_many_partitions_waits_and_is_woken(watched):
+    """Each look at its partitions takes several turns; the older tests of waiting had a handful of partitions."""
+    port, _, services = watched
+    with Wire(port) as producer, Wire(port, timeout=60) as consumer:
+        topic = producer.create_topic()
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        number = consumer.send(
+            "fetch", 12, replica_id=-1, max_wait=600_000, min_bytes=1, max_bytes=1 << 25,
+            topics=[{"topic": topic, "partitions": [asked] * 3 * SLICE_ELEMENTS}],
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not services.replicas.find(topic, 0).fetch_waiters:
+            assert time.monotonic() < deadline, "the fetch does not wait"
+            time.sleep(0.01)
+        producer.produce(topic, batch(b"woken"))
+        [answer] = consumer.receive("fetch", 12, number).responses
+        assert len(answer.partitions) == 3 * SLICE_ELEMENTS
+        assert [row.value for row in rows(answer.partitions[0].records)] == [b"woken"]
+
+
+def test_a_fetch_of_many_partitions_ends_with_its_time(watched):
+    with Wire(watched[0], timeout=60) as wire:
+        topic = wire.create_topic()
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        reply = wire.call(
+            "fetch", 12, replica_id=-1, max_wait=50, min_bytes=1, max_bytes=1 << 25,
+            topics=[{"topic": topic, "partitions": [asked] * 2 * SLICE_ELEMENTS}],
+        )  # fmt: skip
+        assert {part.error_code for part in reply.responses[0].partitions} == {0}
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_produce_of_many_partitions_is_staged_in_order_and_answered_once(watched, acks):
+    """What the connection sends behind it is staged behind it, although it is staged in several turns."""
+    count = 4 * SLICE_ELEMENTS
+    with Wire(watched[0], timeout=60) as wire:
+        topic = wire.create_topic()
+        parts = [{"index": 0, "records": batch(b"%d" % number)} for number in range(count)]
+        topics = [{"name": topic, "partition_data": parts}]
+        large = wire.send("produce", 9, acks=acks, timeout=10_000, topic_data=topics)
+        small = wire.send(
+            "produce", 9, acks=acks, timeout=10_000,
+            topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": batch(b"last")}]}],
+        )  # fmt: skip
+        [answer] = wire.receive("produce", 9, large).responses
+        assert [part.base_offset for part in answer.partition_responses] == list(range(count))
+        assert wire.receive("produce", 9, small).responses[0].partition_responses[0].base_offset == count
+        assert wire.values(topic) == [b"%d" % number for number in range(count)] + [b"last"]
