@@ -201,7 +201,7 @@ class Reader:
         free = free_port_row("127.0.0.1", len(PORTS))
         self.ports = {str(port): own for port, own in zip(PORTS, free, strict=True)} | self.ports
         spark = self.folder / ".spark"
-        spark.mkdir()
+        spark.mkdir(exist_ok=True)
         (spark / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in SPARK_DEFAULTS.items()))
         venv = str(Path(sys.executable).parent)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KLAMM_")} | {
