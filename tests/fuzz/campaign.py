@@ -4,6 +4,7 @@ After every connection a probe on another one must be answered; every so often a
 memory, descriptors and the log are looked at. All follows from the seed; a violation says which frames came last.
 """
 
+import contextlib
 import random
 import socket
 import time
@@ -11,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from fuzz.requests import SERVED_APIS, changed, ends_the_node, made_up, random_frame, samples
 from harness import KlammProcess, Wire, batch, rows
@@ -19,15 +21,25 @@ PROBE_S = 30.0
 """A probe that waits longer is a violation; generous, since the machine may do other things."""
 LOOK_EVERY = 200
 MEMORY_BYTES_MAX = 400 << 20
-"""How far memory may grow above what the node had after every request was sent once."""
+"""How far memory may rise at any time above what the node had after every request was sent once."""
 DESCRIPTORS_MAX = 3_000
 """How many more descriptors may be open; requests that create topics succeed now and then."""
+SOCKETS_MAX = 20
+"""How many more of them may be sockets: every hostile connection has ended when the next one begins."""
 LOG_COMPLAINTS = ("request failed", "Traceback", "could not be handled")
 KEPT_FRAMES = 12
 
 
 class Violation(AssertionError):
     """The node did something no request may make it do."""
+
+
+class Usage(NamedTuple):
+    """What the node takes of the machine."""
+
+    memory_peak: int
+    descriptors: int
+    sockets: int
 
 
 @dataclass(slots=True)
@@ -41,13 +53,14 @@ class Outcome:
     slowest_probe_ms: float = 0.0
     memory_grown: int = 0
     descriptors_grown: int = 0
+    sockets_grown: int = 0
     by_kind: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.frames} frames on {self.connections} connections, {self.answers} answers; "
             f"slowest probe {self.slowest_probe_ms:.0f} ms, memory +{self.memory_grown >> 20} MB, "
-            f"descriptors +{self.descriptors_grown}; "
+            f"descriptors +{self.descriptors_grown} (sockets +{self.sockets_grown}); "
             + ", ".join(f"{kind} {count}" for kind, count in sorted(self.by_kind.items()))
         )
 
@@ -70,17 +83,17 @@ class Campaign:
             for _, frame in plausible:
                 probe.send_frame(frame)
                 probe.receive_frame()  # as it stands, each of them is answered
-            memory, descriptors = self._memory(), self._descriptors()
+            before = self._usage()
             while time.monotonic() < deadline:
                 for kind, volley in self._volley(plausible):
                     frames = [frame for frame in volley if not ends_the_node(frame)]
                     self._throw(kind, frames)
                     self._probe(probe)
                     if self.outcome.connections % LOOK_EVERY == 0:
-                        self._look(probe, topic, memory, descriptors)
+                        self._look(probe, topic, before)
                     if time.monotonic() >= deadline:
                         break
-            self._look(probe, topic, memory, descriptors)
+            self._look(probe, topic, before)
         return self.outcome
 
     def _volley(self, plausible: list[tuple[str, bytes]]) -> Iterator[tuple[str, list[bytes]]]:
@@ -123,7 +136,7 @@ class Campaign:
             raise self._violation(f"the probe was not answered: {error!r}") from None
         self.outcome.slowest_probe_ms = max(self.outcome.slowest_probe_ms, (time.monotonic() - begun) * 1000)
 
-    def _look(self, probe: Wire, topic: str, memory: int, descriptors: int) -> None:
+    def _look(self, probe: Wire, topic: str, before: Usage) -> None:
         outcome = self.outcome
         value = b"alive %d" % outcome.frames
         reply = probe.produce(topic, batch(value))
@@ -131,12 +144,16 @@ class Campaign:
             raise self._violation(f"a record was refused with {reply.error_code!r}")
         if value not in [row.value for row in rows(probe.fetch(topic, reply.base_offset).records)]:
             raise self._violation("a record that was acknowledged cannot be read")
-        outcome.memory_grown = self._memory() - memory
-        outcome.descriptors_grown = self._descriptors() - descriptors
+        now = self._usage()
+        outcome.memory_grown = now.memory_peak - before.memory_peak
+        outcome.descriptors_grown = now.descriptors - before.descriptors
+        outcome.sockets_grown = now.sockets - before.sockets
         if outcome.memory_grown > MEMORY_BYTES_MAX:
             raise self._violation(f"memory has grown by {outcome.memory_grown >> 20} MB")
         if outcome.descriptors_grown > DESCRIPTORS_MAX:
             raise self._violation(f"{outcome.descriptors_grown} more descriptors are open")
+        if outcome.sockets_grown > SOCKETS_MAX:
+            raise self._violation(f"{outcome.sockets_grown} more sockets are open")
         said = self._node.log()
         for complaint in LOG_COMPLAINTS:
             if complaint in said:
@@ -147,12 +164,12 @@ class Campaign:
         frames = "\n".join(f"  {kind}: {frame[:400].hex()}" for kind, frame in self._recent)
         return Violation(f"{text}\n{self.outcome}\nthe last frames:\n{frames}")
 
-    def _memory(self) -> int:
-        [line] = [line for line in self._proc("status").read_text().splitlines() if line.startswith("VmRSS")]
-        return int(line.split()[1]) * 1024
-
-    def _descriptors(self) -> int:
-        return len(list(self._proc("fd").iterdir()))
-
-    def _proc(self, name: str) -> Path:
-        return Path(f"/proc/{self._node.pid}/{name}")
+    def _usage(self) -> Usage:
+        process = Path(f"/proc/{self._node.pid}")
+        [line] = [line for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM")]
+        targets = []
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed since the folder was read
+                targets.append(str(descriptor.readlink()))
+        sockets = sum(target.startswith("socket:") for target in targets)
+        return Usage(int(line.split()[1]) * 1024, len(targets), sockets)
