@@ -48,7 +48,7 @@ class SparkOnce(LoadScopeScheduling):
 
     def _assign_work_unit(self, node):
         if not any(self.assigned_work.values()):  # the first of all
-            for scope in [each for each in self.workqueue if each.startswith(LONG)] + ["spark"]:
+            for scope in [scope for scope in self.workqueue if scope.startswith(LONG)] + ["spark"]:
                 if scope in self.workqueue:
                     self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
@@ -56,8 +56,17 @@ class SparkOnce(LoadScopeScheduling):
 
 SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/", "tests/examples/test_demo.py")
 """Where tests that need a Spark session live, or start one that should not run beside it."""
-LONG = ("tests/pipeline/standalone/",)
-"""Where tests of a minute live."""
+LONG = (
+    "tests/pipeline/standalone/",
+    "tests/docs/test_guides.py::test_a_reader_types_the_guide[lake]",
+    "tests/docs/test_guides.py::test_a_reader_types_the_guide[pipelines]",
+    "tests/docs/test_guides.py::test_a_reader_types_the_guide[spark]",
+    "tests/chaos/test_chaos.py",
+    "tests/docs/test_site.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/storage/test_campaign.py",
+)
+"""Tests of half a minute and more, or where they live."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -84,7 +84,7 @@ def test_a_broker_may_ask_who_is_there(authority, believing, proxy):
         with Admin(bootstrap_servers=front.bootstrap, **believing, **known) as admin:
             assert len(admin.describe_cluster().brokers) == 1
         with pytest.raises(DisconnectedError, match="was not reached"):
-            Admin(bootstrap_servers=front.bootstrap, **believing)
+            Admin(bootstrap_servers=front.bootstrap, bootstrap_timeout_ms=0, **believing)
 
 
 def test_a_context_of_ones_own(authority, proxy):
