@@ -104,6 +104,8 @@ def test_rules_without_an_authorizer(run):
     assert run("kafka-acls", "--add", *rule, "--operation", "Read", code=1).stdout.startswith(said)
     assert "exactly one action" in run("kafka-acls", "--list", "--add", code=1).stderr
     assert "at least one resource" in run("kafka-acls", "--add", code=1).stderr
+    unknown = run("kafka-acls", "--add", *rule, "--resource-pattern-type", "unknown", code=1)
+    assert "Cannot parse argument 'unknown' of option resource-pattern-type" in unknown.stdout + unknown.stderr
     assert "TOPIC only supports" in run("kafka-acls", "--add", *rule, "--operation", "Nope", code=1).stderr
 
 

@@ -4,72 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from klamm.cli.asking.topics import check
 from klamm.client.wire import Cluster
+from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from klamm.protocol.messages.describe_acls import DescribeAclsRequest
 
-ANY: Final = 1
 CLUSTER_NAME: Final = "kafka-cluster"
-
-
-class ResourceType(IntEnum):
-    """What a rule protects."""
-
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """How a rule names what it protects; the first two are for filters."""
-
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class Operation(IntEnum):
-    """What a rule is about."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-
-
-class Permission(IntEnum):
-    """Whether a rule lets in or keeps out."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
     """What is protected; of a filter, what rules are looked for, a name of None matching all."""
 
-    type: ResourceType
+    type: AclResourceType
     name: str | None
     pattern: PatternType
 
@@ -80,11 +31,11 @@ class Rule:
 
     principal: str
     host: str
-    operation: Operation
-    permission: Permission
+    operation: AclOperation
+    permission: AclPermission
 
 
-ALL_RESOURCES: Final = Resource(ResourceType.ANY, None, PatternType.ANY)
+ALL_RESOURCES: Final = Resource(AclResourceType.ANY, None, PatternType.ANY)
 
 
 def list_rules(cluster: Cluster, resources: Iterable[Resource]) -> dict[Resource, list[Rule]]:
@@ -95,18 +46,18 @@ def list_rules(cluster: Cluster, resources: Iterable[Resource]) -> dict[Resource
             resource_type_filter=resource.type,
             resource_name_filter=resource.name,
             pattern_type_filter=resource.pattern,
-            operation=ANY,
-            permission_type=ANY,
+            operation=AclOperation.ANY,
+            permission_type=AclPermission.ANY,
         )
         answer = cluster.ask(request)
         check(answer.error_code, answer.error_message)
         for described in answer.resources:
             owner = Resource(
-                ResourceType(described.resource_type), described.resource_name, PatternType(described.pattern_type)
+                AclResourceType(described.resource_type), described.resource_name, PatternType(described.pattern_type)
             )
             known = rules.setdefault(owner, [])
             for acl in described.acls:
-                rule = Rule(acl.principal, acl.host, Operation(acl.operation), Permission(acl.permission_type))
+                rule = Rule(acl.principal, acl.host, AclOperation(acl.operation), AclPermission(acl.permission_type))
                 if rule not in known:
                     known.append(rule)
     return rules
@@ -140,8 +91,8 @@ def remove_rules(cluster: Cluster, resource: Resource, rules: Iterable[Rule]) ->
             pattern_type_filter=resource.pattern,
             principal_filter=rule.principal if rule else None,
             host_filter=rule.host if rule else None,
-            operation=rule.operation if rule else ANY,
-            permission_type=rule.permission if rule else ANY,
+            operation=rule.operation if rule else AclOperation.ANY,
+            permission_type=rule.permission if rule else AclPermission.ANY,
         )
         for rule in wanted
     ]

@@ -6,21 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from klamm.cli.asking.acls import (
-    CLUSTER_NAME,
-    Operation,
-    PatternType,
-    Permission,
-    Resource,
-    ResourceType,
-    Rule,
-    add_rules,
-    list_rules,
-    remove_rules,
-)
+from klamm.cli.asking.acls import CLUSTER_NAME, Resource, Rule, add_rules, list_rules, remove_rules
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
 from klamm.cli.kafka.running import ToolFailed, checked, connect, java_error, read_flags
 from klamm.client.wire import Cluster
+from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import KlammError
 
 FLAGS: Final = Flags(
@@ -51,38 +41,38 @@ FLAGS: Final = Flags(
 )
 _ACTIONS: Final = ("list", "add", "remove")
 _NAMED: Final = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional-id": ResourceType.TRANSACTIONAL_ID,
-    "delegation-token": ResourceType.DELEGATION_TOKEN,
-    "user-principal": ResourceType.USER,
+    "topic": AclResourceType.TOPIC,
+    "group": AclResourceType.GROUP,
+    "transactional-id": AclResourceType.TRANSACTIONAL_ID,
+    "delegation-token": AclResourceType.DELEGATION_TOKEN,
+    "user-principal": AclResourceType.USER,
 }
-_CONFIGS: Final = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+_CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 _SUPPORTED: Final = {
-    ResourceType.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DESCRIBE,
-        Operation.DELETE,
-        Operation.ALTER,
+    AclResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
         *_CONFIGS,
     ),
-    ResourceType.GROUP: (Operation.READ, Operation.DESCRIBE, Operation.DELETE, *_CONFIGS),
-    ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.CLUSTER_ACTION,
-        Operation.IDEMPOTENT_WRITE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
+    AclResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE, *_CONFIGS),
+    AclResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
         *_CONFIGS,
     ),
-    ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE),
-    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
-    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+    AclResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE),
+    AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
 """What can be done to each, besides all of it."""
-_CLUSTER: Final = Resource(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
+_CLUSTER: Final = Resource(AclResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
 _NO_RESOURCE: Final = (
     "You must provide at least one resource: --topic <topic> or --cluster or --group <group> or --delegation-token"
     " <Delegation Token ID>"
@@ -185,27 +175,27 @@ def _wanted(parsed: Parsed) -> dict[Resource, list[Rule]]:
         if operations:
             wanted[resource] = _rules(parsed, operations)
     if parsed.has("idempotent"):
-        wanted[_CLUSTER] = _rules(parsed, [Operation.IDEMPOTENT_WRITE])
+        wanted[_CLUSTER] = _rules(parsed, [AclOperation.IDEMPOTENT_WRITE])
     return wanted
 
 
-def _needed(parsed: Parsed, resource_type: ResourceType) -> list[Operation]:
+def _needed(parsed: Parsed, resource_type: AclResourceType) -> list[AclOperation]:
     """What a producer, a consumer or both do with a resource."""
-    operations: list[Operation] = []
-    if parsed.has("producer") and resource_type == ResourceType.TOPIC:
-        operations += [Operation.WRITE, Operation.DESCRIBE, Operation.CREATE]
-    if parsed.has("producer") and resource_type == ResourceType.TRANSACTIONAL_ID:
-        operations += [Operation.WRITE, Operation.DESCRIBE]
-    if parsed.has("consumer") and resource_type == ResourceType.TOPIC:
-        operations += [Operation.READ, Operation.DESCRIBE]
-    if parsed.has("consumer") and resource_type == ResourceType.GROUP:
-        operations.append(Operation.READ)
+    operations: list[AclOperation] = []
+    if parsed.has("producer") and resource_type == AclResourceType.TOPIC:
+        operations += [AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE]
+    if parsed.has("producer") and resource_type == AclResourceType.TRANSACTIONAL_ID:
+        operations += [AclOperation.WRITE, AclOperation.DESCRIBE]
+    if parsed.has("consumer") and resource_type == AclResourceType.TOPIC:
+        operations += [AclOperation.READ, AclOperation.DESCRIBE]
+    if parsed.has("consumer") and resource_type == AclResourceType.GROUP:
+        operations.append(AclOperation.READ)
     return list(dict.fromkeys(operations))
 
 
-def _rules(parsed: Parsed, operations: Sequence[Operation]) -> list[Rule]:
+def _rules(parsed: Parsed, operations: Sequence[AclOperation]) -> list[Rule]:
     rules = []
-    for word, permission in (("allow", Permission.ALLOW), ("deny", Permission.DENY)):
+    for word, permission in (("allow", AclPermission.ALLOW), ("deny", AclPermission.DENY)):
         hosts = [host.strip() for host in parsed.all(f"{word}-host")] or ["*"]
         for principal in map(_principal, parsed.all(f"{word}-principal")):
             rules += [Rule(principal, host, operation, permission) for operation in operations for host in hosts]
@@ -222,18 +212,18 @@ def _resources(parsed: Parsed) -> list[Resource]:
 
 def _pattern(parsed: Parsed) -> PatternType:
     text = parsed.text("resource-pattern-type", "literal")
-    try:
-        return PatternType[text.strip().upper()]
-    except KeyError:
-        raise Usage(f"Cannot parse argument '{text}' of option resource-pattern-type", flags=False) from None
+    pattern = PatternType.__members__.get(text.strip().upper(), PatternType.UNKNOWN)
+    if pattern == PatternType.UNKNOWN:
+        raise Usage(f"Cannot parse argument '{text}' of option resource-pattern-type", flags=False)
+    return pattern
 
 
-def _operation(text: str, kind: ResourceType) -> Operation:
+def _operation(text: str, kind: AclResourceType) -> AclOperation:
     """`Read`, `DescribeConfigs` or `DESCRIBE_CONFIGS`; Usage for one that is not done to such a resource."""
     name = text.strip()
     if not name.isupper():
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
-    supported = (Operation.ALL, *_SUPPORTED[kind])
+    supported = (AclOperation.ALL, *_SUPPORTED[kind])
     for operation in supported:
         if operation.name == name:
             return operation

@@ -6,6 +6,10 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from klamm.client.types import TopicPartition
+from klamm.model.acls import AclOperation as AclOperation  # noqa: PLC0414 - one of these types
+from klamm.model.acls import AclPermission as AclPermission  # noqa: PLC0414 - one of these types
+from klamm.model.acls import AclResourceType as AclResourceType  # noqa: PLC0414 - one of these types
+from klamm.model.acls import PatternType as PatternType  # noqa: PLC0414 - one of these types
 from klamm.model.config_sources import ConfigSource, ConfigSynonym
 
 
@@ -29,7 +33,7 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     brokers: tuple[Node, ...]
-    authorized_operations: frozenset["AclOperation"] | None = None
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 # Topics
@@ -65,7 +69,7 @@ class TopicDescription:
     topic_id: bytes
     internal: bool
     partitions: tuple[PartitionDescription, ...]
-    authorized_operations: frozenset["AclOperation"] | None = None
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,63 +201,10 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     group_epoch: int | None = None
     assignment_epoch: int | None = None
-    authorized_operations: frozenset["AclOperation"] | None = None
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 # Access rules
-
-
-class AclOperation(IntEnum):
-    """What may be done."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class AclPermission(IntEnum):
-    """Whether a rule allows."""
-
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-
-class AclResourceType(IntEnum):
-    """What a rule is about."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """How a rule's resource name is read."""
-
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
 
 
 class AclBinding(NamedTuple):
