@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 import pytest
 from click.testing import CliRunner
 
-from harness import KLAMM, KlammProcess, Wire, batch
+from harness import KLAMM, KlammProcess, Wire, batch, unique
+from klamm.cli import exits
 from klamm.cli.bench import percentiles
 from klamm.cli.main import cli
 from klamm.cli.topic import Rates
@@ -51,6 +53,34 @@ def test_a_rate_is_what_was_added_in_the_time_between():
     moments = iter([10.0, 12.0, 14.0])
     rates = Rates(lambda: next(moments))
     assert [rates.add("t", end) for end in (100, 150, 140)] == [None, 25.0, 0.0]
+
+
+def test_one_list_with_rates(klamm):
+    """Rates were shown with --watch alone, so that no script could ask for them."""
+    with Wire(klamm.port) as wire:
+        name = wire.create_topic(unique("rated"))
+        stop = threading.Event()
+
+        def write():
+            while not stop.is_set():
+                assert wire.produce(name, batch(b"x")).error_code == 0
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            words = ["topic", "ls", name, "-b", klamm.bootstrap]
+            rated = CliRunner().invoke(cli, [*words, "--rate", "1500ms", "-o", "jsonl"])
+            table = CliRunner().invoke(cli, [*words, "--rate", "-o", "table"])
+        finally:
+            stop.set()
+            writer.join()
+    row = json.loads(rated.stdout)
+    assert (row["topic"], row["partitions"]) == (name, 1)
+    assert row["records_per_s"] > 0
+    assert row["offsets"] > 0
+    assert row["size_bytes"] > 0
+    assert table.stdout.splitlines()[0].endswith("RECORDS PER S"), table.stdout
+    assert CliRunner().invoke(cli, [*words, "--rate", "soon"]).exit_code == exits.USAGE
 
 
 def test_percentiles_of_latencies():

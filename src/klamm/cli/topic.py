@@ -17,7 +17,7 @@ from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
-from klamm.cli.watching import watch, watch_option
+from klamm.cli.watching import read_pause, watch, watch_option
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Topic
@@ -33,22 +33,47 @@ def topic() -> None:
 @click.argument("pattern", required=False, metavar="[PATTERN]", shell_complete=complete_topic)
 @click.option("--internal", is_flag=True, help="Those the cluster keeps for itself too.")
 @click.option("--sizes", is_flag=True, help="Add records and bytes, which takes more questions.")
+@click.option(
+    "--rate",
+    "rate_s",
+    is_flag=False,
+    flag_value="1s",
+    metavar="[TIME]",
+    callback=read_pause,
+    help="Add sizes, and records a second over TIME, 1s without one.",
+)
 @watch_option
 @cluster_options
 @output_option
 @refuses
-def ls(*, pattern: str | None, internal: bool, sizes: bool, pause_s: float | None, target: Target, output: str) -> None:
+def ls(
+    *,
+    pattern: str | None,
+    internal: bool,
+    sizes: bool,
+    rate_s: float | None,
+    pause_s: float | None,
+    target: Target,
+    output: str,
+) -> None:
     """List topics; PATTERN may hold * and ?. With --watch again and again, with sizes and records a second."""
     from klamm.cli.asking.topics import list_topics
 
-    rates = Rates() if pause_s is not None else None
+    rates = Rates() if pause_s is not None or rate_s is not None else None
 
-    def ask(cluster: Cluster) -> list[dict[str, Any]]:
-        topics = [
+    def choose(cluster: Cluster) -> list[Topic]:
+        return [
             topic
             for topic in list_topics(cluster)
             if (internal or not topic.internal) and (pattern is None or fnmatch.fnmatchcase(topic.name, pattern))
         ]
+
+    def ask(cluster: Cluster) -> list[dict[str, Any]]:
+        topics = choose(cluster)
+        if rates is not None and rate_s is not None and not rates.has_begun:
+            _measure(cluster, topics, rates)
+            time.sleep(rate_s)
+            topics = choose(cluster)
         measured = _measure(cluster, topics, rates) if sizes or rates is not None else {}
         return [
             {
@@ -61,7 +86,14 @@ def ls(*, pattern: str | None, internal: bool, sizes: bool, pause_s: float | Non
             for topic in topics
         ]
 
-    columns = ("topic", "partitions", "replicas", "problem", *(("offsets", "size_bytes") if sizes else ()))
+    columns = (
+        "topic",
+        "partitions",
+        "replicas",
+        "problem",
+        *(("offsets", "size_bytes") if sizes or rates else ()),
+        *(("records_per_s",) if rates else ()),
+    )
     empty = "no topics; `klamm topic create NAME` makes one"
     watch(target, pause_s, ask, functools.partial(show, output=output, empty=empty, columns=columns))
 
@@ -72,6 +104,11 @@ class Rates:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._before: dict[str, tuple[float, int]] = {}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was looked at before."""
+        return bool(self._before)
 
     def add(self, topic: str, end: int) -> float | None:
         """The rate since the last look; None at the first."""

@@ -20,7 +20,8 @@ T = TypeVar("T")
 PAUSE_MIN_S: Final = 0.1
 
 
-def _pause(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+def read_pause(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """The seconds of an option that is a time such as 2s; BadParameter for anything else."""
     from klamm.cli.units import parse_duration_ms
 
     if value is None:
@@ -38,7 +39,7 @@ watch_option: Callable[[Any], Any] = click.option(
     is_flag=False,
     flag_value="2s",
     metavar="[TIME]",
-    callback=_pause,
+    callback=read_pause,
     help="Show it again every TIME, 2s without one, until Ctrl-C.",
 )
 
