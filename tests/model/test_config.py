@@ -19,6 +19,7 @@ from klamm.model.config import MAX_INT, MAX_LONG, REQUIRED, ConfigDef, ConfigKey
 from klamm.model.errors import ConfigError
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from klamm.model.topic_configs import (
+    CHECKED_CODECS,
     TOPIC_CONFIGS,
     TOPIC_SYNONYMS,
     topic_defaults,
@@ -48,8 +49,19 @@ def facts(key: ConfigKey) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("kind", CATALOGUES)
 def test_the_catalogue_holds_exactly_kafkas_settings(kind):
-    ours = {key.name: facts(key) for key in CATALOGUES[kind] if key.name not in DYNAMIC_ONLY}
+    ours = {key.name: facts(key) for key in CATALOGUES[kind] if key.name not in (*DYNAMIC_ONLY, CHECKED_CODECS)}
     assert ours == golden(kind)
+
+
+def test_klamms_own_setting_is_one_of_topics_and_of_brokers():
+    """Its name says whose it is; every other setting is Kafka's."""
+    for catalogue in (TOPIC_CONFIGS, BROKER_CONFIGS):
+        assert [key.name for key in catalogue if key.name.startswith("klamm.")] == [CHECKED_CODECS]
+        assert catalogue.default(CHECKED_CODECS) == ("gzip", "lz4", "snappy", "zstd")
+        assert accepted(catalogue, CHECKED_CODECS, "")
+        assert accepted(catalogue, CHECKED_CODECS, "lz4,zstd")
+        assert not accepted(catalogue, CHECKED_CODECS, "brotli")
+    assert topic_defaults({CHECKED_CODECS: ("lz4",)})[CHECKED_CODECS] == ("lz4",)
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES.values(), ids=CATALOGUES)

@@ -16,7 +16,9 @@ from harness.wire import NOW_MS, Wire, batch, produce_fields
 from klamm.records.batch import BatchView, build_batch
 from klamm.server import record_checks
 
+CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
+INVALID_TIMESTAMP = 32
 GOOD = batch(b"a", b"b", key=b"k")
 
 
@@ -252,3 +254,63 @@ def test_internal_topics_are_not_for_clients(klamm, wire, name):
         assert (refused.error_code, refused.base_offset) == (17, -1)
     with Wire(klamm.port, client_id="__admin_client") as admin:
         assert admin.produce(name, batch(b"", key=b"\0\x63")).error_code == 0  # a version no coordinator knows
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_topic_may_go_without_the_look_at_packed_records(wire, codec):
+    """`klamm.checked.codecs`: what is inside of other codecs is the producers' own affair; checksums still count."""
+    others = ",".join(name for name in CODECS if name != codec)
+    topic = wire.create_topic(klamm_checked_codecs=others)
+    rubbish = seal(b"no records at all", 2, codec)
+    for number in range(3):  # on the long way, then on the short one
+        assert wire.produce(topic, rubbish).base_offset == 2 * number
+    assert wire.produce(topic, seal(b"no records at all", 2, "none")).error_code == INVALID_RECORD
+    for other in others.split(","):
+        assert wire.produce(topic, seal(b"no records at all", 2, other)).error_code == INVALID_RECORD
+    damaged = bytearray(rubbish)
+    damaged[-1] ^= 1
+    assert wire.produce(topic, bytes(damaged)).error_code == CORRUPT_MESSAGE
+    assert wire.end_offset(topic) == 6
+
+
+@pytest.mark.parametrize("settings", [{"cleanup_policy": "compact"}, {"compression_type": "lz4"}], ids=str)
+def test_where_the_broker_needs_the_records_it_looks_all_the_same(wire, settings):
+    topic = wire.create_topic(klamm_checked_codecs="", **settings)
+    for codec in CODECS:
+        assert wire.produce(topic, seal(b"no records at all", 2, codec)).error_code == INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_times_of_records_that_are_not_looked_at_are_those_of_the_header(wire, codec):
+    topic = wire.create_topic(klamm_checked_codecs="")
+    later = build_batch(
+        [(int(time.time() * 1000) + 10 * 3_600_000, b"k", b"v", ())], codec=broken_batches.CODEC_NAMES[codec]
+    )
+    assert wire.produce(topic, bytes(later)).error_code == INVALID_TIMESTAMP
+
+
+def test_large_packed_batches_that_are_not_looked_at_need_no_thread(wire):
+    topic = wire.create_topic(klamm_checked_codecs="gzip,lz4,snappy")
+    rows = [(NOW_MS, b"k", f"{number * 7919 % 1_000_003:0>90}".encode(), ()) for number in range(8000)]
+    large = bytes(build_batch(rows, codec=broken_batches.CODEC_NAMES["zstd"]))
+    for number in range(3):
+        assert wire.produce(topic, large).base_offset == 8000 * number
+    assert len(wire.values(topic, 23_990)) == 10
+
+
+def test_a_broker_setting_counts_for_topics_that_have_none(tmp_path):
+    rubbish = seal(b"no records at all", 2, "zstd")
+    with NodeThread(tmp_path) as node, Wire(node.port) as wire:
+        topic, own = wire.create_topic(), wire.create_topic(klamm_checked_codecs="zstd")
+        assert wire.produce(topic, rubbish).error_code == INVALID_RECORD
+        change = {"name": "klamm.checked.codecs", "config_operation": 0, "value": "gzip"}
+        reply = wire.call(
+            "incremental_alter_configs",
+            1,
+            resources=[{"resource_type": 4, "resource_name": "", "configs": [change]}],
+        )
+        assert reply.responses[0].error_code == 0
+        deadline = time.monotonic() + 60
+        while wire.produce(topic, rubbish).error_code != 0:
+            assert time.monotonic() < deadline, "the setting is not in force"
+        assert wire.produce(own, rubbish).error_code == INVALID_RECORD

@@ -20,6 +20,12 @@ HOUR_MS: Final = 3_600_000
 MINUTE_MS: Final = 60_000
 
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+PACKING_CODECS: Final = ("gzip", "lz4", "snappy", "zstd")
+CHECKED_CODECS: Final = "klamm.checked.codecs"
+"""A setting that Kafka does not have, of topics and of brokers alike."""
+CHECKED_CODECS_DOC: Final = (
+    "Codecs whose batches are unpacked, and their records looked at, before they are stored; Klamm's own setting."
+)
 
 TOPIC_CONFIGS: Final = ConfigDef(
     "topic setting",
@@ -118,6 +124,14 @@ TOPIC_CONFIGS: Final = ConfigDef(
             None,
             "A segment size without a lower limit, meant for tests.",
             internal=True,
+            served=True,
+        ),
+        ConfigKey(
+            CHECKED_CODECS,
+            LIST,
+            PACKING_CODECS,
+            CHECKED_CODECS_DOC,
+            rule=list_of(*PACKING_CODECS),
             served=True,
         ),
         ConfigKey(
@@ -299,6 +313,7 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "flush.messages": ("log.flush.interval.messages",),
     "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     "index.interval.bytes": ("log.index.interval.bytes",),
+    CHECKED_CODECS: (CHECKED_CODECS,),
     "local.retention.bytes": ("log.local.retention.bytes",),
     "local.retention.ms": ("log.local.retention.ms",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),

@@ -12,6 +12,7 @@ UNPACKED_RATIO_MAX = 100
 what they hold unpacked, so honest ones stay far below."""
 UNPACKED_BYTES_MIN = 16 * 1024 * 1024
 """Topics with a small max.message.bytes take batches that unpack to this all the same."""
+_PACKING_CODECS = frozenset({"gzip", "lz4", "snappy", "zstd"})
 _CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -33,6 +34,7 @@ class LogConfig:
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
+    klamm_checked_codecs: frozenset[str] = frozenset({"gzip", "lz4", "snappy", "zstd"})
     preallocate: bool = False
     file_delete_delay_ms: int = 60_000
     retention_ms: int = 7 * 24 * 3600 * 1000
@@ -54,6 +56,13 @@ class LogConfig:
     def compacted(self) -> bool:
         """Whether every record must have a key."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def unchecked_codecs(self) -> frozenset[int]:
+        """Codecs whose batches are stored without a look at their records; none where a rule needs the records."""
+        if self.compacted or self.codec is not None:
+            return frozenset()
+        return frozenset(_CODECS[name] for name in _PACKING_CODECS - self.klamm_checked_codecs)
 
     @property
     def roll_ms(self) -> int:

@@ -63,7 +63,9 @@ def validate(
         raise RecordRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {batch.codec} in {name}")
     codec = config.codec
     changes_codec = codec is not None and codec != batch.codec and not batch.is_control
-    if origin is Origin.CLIENT:
+    if origin is Origin.CLIENT and batch.codec in config.unchecked_codecs:
+        _check_header_times(batch, config, now_ms, name)
+    elif origin is Origin.CLIENT:
         check = _record_check(batch, config, now_ms, name)
         pieces = check.passing(_pieces(batch, config, name, inline=inline))
         if changes_codec:
@@ -161,6 +163,18 @@ def _record_check(batch: BatchView, config: LogConfig, now_ms: int, name: str) -
         return RecordCheck(batch, name, keyed=config.compacted)
     oldest, newest = _timestamp_range(config, now_ms)
     return RecordCheck(batch, name, oldest=oldest, newest=newest, keyed=config.compacted)
+
+
+def _check_header_times(batch: BatchView, config: LogConfig, now_ms: int, name: str) -> None:
+    """What the header tells of timestamps, for a batch whose records are not looked at (`klamm.checked.codecs`)."""
+    _record_check(batch, config, now_ms, name)
+    if config.log_append_time:
+        return
+    oldest, newest = _timestamp_range(config, now_ms)
+    if batch.max_timestamp > newest or batch.base_timestamp < oldest:
+        raise RecordRefused(
+            ErrorCode.INVALID_TIMESTAMP, f"records for {name} have timestamps outside [{oldest}, {newest}]"
+        )
 
 
 def _timestamp_range(config: LogConfig, now_ms: int) -> tuple[int, int]:

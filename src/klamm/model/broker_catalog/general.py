@@ -4,7 +4,7 @@ from typing import Final
 
 from klamm.model.config import MAX_LONG, REQUIRED, ConfigKey, ConfigType, Importance, UpdateMode
 from klamm.model.config_rules import at_least, between, between_or, list_of, one_of
-from klamm.model.topic_configs import CODECS
+from klamm.model.topic_configs import CHECKED_CODECS, CHECKED_CODECS_DOC, CODECS, PACKING_CODECS
 
 GENERAL: Final = (
     ConfigKey(
@@ -88,6 +88,15 @@ GENERAL: Final = (
         "Codec batches are stored with unless a topic says otherwise; producer keeps the producer's choice.",
         rule=one_of(*CODECS),
         importance=Importance.HIGH,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
+    ),
+    ConfigKey(
+        CHECKED_CODECS,
+        ConfigType.LIST,
+        PACKING_CODECS,
+        CHECKED_CODECS_DOC,
+        rule=list_of(*PACKING_CODECS),
         update_mode=UpdateMode.CLUSTER_WIDE,
         served=True,
     ),

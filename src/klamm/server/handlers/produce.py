@@ -128,10 +128,11 @@ def _batches_to_check(services: Services, request: ProduceRequest) -> list[Batch
             records = part.records
             if records is None or len(records) < HEADER_SIZE:
                 continue
-            if not records[CRC_START + 1] & CODEC_MASK and len(records) <= INLINE_BYTES_MAX:
+            codec = records[CRC_START + 1] & CODEC_MASK
+            if not codec and len(records) <= INLINE_BYTES_MAX:
                 continue
             replica = _find_replica(services, topic, part.index)
-            if replica is None or not replica.leads:
+            if replica is None or not replica.leads or codec in replica.log.unchecked_codecs:
                 continue
             now_ms = now_ms or services.clock.now_ms()
             batches.append(BatchToCheck(id(part), records, replica.log.config, now_ms, replica.log.name))

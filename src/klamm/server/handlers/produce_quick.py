@@ -121,7 +121,7 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     replica = entry.replica
     if not replica.quick:
         return False
-    if header[6] and stop - position > state.packed_bytes_inline:
+    if header[6] and stop - position > state.packed_bytes_inline and header[6] not in replica.log.unchecked_codecs:
         state.unpacks_elsewhere = True
         return False
     waits = entry.acks == -1 and not replica.commits_inline
