@@ -41,6 +41,13 @@ def load(cluster):
         yield running
 
 
+@pytest.fixture
+def load_with_large_records(cluster):
+    with Load(cluster.bootstrap, SEED, large_records=True) as running:
+        running.wait_for_progress()
+        yield running
+
+
 def leader(cluster, topic="chaos-log", partition=0):
     """The node that leads a partition."""
     topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30).topics
@@ -71,7 +78,8 @@ def test_kill_the_controller(cluster, load):
     assert load.judge() == []
 
 
-def test_pause_the_leader_past_its_session(cluster, load):
+def test_pause_the_leader_past_its_session(cluster, load_with_large_records):
+    load = load_with_large_records
     node = leader(cluster)
     node.pause()
     load.wait_for_progress()
