@@ -8,14 +8,20 @@ else the machine does. The tests of floods from outside could only see the sum.
 import asyncio
 import gc
 import time
+from functools import partial
 
 import pytest
 
 from harness import Wire, batch, rows
 from harness.floods import floods, request_frame
+from klamm.protocol import encode_request_header
+from klamm.protocol.apis import BY_NAME
 from klamm.protocol.budget import elements_max
+from klamm.protocol.header import RequestHeader
 from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.protocol.varint import encode_uvarint
 from klamm.server.slices import SLICE_ELEMENTS, Steps, run_in_slices
 from klamm.testing import broker
 
@@ -83,6 +89,46 @@ def test_no_request_of_the_most_elements_holds_the_loop(watched):
     for name, stall in sorted(stalls.items(), key=lambda item: -item[1]):
         print(f"{stall:6.1f} ms  {name}")
     assert {name: stall for name, stall in stalls.items() if stall > STALL_MS_MAX} == {}
+
+
+def test_no_follower_holds_the_loop(watched):
+    """It names every partition it copies when its session begins; any client may say that it is one."""
+    node_id = watched[2].node_id
+    request = FetchRequest(
+        replica_state=ReplicaState(replica_id=node_id, replica_epoch=-1),
+        topics=[
+            FetchTopic(topic_id=b"0123456789abcdef", partitions=[FetchPartition(partition=n) for n in range(39_000)])
+        ],
+    )
+    stall = longest_stall_ms(watched, request_frame("Fetch", 18, request))
+    print(f"{stall:.1f} ms")
+    assert stall <= STALL_MS_MAX
+
+
+def metadata_flood(size):
+    [flood] = [flood for flood in floods() if flood.name.startswith("Metadata") and len(flood.path) == 1]
+    return flood.request_of_size(size)
+
+
+def tag_flood(size, *, in_header=False):
+    """ApiVersions with empty tagged fields of two bytes each, behind its body or in its header."""
+    request = request_frame("ApiVersions", 3, BY_NAME["ApiVersions"].request())
+    header = len(encode_request_header(RequestHeader(18, 3, 1, "flood")))
+    tags = encode_uvarint(size // 2) + b"\x64\x00" * (size // 2)
+    end = header if in_header else len(request)
+    return request[: end - 1] + tags + request[end:]
+
+
+@pytest.mark.parametrize("megabytes", [2, 8, 17])
+@pytest.mark.parametrize(
+    "flood", [metadata_flood, tag_flood, partial(tag_flood, in_header=True)], ids=["topics", "tags", "header tags"]
+)
+def test_no_flood_that_is_refused_holds_the_loop(watched, flood, megabytes):
+    frame = flood(megabytes * 1_000_000)
+    assert len(frame) > megabytes * 990_000
+    stall = longest_stall_ms(watched, frame)
+    print(f"{stall:.1f} ms")
+    assert stall <= STALL_MS_MAX
 
 
 def test_work_gives_way_after_every_slice_and_no_element_sooner():

@@ -297,6 +297,9 @@ def _unlz4(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
 
 # A zstd context costs 20 us to make, as much as packing a small batch. A list lends each to one user at a time, in any
 # thread, since pop and append are atomic; one that failed is not given back.
+_ZSTD_WHOLE_BYTES_MAX = 2 * 1024 * 1024
+"""Frames that unpack to no more come in one piece: piece by piece the library fills a window of its own first, and
+takes a third longer."""
 _zstd_compressors: dict[int, list[Any]] = {}
 _zstd_decompressors: list[Any] = []
 _CONTEXTS_KEPT = 4
@@ -338,7 +341,7 @@ def _unzstd(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     for frame in zstd_frames.walk(view):
         body = view[frame.start : frame.end]
         try:
-            if frame.output_bytes_max <= min(room, max(piece_bytes, zstd_frames.BLOCK_BYTES_MAX)):
+            if frame.output_bytes_max <= min(room, max(piece_bytes, _ZSTD_WHOLE_BYTES_MAX)):
                 piece = decompressor.decompress(body, max_output_size=frame.output_bytes_max or 1)
                 room -= len(piece)
                 yield piece

@@ -6,6 +6,8 @@ which they part, and truncates. A fetch that finds nothing waits; an append answ
 """
 
 import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -13,6 +15,7 @@ from klamm.net import Slot
 from klamm.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -25,6 +28,7 @@ from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.handlers.leaders import partition_image
 from klamm.server.replies import RecordRegion, response_parts
 from klamm.server.services import Services
+from klamm.server.slices import SLICE_ELEMENTS, Steps, cut
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -40,39 +44,74 @@ def handle(
         return FetchResponse(error_code=error.code)
     if session.parked is not None:
         session.parked(True)  # the follower has something to say and did not wait for the answer
-    _take_note(services, session, request)
     fetch = _FollowerFetch(services, context, request, session, whole=not goes_on)
-    response = fetch.attempt(force=not goes_on or request.max_wait_ms <= 0)
+    force = not goes_on or request.max_wait_ms <= 0
+    if sum(len(topic.partitions) for topic in request.topics) > SLICE_ELEMENTS:
+        return _handle_many(services, session, request, fetch, force)
+    named: list[FollowedPartition] = []
+    for topic in request.topics:
+        _take_note(services, session, topic.topic_id, topic.partitions, named)
+    _forget(session, request)
+    now_ms = services.clock.monotonic_ms()
+    for followed in named:
+        _note_progress(services, session, followed, now_ms)
+    response = fetch.attempt(force)
     if response is not None:
         return response
     fetch.park()
     return ANSWERED
 
 
-def _take_note(services: Services, session: FollowerSession, request: FetchRequest) -> None:
-    replicas = services.replicas
-    changed = session.changed
-    named = []
+def _handle_many(
+    services: Services, session: FollowerSession, request: FetchRequest, fetch: "_FollowerFetch", force: bool
+) -> Steps[object]:
+    """As `handle`, for a follower that names many partitions: all that it copies, when its session begins."""
+    named: list[FollowedPartition] = []
     for topic in request.topics:
-        for asked in topic.partitions:
-            followed = session.partition((topic.topic_id, asked.partition))
-            followed.ask(
-                asked.fetch_offset,
-                asked.partition_max_bytes,
-                asked.current_leader_epoch,
-                asked.last_fetched_epoch,
-                asked.log_start_offset,
-            )
-            if followed.replica is None or followed.replica.retired:
-                followed.follow(replicas.find_by_id(topic.topic_id, asked.partition))
-            changed[followed] = None
-            named.append(followed)
-    for gone in request.forgotten_topics_data:
-        for index in gone.partitions:
-            session.forget((gone.topic_id, index))
+        for partitions in cut(topic.partitions):
+            _take_note(services, session, topic.topic_id, partitions, named)
+            yield len(partitions)
+        yield 1
+    _forget(session, request)
     now_ms = services.clock.monotonic_ms()
     for followed in named:
         _note_progress(services, session, followed, now_ms)
+        yield 1
+    response = yield from fetch.attempt_in_slices(force)
+    if response is not None:
+        return response
+    fetch.park()
+    return ANSWERED
+
+
+def _take_note(
+    services: Services,
+    session: FollowerSession,
+    topic_id: bytes,
+    partitions: Sequence[FetchPartition],
+    named: list[FollowedPartition],
+) -> None:
+    """Keep what the follower asks for from now on; the partitions go into `named`."""
+    changed = session.changed
+    for asked in partitions:
+        followed = session.partition((topic_id, asked.partition))
+        followed.ask(
+            asked.fetch_offset,
+            asked.partition_max_bytes,
+            asked.current_leader_epoch,
+            asked.last_fetched_epoch,
+            asked.log_start_offset,
+        )
+        if followed.replica is None or followed.replica.retired:
+            followed.follow(services.replicas.find_by_id(topic_id, asked.partition))
+        changed[followed] = None
+        named.append(followed)
+
+
+def _forget(session: FollowerSession, request: FetchRequest) -> None:
+    for gone in request.forgotten_topics_data:
+        for index in gone.partitions:
+            session.forget((gone.topic_id, index))
 
 
 def _note_progress(services: Services, session: FollowerSession, followed: FollowedPartition, now_ms: int) -> None:
@@ -133,6 +172,15 @@ def _divergence(replica: Replica, followed: FollowedPartition) -> EpochEndOffset
     return None
 
 
+@dataclass(slots=True)
+class _Looking:
+    """What was read so far."""
+
+    parts: list[tuple[FollowedPartition, PartitionData]] = field(default_factory=list)
+    size: int = 0
+    urgent: bool = False
+
+
 class _FollowerFetch:
     """One request of a follower, until it is answered."""
 
@@ -183,12 +231,37 @@ class _FollowerFetch:
 
     def attempt(self, force: bool) -> FetchResponse | None:
         """The answer, if there is enough for one."""
-        session, request = self._session, self._request
-        budget = request.max_bytes
-        parts: list[tuple[FollowedPartition, PartitionData]] = []
+        looking = _Looking()
+        self._look(looking, self._session.changed)
+        if not self._suffices(looking, force):
+            return None
+        topics: dict[bytes, FetchableTopicResponse] = {}
+        self._add_to(topics, looking.parts)
+        return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
+
+    def attempt_in_slices(self, force: bool) -> Steps[FetchResponse | None]:
+        """The same, giving way after every so many partitions."""
+        looking = _Looking()
+        for partitions in cut(list(self._session.changed)):
+            self._look(looking, partitions)
+            yield len(partitions)
+        if not self._suffices(looking, force):
+            return None
+        topics: dict[bytes, FetchableTopicResponse] = {}
+        for parts in cut(looking.parts):
+            self._add_to(topics, parts)
+            yield len(parts)
+        return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
+
+    def _suffices(self, looking: "_Looking", force: bool) -> bool:
+        return force or looking.urgent or bool(looking.size and looking.size >= self._request.min_bytes)
+
+    def _look(self, looking: "_Looking", partitions: Iterable[FollowedPartition]) -> None:
+        """Read what the follower lacks of these; what is quiet is not looked at again before it changes."""
+        budget = self._request.max_bytes
+        parts, size, urgent = looking.parts, looking.size, looking.urgent
         quiet: list[FollowedPartition] = []
-        size, urgent = 0, False
-        for followed in session.changed:
+        for followed in partitions:
             if size >= budget:
                 break
             told = self._whole
@@ -211,11 +284,10 @@ class _FollowerFetch:
                 parts.append((followed, data))
             elif not _has_more(followed):
                 quiet.append(followed)
+        # At once, not when all are read: what is appended in a later turn makes it change again.
         for followed in quiet:
-            del session.changed[followed]
-        if not (force or urgent or (size and size >= request.min_bytes)):
-            return None
-        return self._response(parts)
+            self._session.changed.pop(followed, None)
+        looking.size, looking.urgent = size, urgent
 
     def _replica(self, followed: FollowedPartition) -> Replica:
         replica = followed.replica
@@ -263,9 +335,13 @@ class _FollowerFetch:
             if image is not None:
                 data.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
 
-    def _response(self, parts: list[tuple[FollowedPartition, PartitionData]]) -> FetchResponse:
+    def _add_to(
+        self,
+        topics: dict[bytes, FetchableTopicResponse],
+        parts: Sequence[tuple[FollowedPartition, PartitionData]],
+    ) -> None:
+        """Put what was read into the answer, and keep what the follower is told."""
         session = self._session
-        topics: dict[bytes, FetchableTopicResponse] = {}
         throttled = 0
         for followed, data in parts:
             followed.told_high_watermark = data.high_watermark
@@ -288,7 +364,6 @@ class _FollowerFetch:
             topic.partitions.append(data)
         if throttled:
             self._services.replicas.leader_throttle.record(throttled, self._services.clock.monotonic_ms())
-        return FetchResponse(session_id=session.id, responses=list(topics.values()))
 
 
 def _has_more(followed: FollowedPartition) -> bool:
