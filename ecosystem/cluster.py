@@ -23,10 +23,6 @@ SETTINGS = {
 }
 
 
-class NoProgress(AssertionError):
-    """A program that was to write records wrote none for too long."""
-
-
 @dataclass(frozen=True)
 class Read:
     """A record as a reader saw it."""
@@ -109,7 +105,7 @@ class Cluster(BrokerCluster):
             if present > committed:
                 committed, deadline = present, time.monotonic() + stall_s
             elif time.monotonic() > deadline:
-                raise NoProgress(f"{topic}: {committed} of {count} records, and no more for {stall_s:.0f} s")
+                raise AssertionError(f"{topic}: {committed} of {count} records, and no more for {stall_s:.0f} s")
             time.sleep(0.2)
 
     def _count_committed(self, topic: str, default: int) -> int:
@@ -119,9 +115,9 @@ class Cluster(BrokerCluster):
         except KafkaException:
             return default
 
-    def wait_for_progress(self, topic: str, stall_s: float = WAIT_S) -> None:
+    def wait_for_progress(self, topic: str) -> None:
         """Wait until more records of a topic are committed than now."""
-        self.wait_for_records(topic, len(self.read(topic)) + 1, stall_s)
+        self.wait_for_records(topic, len(self.read(topic)) + 1)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The id of the node that leads a partition."""
