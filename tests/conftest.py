@@ -64,6 +64,7 @@ LONG = (
     "tests/chaos/test_chaos.py",
     "tests/docs/test_site.py",
     "tests/fuzz/test_fuzz.py",
+    "tests/server/test_array_floods.py",
     "tests/storage/test_campaign.py",
 )
 """Tests of half a minute and more, or where they live."""

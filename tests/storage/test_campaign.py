@@ -3,6 +3,7 @@
 KLAMM_SIM_CUTS sets how many crashes (240; `make sim` asks for thousands), KLAMM_SIM_SEED the first seed.
 """
 
+import itertools
 import os
 from pathlib import Path
 
@@ -145,6 +146,10 @@ def copies_forget_where_they_begin(plant: pytest.MonkeyPatch):
     plant.setattr(LogManager, "saving", lambda self, folder: folder.checkpoint(self._logs_in(folder), lambda log: log))
 
 
+KNOWN_SEEDS = {cleaned_files_take_their_place_unsynced: (1,), interrupted_swaps_are_not_settled: (8,)}
+"""Where a rare bug was found before: looked at first, and the others when the workload has changed since."""
+
+
 @pytest.mark.parametrize(
     "bug",
     [
@@ -168,7 +173,7 @@ def copies_forget_where_they_begin(plant: pytest.MonkeyPatch):
 def test_a_planted_bug_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug):
     bug(monkeypatch)
     looked = 0
-    for seed in range(100):
+    for seed in itertools.chain(KNOWN_SEEDS.get(bug, ()), range(100)):
         try:
             done, problems = campaign(seed, CUTS_PER_SEED, str(tmp_path), moving=5 if "copies" in bug.__name__ else 1)
         except (AssertionError, KlammError) as error:
