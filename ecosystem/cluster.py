@@ -115,9 +115,9 @@ class Cluster(BrokerCluster):
         except KafkaException:
             return default
 
-    def wait_for_progress(self, topic: str) -> None:
-        """Wait until more records of a topic are committed than now."""
-        self.wait_for_records(topic, len(self.read(topic)) + 1)
+    def wait_for_progress(self, topic: str, count: int) -> None:
+        """Wait until more records of a topic are committed than now, or all `count` that there will be."""
+        self.wait_for_records(topic, min(len(self.read(topic)) + 1, count))
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The id of the node that leads a partition."""

@@ -40,13 +40,13 @@ def test_exactly_once_sink(cluster: Cluster, topic: str, tmp_path: Path) -> None
     total = write_numbers(cluster, topic, 0)
     with Process(job(cluster, topic, tmp_path), tmp_path / "first.log"):
         eventually((tmp_path / "failed").exists, "the task has failed once")
-        cluster.wait_for_progress(f"{topic}-out")
+        cluster.wait_for_progress(f"{topic}-out", total)
     checkpoint = last_checkpoint(tmp_path)
     assert checkpoint != "-"
     with Process(job(cluster, topic, tmp_path, checkpoint), tmp_path / "second.log") as second:
         for node in (1, 2, 3):
             total = write_numbers(cluster, topic, total)
-            cluster.wait_for_progress(f"{topic}-out")
+            cluster.wait_for_progress(f"{topic}-out", total)
             cluster.restart(node)
         cluster.wait_for_records(f"{topic}-out", total)
         assert second.is_running, second.tail()

@@ -191,7 +191,7 @@ def test_read_process_write(client: Client, cluster: Cluster, topic: str, tmp_pa
         cluster.wait_for_records(copy, 300)
         first.kill9()
         with client.start("etl", tmp_path / "c.log", **flags, id=f"{topic}-a") as third:
-            cluster.wait_for_progress(copy)
+            cluster.wait_for_progress(copy, 3000)
             cluster.restart(cluster.leader(copy))
             cluster.wait_for_records(copy, 3000, 240.0)
             for program in (second, third):

@@ -41,8 +41,7 @@ def test_transactional_flow_while_it_and_nodes_die(cluster: Cluster, topic: str,
     expected = prepare(cluster, topic, tmp_path, 20000)
     for node in (1, 2, 3):
         with Process(application("transact", cluster.bootstrap, topic), tmp_path / f"flow-{node}.log"):
-            if len(cluster.read(f"{topic}-out")) < len(expected):
-                cluster.wait_for_progress(f"{topic}-out")
+            cluster.wait_for_progress(f"{topic}-out", len(expected))
             cluster.node(node).kill9()
         cluster.restore()
     with Process(application("transact", cluster.bootstrap, topic), tmp_path / "flow.log"):

@@ -82,10 +82,10 @@ class TestQuixstreams:
             first.kill9()
             cluster.produce(topic, payments(6000)[2000:4000])
             with self.start(cluster, topic, tmp_path, "three") as third:
-                cluster.wait_for_progress(totals)
+                cluster.wait_for_progress(totals, 4000)
                 cluster.node(cluster.leader(totals)).kill9()
                 cluster.produce(topic, payments(6000)[4000:])
-                cluster.wait_for_progress(totals)
+                cluster.wait_for_progress(totals, 6000)
                 cluster.restore()
                 cluster.wait_for_records(totals, 6000, 240.0)
                 for program in (second, third):
@@ -144,7 +144,7 @@ class TestFaust:
             cluster.wait_for_records(counts, 200)
             worker.kill9()
         with self.start(cluster, topic, tmp_path, "two"):
-            cluster.wait_for_progress(counts)
+            cluster.wait_for_progress(counts, 4000)
             cluster.restart(cluster.leader(counts))
             expected = {word: total * 9 // 10 for word, total in Counter(words).items()}
             eventually(lambda: _covers(cluster, counts, expected), "the words were counted", 240.0, pause_s=1.0)

@@ -173,7 +173,7 @@ def test_exactly_once_while_application_and_nodes_die(cluster: Cluster, topic: s
         instance = application.start()
         try:
             for round_number in range(4):
-                cluster.wait_for_progress(f"{topic}-sums")
+                cluster.wait_for_progress(f"{topic}-sums", count * len(KEYS))
                 if round_number < 3:
                     cluster.node(round_number + 1).kill9()
                 instance.kill9()
