@@ -226,3 +226,20 @@ def test_a_produce_of_many_partitions_is_staged_in_order_and_answered_once(watch
         assert [part.base_offset for part in answer.partition_responses] == list(range(count))
         assert wire.receive("produce", 9, small).responses[0].partition_responses[0].base_offset == count
         assert wire.values(topic) == [b"%d" % number for number in range(count)] + [b"last"]
+
+
+@pytest.mark.parametrize("count", [SLICE_ELEMENTS // 2 + 10, SLICE_ELEMENTS - 1, SLICE_ELEMENTS, SLICE_ELEMENTS + 1])
+def test_a_produce_of_many_topics_is_staged_from_its_own_bytes(watched, count):
+    """One that counts as small is staged whole within the turn its buffer is lent for, however many topics it names."""
+    with Wire(watched[0], timeout=60) as wire:
+        topic = wire.create_topic()
+        expected = []
+        for _ in range(5):
+            values = [b"%06d" % (len(expected) + number) for number in range(count)]
+            topics = [{"name": topic, "partition_data": [{"index": 0, "records": batch(value)}]} for value in values]
+            wire.send("produce", 9, acks=1, timeout=10_000, topic_data=topics)
+            expected += values
+        for _ in range(5):
+            reply = wire.receive("produce", 9)
+            assert {part.error_code for answer in reply.responses for part in answer.partition_responses} == {0}
+        assert wire.values(topic) == expected

@@ -8,7 +8,6 @@ v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v11 abortable errors, v1
 themselves (KIP-890) · v13 topic ids in place of names
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,7 @@ from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.record_checks import BatchToCheck, Validated, WaitingProduce
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
-from klamm.server.slices import SLICE_ELEMENTS, Steps, run_in_slices, run_slice
+from klamm.server.slices import SLICE_ELEMENTS, Steps, run_in_slices
 from klamm.server.topics import is_internal
 from klamm.storage.validate import UnpackElsewhere
 from klamm.telemetry.log import get_logger
@@ -65,7 +64,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     if request.acks not in (-1, 0, 1):
         return None if not request.acks else _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     slot = context.channel.defer() if request.acks else None
-    if sum(len(topic.partition_data) for topic in request.topic_data) > SLICE_ELEMENTS:
+    if _names_many(request):
         context.channel.hold()  # what comes behind it is not handled before all of it is staged
         _check_later(services, context, request, slot)
         return ANSWERED
@@ -178,17 +177,21 @@ def _stage(
 ) -> None:
     """Stage what is not refused (by the id of its part of the request) and answer when all of it is settled."""
     steps = _stage_steps(services, context, request, slot, validated, refused)
-    try:
-        run_slice(steps)
-    except StopIteration:
+    if _names_many(request):
+        services.checks.go_on(_stage_many(context, steps))
         return
-    services.checks.go_on(_stage_rest(context, steps))
+    for _ in steps:
+        pass  # within this turn: its buffer is lent no longer
 
 
-async def _stage_rest(context: RequestContext, steps: Steps[None]) -> None:
-    """Go on with a request of many partitions, for which its connection is held."""
+def _names_many(request: ProduceRequest) -> bool:
+    """Whether a request is staged in slices: its connection is held meanwhile, and its records are its own."""
+    return sum(len(topic.partition_data) for topic in request.topic_data) > SLICE_ELEMENTS
+
+
+async def _stage_many(context: RequestContext, steps: Steps[None]) -> None:
+    """Stage a request of many partitions, for which its connection is held."""
     try:
-        await asyncio.sleep(0)
         await run_in_slices(steps)
     except Exception as error:  # noqa: BLE001 - a bug in one request is no reason to leave its connection held
         log.failure("request failed", error, peer=context.channel.peer_address, api_key=context.api_key)
