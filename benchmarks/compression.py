@@ -19,6 +19,8 @@ BATCH_BYTES = {"16k": 16_000, "1m": 1_000_000}
 RECORD_BYTES = {"100": 100, "1k": 1000}
 TOTAL_BYTES = {"16k": 0.25e9, "1m": 0.5e9}
 CPU_RATIO_MAX = 0.5
+UNPACKING_RATIO_MAX = 1.0
+"""Large batches of the quick codecs: unpacking is most of the work, in both brokers."""
 
 
 def event(source: random.Random, words: list[str], size: int) -> bytes:
@@ -72,11 +74,16 @@ def produce(codec: str, batch_bytes: int, record_bytes: int, total: float) -> Ca
 
 def _load(codec: str, batch: str, record: str) -> Load:
     batch_bytes, record_bytes = BATCH_BYTES[batch], RECORD_BYTES[record]
+    unpacks_most = batch == "1m" and codec in ("lz4", "snappy", "zstd")
     return Load(
         f"compression-{codec}-{batch}-{record}",
         f"produce {codec}, batches of {batch_bytes // 1000} KB, records of {record_bytes} B (unpacked bytes)",
         produce(codec, batch_bytes, record_bytes, TOTAL_BYTES[batch]),
-        (Reach("CPU s/GB", CPU_RATIO_MAX), Reach("CPU us/request"), Reach("requests/s")),
+        (
+            Reach("CPU s/GB", UNPACKING_RATIO_MAX if unpacks_most else CPU_RATIO_MAX),
+            Reach("CPU us/request"),
+            Reach("requests/s"),
+        ),
         warm_ups=2,
     )
 
