@@ -9,6 +9,9 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
 	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
 
+# More workers than the two cores of the smallest machine: tests often wait for processes, timers and disks.
+TEST_WORKERS ?= 3
+
 .PHONY: help java setup demo test check fuzz compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs clean
 
 help:
@@ -50,7 +53,7 @@ demo: java setup
 
 test: java setup
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup
 
 check: setup
 	@echo "== format"
