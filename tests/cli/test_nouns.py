@@ -34,7 +34,8 @@ def rows(result) -> list[dict]:
 
 
 def test_a_topic_from_creation_to_deletion(run):
-    name = unique("orders")
+    # Like no other topic of the node: a missing topic is answered with one of nearly its name where there is one.
+    name = unique("whole-life-of-a-topic")
     dry = run("topic", "create", name, "-p", "3", "-c", "retention=7d", "--dry-run")
     assert dry.stdout == f"+ topic {name} partitions=3 replicas=1 retention.ms=7d\n"
     assert name not in run("topic", "ls").stdout
@@ -43,7 +44,7 @@ def test_a_topic_from_creation_to_deletion(run):
     assert "TOPIC_ALREADY_EXISTS" in again.stderr
     assert "klamm topic show" in again.stderr
     run("topic", "create", name, "--if-not-exists")
-    listed = {row["topic"]: row for row in rows(run("topic", "ls", "orders-*", "--sizes"))}
+    listed = {row["topic"]: row for row in rows(run("topic", "ls", "whole-life-*", "--sizes"))}
     assert listed[name] == {
         "topic": name, "partitions": 3, "replicas": 1, "problem": None, "offsets": 0, "size_bytes": 0,
     }  # fmt: skip
@@ -68,6 +69,13 @@ def test_a_topic_from_creation_to_deletion(run):
     assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr
     assert "klamm topic ls" in gone.stderr
     run("topic", "delete", name, "--if-exists", "-y")
+
+
+def test_a_missing_topic_is_answered_with_one_of_nearly_its_name(run):
+    name = unique("nearly-the-same-name")
+    run("topic", "create", name)
+    said = run("topic", "show", f"{name}x", exits=exits.NOT_FOUND).stderr
+    assert said == f"klamm: UNKNOWN_TOPIC_OR_PARTITION: there is no topic {name}x; did you mean topic {name}?\n"
 
 
 def test_what_the_broker_refuses_is_said_in_its_words(run):
