@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import Wire
+from harness.client_stories import until
 from harness.cluster import KlammCluster
 
 pytestmark = pytest.mark.timeout(400)
@@ -72,7 +73,13 @@ def test_a_transaction_over_partitions_of_every_node_is_whole(cluster):
         else:
             producer.commit_transaction(PATIENCE_S)
     expected = {b"%d-%d" % (number, partition) for number in range(20) if number % 4 != 3 for partition in range(6)}
-    assert Counter(committed(cluster.bootstrap, "sink", 6)) == Counter(expected)
+
+    def read() -> list[bytes] | None:
+        """What is committed, once all of it can be read: the last markers follow the answer to the producer."""
+        values = committed(cluster.bootstrap, "sink", 6)
+        return values if len(values) >= len(expected) else None
+
+    assert Counter(until(read, "every committed record can be read")) == Counter(expected)
 
 
 def coordinator(cluster: KlammCluster, name: str, *, transaction: bool = False, ask: int = 1) -> int:
