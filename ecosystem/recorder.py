@@ -18,6 +18,7 @@ class Recorder:
         self.broker = broker
         self.tests: set[str] = set()
         self.failed: set[str] = set()
+        self.skipped: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -43,7 +44,9 @@ class Recorder:
         name = test_name(item)
         if report.failed:
             self.failed.add(name)
-        if report.when != "teardown" or report.skipped:
+        if report.skipped:
+            self.skipped.add(name)
+        if report.when != "teardown" or name in self.skipped:  # the end of a test that was skipped is told as passed
             return
         result = "failed" if name in self.failed else "passed"
         today = dt.datetime.now(dt.UTC).date().isoformat()

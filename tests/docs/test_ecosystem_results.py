@@ -103,6 +103,11 @@ def broken():
 @pytest.mark.program("Late", "3")
 def test_late(broken):
     '''Fails at its end.'''
+
+@pytest.mark.program("Absent", "4")
+@pytest.mark.skip(reason="the program is not there")
+def test_absent():
+    '''Does nothing.'''
 """
 
 
