@@ -57,7 +57,7 @@ class Cursor(ABC):
 
     def _seek_to(self, partitions: Iterable[Place], timestamp: int) -> None:
         self._shelf.settle()
-        for where in [TopicPartition(*each) for each in partitions] or list(self._subscription.assigned):
+        for where in [TopicPartition(*partition) for partition in partitions] or list(self._subscription.assigned):
             self._subscription.state(where).need_reset(timestamp)
         self._news.set()
 
@@ -73,13 +73,13 @@ class Cursor(ABC):
 
     def pause(self, *partitions: Place) -> None:
         """Hand out nothing of these partitions until they are resumed; membership is not affected."""
-        for each in partitions:
-            self._subscription.state(TopicPartition(*each)).paused = True
+        for partition in partitions:
+            self._subscription.state(TopicPartition(*partition)).paused = True
 
     def resume(self, *partitions: Place) -> None:
         """Hand out records of these partitions again."""
-        for each in partitions:
-            self._subscription.state(TopicPartition(*each)).paused = False
+        for partition in partitions:
+            self._subscription.state(TopicPartition(*partition)).paused = False
         self._news.set()
 
     def paused(self) -> set[TopicPartition]:
@@ -108,7 +108,7 @@ class Cursor(ABC):
         """What the group has committed for partitions; None where nothing is."""
         if self._commits is None:
             raise IllegalStateError("committed offsets need a group.id")
-        return await self._commits.committed(TopicPartition(*each) for each in partitions)
+        return await self._commits.committed(TopicPartition(*partition) for partition in partitions)
 
     # Looking around
 
@@ -119,8 +119,8 @@ class Cursor(ABC):
         wanted = {
             where: whole(at, f"the time of {where}") for where, at in by_place(times, "offsets_for_times").items()
         }
-        found = await self._offsets(wanted)
-        return {where: each if each.offset >= 0 else None for where, each in found.items()}
+        offsets = await self._offsets(wanted)
+        return {partition: offset if offset.offset >= 0 else None for partition, offset in offsets.items()}
 
     async def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
         """The first offset of partitions."""
@@ -131,8 +131,8 @@ class Cursor(ABC):
         return await self._ends(partitions, LATEST)
 
     async def _ends(self, partitions: Iterable[Place], timestamp: int) -> dict[TopicPartition, int]:
-        found = await self._offsets({TopicPartition(*each): timestamp for each in partitions})
-        return {where: each.offset for where, each in found.items()}
+        offsets = await self._offsets({TopicPartition(*partition): timestamp for partition in partitions})
+        return {partition: offset.offset for partition, offset in offsets.items()}
 
     async def _offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         return await list_offsets(self.cluster, wanted, self._api_s, committed=self._committed_only)
