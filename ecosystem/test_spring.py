@@ -1,5 +1,6 @@
 """Spring for Apache Kafka: transactional listeners with rollbacks and dead letters, local transactions in a loop."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,17 @@ def application(*arguments: str) -> list[str]:
 @pytest.mark.quick
 def test_local_transactions(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     """KafkaTemplate.executeInTransaction 300 times in a row, every fifth rolled back: the records of the others are
-    committed once each."""
+    committed once each.
+
+    One transaction may be refused with INVALID_TXN_STATE: Java's producer (4.x) looks for waiting batches before it
+    takes the lock under which it picks EndTxn, and about once in ten thousand transactions sends EndTxn first. Any
+    broker refuses to commit a transaction in which nothing was written. A broker at fault refuses every other one.
+    """
     cluster.create_topic(topic)
     text = run(application("loop", cluster.bootstrap, topic, "300"), tmp_path / "output.log")
-    assert "done 300" in text
+    refused = re.search(r"done 300 refused (\d+)", text)
+    assert refused is not None, text
+    assert int(refused[1]) <= 1, text
     expected = [(f"{number}-{copy}", str(number)) for number in range(300) if number % 5 != 4 for copy in range(4)]
     assert sorted(((record.key or b"").decode(), record.text) for record in cluster.read(topic)) == sorted(expected)
 

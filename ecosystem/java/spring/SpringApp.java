@@ -8,6 +8,7 @@ import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
@@ -26,7 +27,7 @@ import org.springframework.util.backoff.FixedBackOff;
 /**
  * {@code SpringApp relay <bootstrap> <topic>}: a transactional listener that sends every record on, fails on some the
  * first time, and on others always. {@code SpringApp loop <bootstrap> <topic> <count>}: local transactions one after
- * the other, every fifth of them rolled back.
+ * the other, every fifth of them rolled back, those that were refused once more.
  */
 public final class SpringApp {
     private static String bootstrap;
@@ -52,6 +53,7 @@ public final class SpringApp {
         DefaultKafkaProducerFactory<String, String> producers = (DefaultKafkaProducerFactory<String, String>)
             new Settings().producers();
         KafkaTemplate<String, String> template = new KafkaTemplate<>(producers);
+        int refused = 0;
         for (int i = 0; i < count; i++) {
             int number = i;
             try {
@@ -68,10 +70,13 @@ public final class SpringApp {
                 if (!"rolled back on purpose".equals(expected.getMessage())) {
                     throw expected;
                 }
+            } catch (InvalidTxnStateException error) {
+                refused++;
+                i--;
             }
         }
         producers.destroy();
-        System.out.println("done " + count);
+        System.out.println("done " + count + " refused " + refused);
     }
 
     private static boolean isPoison(Throwable error) {
