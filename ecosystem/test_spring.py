@@ -25,7 +25,7 @@ def test_local_transactions(cluster: Cluster, topic: str, tmp_path: Path) -> Non
     committed once each.
 
     One transaction may be refused with INVALID_TXN_STATE: Java's producer (4.x) looks for waiting batches before it
-    takes the lock under which it picks EndTxn, and about once in ten thousand transactions sends EndTxn first. Any
+    takes the lock under which it picks EndTxn, and so rarely sends EndTxn first (seen once). By Kafka's own rules any
     broker refuses to commit a transaction in which nothing was written. A broker at fault refuses every other one.
     """
     cluster.create_topic(topic)
