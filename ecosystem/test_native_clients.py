@@ -85,6 +85,30 @@ def test_large_records(client: Client, cluster: Cluster, topic: str, tmp_path: P
 
 @pytest.mark.quick
 @pytest.mark.parametrize("client", ALL)
+def test_a_few_records_for_each_of_many_partitions(
+    client: Client, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """Two records for each of 900 new partitions, so that some hundred small requests or one of some hundred
+    partitions reach a node at once: each record is in its partition, in order and as it was sent; an idempotent
+    producer leaves none twice.
+
+    A node once stored other bytes than it had checked when more replies than one turn sends were due to a connection
+    (`tests/net/test_borrowed_frames.py`); no test had sent so many requests of one connection at once.
+    """
+    partitions, size = 900, 40
+    cluster.create_topic(topic, partitions)
+    where = {"bootstrap": cluster.bootstrap, "topic": topic}
+    sent = client.run("produce", tmp_path / "log", **where, count=2 * partitions, size=size, partitions=partitions)
+    assert sorted(positions(sent[:-1]).values()) == list(range(2 * partitions))
+    records = cluster.read(topic)
+    assert_kept(client, records, positions(sent[:-1]))
+    kept = {partition: sorted(set(in_order)) for partition, in_order in numbers(records).items()}
+    assert kept == {partition: [partition, partition + partitions] for partition in range(partitions)}
+    assert all(record.value == value(int(record.text[:8]), size) for record in records)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("client", ALL)
 def test_group_members_come_and_go(client: Client, cluster: Cluster, topic: str, tmp_path: Path) -> None:
     """Three members share six partitions while records arrive, one leaves, one is killed, another comes (cooperative
     rebalances where the library has them): every record is read, and in order within each partition."""

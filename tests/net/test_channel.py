@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import socket
 import struct
 
 import pytest
@@ -280,17 +281,62 @@ async def test_a_peer_that_does_not_read_is_not_read(serve):
 @pytest.mark.asyncio
 async def test_a_peer_that_leaves_is_forgotten(serve):
     net = serve()
+    peer = await net.connect()
+    await peer.send(frame_of(b"request 1"))
+    await peer.receive_frame()
+    peer.close()
+    await net.until(lambda: net.handler.closed_channels)
+    assert net.server.connection_count == 0
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_leaves_with_requests_open_is_forgotten_when_they_are_answered(serve):
+    net = serve()
     net.handler.answer = net.handler.defer
     peer = await net.connect()
     await peer.send(frame_of(b"request 1") + frame_of(b"request 2"))
     await net.until(lambda: len(net.handler.slots) == 2)
     peer.close()
+    for slot in net.handler.slots:
+        slot.send([frame_of(b"not read")])
     await net.until(lambda: net.handler.closed_channels)
     for slot in net.handler.slots:
-        slot.send([frame_of(b"nobody hears this")])
         slot.abandon()
     await asyncio.sleep(0)
     assert len(net.handler.closed_channels) == 1
+    assert net.server.connection_count == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [10, 3_000_000])
+async def test_a_peer_that_sends_nothing_more_gets_the_replies_it_waits_for(serve, size):
+    """Half-closed connections were closed at once, and every reply that was not ready was lost: no test had a peer
+    that shut down its side and went on reading."""
+    net = serve()
+    net.handler.answer = net.handler.defer
+    peer = await net.connect()
+    await peer.send(frame_of(b"request 1") + frame_of(b"request 2") + b"\0\0")
+    await net.until(lambda: len(net.handler.slots) == 2)
+    peer.sock.shutdown(socket.SHUT_WR)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not net.handler.closed_channels
+    for number in (1, 0):
+        net.handler.slots[number].send([frame_of(b"%d" % number * size)])
+    assert [await peer.receive_frame() for _ in range(2)] == [b"0" * size, b"1" * size]
+    assert await peer.is_closed()
+    assert net.server.connection_count == 0
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_has_left_is_not_waited_for_longer_than_an_idle_one(serve):
+    net = serve(connections_max_idle_ms=1000)
+    net.handler.answer = net.handler.defer
+    peer = await net.connect()
+    await peer.send(frame_of(b"request 1"))
+    await net.until(lambda: net.handler.slots)
+    peer.close()
+    await net.until(lambda: net.handler.closed_channels)
     assert net.server.connection_count == 0
 
 

@@ -1,5 +1,6 @@
 """Fetch: where a read starts and ends, how long it waits, and what is refused."""
 
+import socket
 import time
 
 import pytest
@@ -144,6 +145,18 @@ def test_a_client_that_leaves_while_waiting_is_forgotten(klamm, wire):
             other.send("fetch", 11, replica_id=-1, max_wait=600_000, min_bytes=1, max_bytes=10, topics=[ask(topic)])
     wire.produce(topic, batch(b"x"))
     assert wire.values(topic) == [b"x"]
+
+
+def test_a_client_that_sends_nothing_more_is_answered(klamm, wire):
+    """It gets the answers it waits for, in order; Kafka does the same."""
+    topic = wire.create_topic()
+    limits = {"replica_id": -1, "max_wait": 300, "min_bytes": 1, "max_bytes": 10_000}
+    with Wire(klamm.port) as other:
+        waiting = other.send("fetch", 11, topics=[ask(topic)], **limits)
+        behind = other.send("api_versions", 0)
+        other.sock.shutdown(socket.SHUT_WR)
+        assert other.receive("fetch", 11, waiting).responses
+        assert other.receive("api_versions", 0, behind).api_keys
 
 
 @pytest.mark.parametrize("version", [4, 12, 18])

@@ -87,6 +87,8 @@ class Channel:
     __slots__ = (
         "_awaiting_write",
         "_fd",
+        "_finishing",
+        "_handled_turn",
         "_held",
         "_leaving",
         "_low_water",
@@ -96,6 +98,7 @@ class Channel:
         "_server",
         "_slots",
         "_sock",
+        "_turn",
         "active_tick",
         "closed",
         "context",
@@ -108,6 +111,8 @@ class Channel:
 
     def __init__(self, server: "NetServer", sock: socket.socket, listener: str, context: object) -> None:
         self._server = server
+        self._turn = server.turn
+        self._handled_turn = -1  # the turn whose commit may borrow frames of the receive buffer
         self._sock = sock
         self._fd = sock.fileno()
         self._received = ReceiveBuffer(REQUEST_BYTES_MIN, server.config.request_bytes_max)
@@ -116,6 +121,7 @@ class Channel:
         self._reading = False
         self._awaiting_write = False
         self._leaving = False
+        self._finishing = False
         self._held = False
         self._low_water = 0
         self.dirty = False
@@ -135,6 +141,9 @@ class Channel:
         self._server.watcher.add_reader(self._fd, self._on_readable)
 
     def _on_readable(self) -> None:
+        turn = self._turn
+        if turn.scheduled and turn.number == self._handled_turn:
+            return  # frames that a resume has handled are not committed yet, and this would read over them
         received = self._received
         try:
             count = self._sock.recv_into(received.room())
@@ -144,7 +153,7 @@ class Channel:
             self.end(f"reading failed: {error.strerror}")
             return
         if not count:
-            self.end("the peer closed it")
+            self._finish()
             return
         received.add(count)
         self.active_tick = self._server.tick
@@ -155,6 +164,7 @@ class Channel:
         handle = self._server.handler.handle
         frames = received.take_frames()
         view = received.view
+        self._handled_turn = self._turn.number
         for start, end in frames:
             handle(self, view, start, end)
             if self.closed:
@@ -189,10 +199,14 @@ class Channel:
         """Go on with the requests behind the one that was held for."""
         self._held = False
         if not self.closed:
-            self._resume_reading()
+            self.resume_reading()
 
-    def _resume_reading(self) -> None:
+    def resume_reading(self) -> None:
+        """Take requests again, unless something else keeps it from that; replies leave when the turn ends."""
         if self._held:
+            return
+        if self._finishing:
+            self._finish()
             return
         if self._leaving:
             self._say_goodbye()
@@ -209,8 +223,11 @@ class Channel:
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being worked on; replies that the peer does not take do not keep it alive."""
-        return not self._slots
+        """Whether no request is being worked on; replies that the peer does not take do not keep it alive.
+
+        A peer that sends nothing more is most often gone, so what it still waits for does not keep it for longer.
+        """
+        return not self._slots or self._finishing
 
     # Replying
 
@@ -224,7 +241,7 @@ class Channel:
         self._out.append(part)
         if not self.dirty:
             self.dirty = True
-            self._server.turn.mark(self)
+            self._turn.mark(self)
 
     def reply_parts(self, parts: Sequence[Part]) -> None:
         """Queue a reply made of several parts, some of which may be regions of files."""
@@ -236,7 +253,7 @@ class Channel:
         self._out.extend(parts)
         if not self.dirty:
             self.dirty = True
-            self._server.turn.mark(self)
+            self._turn.mark(self)
 
     def defer(self) -> Slot:
         """Keep the place of a reply that is made later."""
@@ -253,7 +270,7 @@ class Channel:
             self._out.extend(slots.popleft().parts or ())
         if not self.dirty:
             self.dirty = True
-            self._server.turn.mark(self)
+            self._turn.mark(self)
 
     def flush(self) -> None:
         """Send what is queued; what the socket does not take waits until it is writable."""
@@ -263,7 +280,7 @@ class Channel:
         if not self._awaiting_write:
             self._send()
         if not self._reading:
-            self._resume_reading()
+            self.resume_reading()
 
     def _on_writable(self) -> None:
         self.active_tick = self._server.tick
@@ -275,7 +292,7 @@ class Channel:
         self._awaiting_write = False
         # Reading first: the kernel is then told of one change and not of two.
         if not self._reading:
-            self._resume_reading()
+            self.resume_reading()
         if not self._awaiting_write and not self.closed:
             self._server.watcher.remove_writer(self._fd)
 
@@ -381,6 +398,14 @@ class Channel:
         self.pause_reading()
         self._leaving = True
         self.flush()
+
+    def _finish(self) -> None:
+        """The peer sends nothing more, but may still read: it gets the replies it is owed, then the connection ends."""
+        if self._slots or self._out:
+            self.pause_reading()
+            self._finishing = True
+        else:
+            self.end("the peer closed it")
 
     def _say_goodbye(self) -> None:
         if self.closed or self._out or self._reading:

@@ -1,9 +1,9 @@
 """A turn of the event loop, so that what many sockets brought is written and answered together.
 
 Every socket that is ready is read and its frames are handled; then, once, the turn ends: what was staged is committed
-(the `commit` hook), and each connection that has replies sends them in one go. A callback scheduled while sockets are
-being read runs before any socket is read again, so bytes that a handler borrowed from a receive buffer stay untouched
-until the turn has ended.
+(the `commit` hook), and each connection that has replies sends them in one go. A connection that has handled frames
+since the last commit is not read again before the next one, so bytes that a handler borrowed from a receive buffer
+stay untouched until the turn has committed them.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Flushable(Protocol):
 class Turn:
     """Gathers the connections with replies and ends the turn once; not safe across threads."""
 
-    __slots__ = ("_commit", "_dirty", "_loop", "_on_failure", "_poller", "scheduled")
+    __slots__ = ("_commit", "_committing", "_dirty", "_loop", "_on_failure", "_poller", "number", "scheduled")
 
     def __init__(
         self,
@@ -39,7 +39,10 @@ class Turn:
         self._commit = commit
         self._on_failure: Callable[[BaseException], None] = _raise
         self._dirty: list[Flushable] = []
+        self._committing = False
         self.scheduled = False
+        self.number = 0
+        """How many turns have committed."""
 
     def on_commit(self, commit: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
         """Name what must be done before any reply of a turn leaves, and who is told when it breaks."""
@@ -49,7 +52,7 @@ class Turn:
     def mark(self, channel: Flushable) -> None:
         """Have `channel` flushed at the end of this turn."""
         self._dirty.append(channel)
-        if not self.scheduled:
+        if not self.scheduled and not self._committing:  # a reply made ready by the commit leaves right behind it
             self.schedule()
 
     def schedule(self) -> None:
@@ -63,6 +66,8 @@ class Turn:
         """Commit, then send; nothing happens when the turn has ended already."""
         if not self.scheduled:
             return
+        self.scheduled = False  # what is staged by those who hear of the commit needs a turn of its own
+        self._committing = True
         try:
             self._commit()
         except Exception as error:  # noqa: BLE001 - whatever broke, no reply of this turn may claim that it did not
@@ -72,7 +77,8 @@ class Turn:
             self._on_failure(error)
             return
         finally:
-            self.scheduled = False
+            self._committing = False
+            self.number += 1
         dirty, self._dirty = self._dirty, []
         for channel in dirty:
             channel.flush()

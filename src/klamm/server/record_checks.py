@@ -131,7 +131,7 @@ class RecordChecks:
         self._stage_first(channel, queue, work.result())
         self._begin(channel, queue)
         if not channel.closed:
-            channel.flush()  # reads on, if it was paused and nothing else keeps it from that
+            channel.resume_reading()
 
     def _stage_first(self, channel: "Channel", queue: ProduceQueue, validated: Validated) -> None:
         request = queue.requests.popleft()
