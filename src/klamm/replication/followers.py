@@ -29,6 +29,7 @@ class FollowedPartition:
         "leader_epoch",
         "log_start_offset",
         "max_bytes",
+        "noted",
         "replica",
         "sent",
         "session",
@@ -49,6 +50,8 @@ class FollowedPartition:
         self.told_log_start_offset = -1
         self.sent = False
         """Whether records or a refusal are on their way: nothing more until the follower says where it is."""
+        self.noted = False
+        """Whether where the follower is counts for the replica's in-sync replicas and high watermark already."""
 
     def ask(
         self, fetch_offset: int, max_bytes: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
@@ -60,6 +63,7 @@ class FollowedPartition:
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
         self.sent = False
+        self.noted = False
 
     def follow(self, replica: Replica | None) -> None:
         """Hear of appends to this replica from now on."""
@@ -68,6 +72,7 @@ class FollowedPartition:
         if self.replica is not None and self in self.replica.followed:
             self.replica.followed.remove(self)
         self.replica = replica
+        self.noted = False
         if replica is not None:
             replica.followed.append(self)
 

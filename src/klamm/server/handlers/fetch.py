@@ -18,6 +18,7 @@ from typing import Any
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID, Uuid
 from klamm.model.replica_selectors import RACK_AWARE
+from klamm.net import Slot
 from klamm.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -128,10 +129,13 @@ def _answer(
 
 def _read_many(services: Services, context: RequestContext, request: FetchRequest, reader: "_Reader") -> Steps[object]:
     """Read many partitions, a slice of them at a time; where there is too little, look again in the same way."""
+    waiting = _ManyWaiting(services, context, reader)
+    waiting.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last one is read
     reading = yield from reader.read_in_slices()
     if reader.suffices(reading):
+        waiting.cancel()
         return (yield from reader.respond_in_slices(reading))
-    _ManyWaiting(services, context, reader).start(request.max_wait_ms)
+    waiting.wait()
     return ANSWERED
 
 
@@ -142,26 +146,41 @@ class _ManyWaiting:
         self._services = services
         self._context = context
         self._reader = reader
-        self._slot = context.channel.defer()
+        self._slot: Slot | None = None
         self._waiter = FetchWaiter(self._attempt, reader.replicas())
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._force = False
 
-    def start(self, max_wait_ms: int) -> None:
-        """Begin to wait."""
+    def listen(self, max_wait_ms: int) -> None:
+        """Hear of what changes on the partitions from now on."""
         self._context.connection.waiters[self._waiter] = None
         self._waiter.start(self._services.loop, max_wait_ms)
+
+    def wait(self) -> None:
+        """Answer later, when there is enough; what has changed since `listen` is looked at now."""
+        self._slot = self._context.channel.defer()
+        if self._again:
+            self._start_look()
+
+    def cancel(self) -> None:
+        """Hear of nothing more."""
+        self._context.connection.waiters.pop(self._waiter, None)
+        self._waiter.cancel()
 
     def _attempt(self, force: bool) -> bool:
         """Something changed, or time is up; the answer is given later."""
         self._again = True
         self._force = self._force or force
-        if self._task is None:
-            self._task = self._services.loop.create_task(self._look())
+        if self._slot is not None and self._task is None:
+            self._start_look()
         return False
 
-    async def _look(self) -> None:
+    def _start_look(self) -> None:
+        assert self._slot is not None
+        self._task = self._services.loop.create_task(self._look(self._slot))
+
+    async def _look(self, slot: Slot) -> None:
         try:
             while self._again and not self._context.channel.closed:
                 self._again = False
@@ -169,13 +188,12 @@ class _ManyWaiting:
                 reading = await run_in_slices(self._reader.read_in_slices())
                 if force or self._reader.suffices(reading):
                     response = await run_in_slices(self._reader.respond_in_slices(reading))
-                    self._context.connection.waiters.pop(self._waiter, None)
-                    self._waiter.cancel()
-                    self._slot.send(await response_parts_in_slices(self._context, response))
+                    self.cancel()
+                    slot.send(await response_parts_in_slices(self._context, response))
                     return
         except Exception as error:  # noqa: BLE001 - the peer waits for an answer that will not come
             log.failure("a fetch of many partitions failed", error, peer=self._context.channel.peer_address)
-            self._slot.abandon()
+            slot.abandon()
         finally:
             self._task = None
 

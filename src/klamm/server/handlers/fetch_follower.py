@@ -76,11 +76,12 @@ def _handle_many(
     now_ms = services.clock.monotonic_ms()
     for followed in named:
         _note_progress(services, session, followed, now_ms)
-        yield 1
+        yield 1  # what this node does not lead yet is noted when it is read, if it leads it by then
     response = yield from fetch.attempt_in_slices(force)
     if response is not None:
         return response
     fetch.park()
+    fetch.wake(False)  # for what was appended between two slices
     return ANSWERED
 
 
@@ -122,6 +123,7 @@ def _note_progress(services: Services, session: FollowerSession, followed: Follo
             return
     except KlammError:
         return
+    followed.noted = True
     log, state = replica.log, replica.state
     if not log.log_start_offset <= followed.fetch_offset <= log.log_end_offset:
         return
@@ -207,11 +209,12 @@ class _FollowerFetch:
         """Wait for an append, or until the follower's patience ends."""
         self._slot = self._context.channel.defer()
         self._context.frame = memoryview(b"")
-        self._session.parked = self._wake
+        self._session.parked = self.wake
         self._context.connection.waiters[self] = None
-        self._timer = self._services.loop.call_later(self._request.max_wait_ms / 1000, self._wake, True)
+        self._timer = self._services.loop.call_later(self._request.max_wait_ms / 1000, self.wake, True)
 
-    def _wake(self, force: bool) -> None:
+    def wake(self, force: bool) -> None:
+        """Answer if there is enough by now, or in any case."""
         response = self.attempt(force)
         if response is None or self._slot is None:
             return
@@ -268,6 +271,8 @@ class _FollowerFetch:
             data = PartitionData(partition_index=followed.key[1], aborted_transactions=None, records=b"")
             try:
                 replica = self._replica(followed)
+                if not followed.noted:
+                    _note_progress(self._services, self._session, followed, self._services.clock.monotonic_ms())
                 diverging = _divergence(replica, followed)
                 if diverging is not None:
                     data.diverging_epoch = diverging
