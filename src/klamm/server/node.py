@@ -302,7 +302,7 @@ class Node:
         self._publisher.start()
         services.metadata.add_publisher(services.coordinators)
         services.metadata.add_publisher(self._publisher)
-        services.controller.applied = self._publisher.wait_for
+        services.controller.applied = self._publisher.wait_answerable
         await self._lifecycle.become_ready()
         await self._publisher.wait_for(services.image.provenance.offset)
         services.moves.resume()

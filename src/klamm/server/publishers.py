@@ -1,7 +1,7 @@
 """What this broker does when the cluster's metadata changes: replicas follow, settings take effect, snapshots are made.
 
 Changes are worked off one after the other in a task of their own, so that a thousand new partitions do not hold up the
-loop; `wait_for` tells when a change has arrived.
+loop. `wait_for` tells when a change has taken effect here, `wait_answerable` when a client may be told of it.
 """
 
 import asyncio
@@ -19,6 +19,39 @@ from klamm.server.topic_settings import TopicSettingsResolver
 from klamm.telemetry.log import get_logger
 
 log = get_logger("metadata")
+
+REPLICAS_WAIT_S = 0.1
+"""How long the answer to an admin request waits for the replicas of the broker that was asked, in a cluster. Nothing is
+known of the other brokers' replicas, which the client may need next, so a longer wait buys little; Kafka has none."""
+
+PARTITIONS_WAITED_FOR_MAX = 100
+"""With more changed partitions than this to work off, the answer does not wait for them: they take longer than that."""
+
+
+class _Progress:
+    """An offset of the metadata log that only grows, and those that wait for it."""
+
+    __slots__ = ("_waiting", "offset")
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def reach(self, offset: int) -> None:
+        self.offset = offset
+        if not self._waiting:
+            return
+        due = [future for wanted, future in self._waiting if wanted <= offset]
+        self._waiting = [(wanted, future) for wanted, future in self._waiting if wanted > offset]
+        for future in due:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait_for(self, offset: int) -> None:
+        if self.offset < offset:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append((offset, future))
+            await future
 
 
 @dataclass(slots=True)
@@ -44,9 +77,11 @@ class BrokerPublisher:
         self._replicas = replicas
         self._queue: deque[_Change] = deque()
         self._wake = asyncio.Event()
-        self._arrived: asyncio.Condition = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-        self.applied_offset = -1
+        self._image: MetadataImage | None = None
+        self._partitions_queued = 0
+        self._known = _Progress()
+        self._applied = _Progress()
         self.followers: list[Callable[[MetadataDelta, MetadataImage], None]] = []
         """Told of every change once the replicas have followed it."""
 
@@ -76,12 +111,28 @@ class BrokerPublisher:
         deleted: dict[bytes, str] = {topic_id: topic.name for topic_id, topic in delta.topics_deleted.items()}
         partitions = {change.after.name: change.partitions for change in delta.topics_changed.values()}
         self._queue.append(_Change(image, delta, changed, deleted, partitions, reconfigured))
+        self._partitions_queued += _partition_count(self._queue[-1])
         self._wake.set()
+        self._image = image
+        self._known.reach(image.provenance.offset)
 
     async def wait_for(self, offset: int) -> None:
         """Return once everything up to `offset` of the metadata log has taken effect here."""
-        async with self._arrived:
-            await self._arrived.wait_for(lambda: self.applied_offset >= offset)
+        await self._applied.wait_for(offset)
+
+    async def wait_answerable(self, offset: int) -> None:
+        """Return once a client may be told that the change at `offset` is made.
+
+        The only broker answers when its replicas have followed: what is made can be used. One of several answers when
+        it knows of the change, and waits for its own replicas for a moment only.
+        """
+        await self._known.wait_for(offset)
+        if self._image is None or len(self._image.cluster.brokers) <= 1:
+            await self._applied.wait_for(offset)
+        elif self._partitions_queued <= PARTITIONS_WAITED_FOR_MAX:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPLICAS_WAIT_S):
+                    await self._applied.wait_for(offset)
 
     async def _run(self) -> None:
         while True:
@@ -90,9 +141,8 @@ class BrokerPublisher:
             while self._queue:
                 change = self._queue.popleft()
                 await self._apply(change)
-                async with self._arrived:
-                    self.applied_offset = change.image.provenance.offset
-                    self._arrived.notify_all()
+                self._partitions_queued -= _partition_count(change)
+                self._applied.reach(change.image.provenance.offset)
 
     async def _apply(self, change: _Change) -> None:
         image = change.image
@@ -117,3 +167,7 @@ class BrokerPublisher:
         except Exception as error:  # noqa: BLE001 - one part that fails must not stop the others
             offset = change.image.provenance.offset
             log.failure("part of a metadata change could not be carried out", error, offset=offset, **what)
+
+
+def _partition_count(change: _Change) -> int:
+    return sum(len(partitions) for partitions in change.partitions.values())

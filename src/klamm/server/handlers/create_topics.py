@@ -1,4 +1,4 @@
-"""CreateTopics, v2-7: decided by the controller; answered once the topics are there and this broker holds its part.
+"""CreateTopics, v2-7: decided by the controller; answered once this broker knows of the topics (`publishers`).
 
 v5 flexible, returns partitions, replication factor and settings · v7 returns the topic id
 """
