@@ -25,16 +25,20 @@ def alter_partition_reassignments(
     for asked in request.topics:
         topic = context.image.topics.get(asked.name)
         results = []
-        for each in asked.partitions:
+        unknown = f"There is no topic named {asked.name}."
+        for partition in asked.partitions:
             code, message = ErrorCode.NONE, None
-            try:
-                record = _alter(context, topic, asked.name, each, request)
-                records += [] if record is None else [record]
-            except KlammError as error:
-                code, message = error.code, str(error)
+            if topic is None:  # without an exception each: a request may name twenty thousand
+                code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown
+            else:
+                try:
+                    record = _alter(context, topic, partition, request)
+                    records += [] if record is None else [record]
+                except KlammError as error:
+                    code, message = error.code, str(error)
             results.append(
                 apr.ReassignablePartitionResponse(
-                    partition_index=each.partition_index, error_code=code, error_message=message
+                    partition_index=partition.partition_index, error_code=code, error_message=message
                 )
             )
         response.responses.append(apr.ReassignableTopicResponse(name=asked.name, partitions=results))
@@ -43,16 +47,13 @@ def alter_partition_reassignments(
 
 def _alter(
     context: Context,
-    topic: TopicImage | None,
-    name: str,
+    topic: TopicImage,
     asked: apr.ReassignablePartition,
     request: apr.AlterPartitionReassignmentsRequest,
 ) -> PartitionChangeRecord | None:
-    if topic is None:
-        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic named {name}.")
     partition = topic.partitions.get(asked.partition_index)
     if partition is None:
-        complaint = f"There is no partition {name}-{asked.partition_index}."
+        complaint = f"There is no partition {topic.name}-{asked.partition_index}."
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, complaint)
     if asked.replicas is None:
         return _cancel(context, topic, asked.partition_index, partition)

@@ -215,8 +215,8 @@ def _stage_steps(
         response = _response(services, context, outcomes)
         if slot is not None:
             slot.send(response_parts(context, response))
-        elif any(o.response.error_code for _, parts in outcomes for o in parts):
-            context.channel.close("a Produce with acks=0 was refused")
+        else:
+            _close_if_refused(context, response)
 
     waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL, gathering=True)
     context.connection.waiters[waiter] = None
@@ -233,6 +233,17 @@ def _stage_steps(
         yield 1
     _remember(services, context, request, outcomes)
     waiter.start(services.loop, request.timeout_ms)
+
+
+def _close_if_refused(context: RequestContext, response: ProduceResponse) -> None:
+    """With acks=0 the end of the connection is the only way to tell the producer."""
+    refused = [(t, p) for t in response.responses for p in t.partition_responses if p.error_code]
+    if refused:
+        topic, partition = refused[0]
+        name = f"{topic.name or topic.topic_id.hex()}-{partition.index}"
+        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        reason = ErrorCode(partition.error_code).name
+        context.channel.close(f"a Produce with acks=0 was refused: {reason} for {name}{more}")
 
 
 def _append(
