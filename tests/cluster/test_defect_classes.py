@@ -10,7 +10,7 @@ import pytest
 from cluster.scenes import Scene
 from harness import KlammProcess, Wire, batch, rows, unique
 from harness.wire import produce_fields
-from klamm.storage import scanning
+from klamm.storage import segment_scan
 from klamm.testing.sim.bugs import planted
 
 pytestmark = pytest.mark.timeout(300)
@@ -200,7 +200,7 @@ def test_nats_2_12_what_is_synced_before_it_is_acknowledged_survives_a_power_los
 )
 def test_nats_2_12_damage_on_one_node_is_made_good_by_the_others(damage, checksums, monkeypatch):
     """The segment is damaged while its node is down; recovery must notice, and only that copy may get shorter."""
-    monkeypatch.setattr(scanning, "CHECKSUMS", checksums)
+    monkeypatch.setattr(segment_scan, "CHECKSUMS", checksums)
 
     def story(scene):
         victim = scene.followers()[0]

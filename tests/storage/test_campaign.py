@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.storage import Disk, Log, LogManager, checkpoints, cleaning, log_dir, recovery, scanning
+from klamm.storage import Disk, Log, LogManager, checkpoints, cleaning, log_dir, recovery, segment_scan
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign, quorum_campaign
@@ -56,7 +56,7 @@ def nothing_is_checked(plant: pytest.MonkeyPatch):
 
 def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
     plant.setattr(recovery, "_check_batch", lambda *_: None)
-    plant.setattr(scanning, "CHECKSUMS", False)
+    plant.setattr(segment_scan, "CHECKSUMS", False)
 
 
 def holes_are_passed_over(plant: pytest.MonkeyPatch):

@@ -22,7 +22,7 @@ from klamm.storage.compaction import ClosedSegment, Round, plan_round
 from klamm.storage.config import MAX_LONG, CleanerConfig
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
-from klamm.storage.swaps import CLEANED_SUFFIX, SWAP_SUFFIX, remove_files, rename_files
+from klamm.storage.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX, remove_files, rename_files
 from klamm.storage.threads import Threads, real_threads
 from klamm.telemetry.log import get_logger
 

@@ -24,8 +24,8 @@ from klamm.storage.batch_file import BatchFile
 from klamm.storage.checkpoints import CLEAN_SHUTDOWN, LEADER_EPOCH, PARTITION_METADATA, read_lines
 from klamm.storage.disk import Disk
 from klamm.storage.internal_topics import Decoder, decode_control, decoder_of, shown
+from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from klamm.storage.properties import META_PROPERTIES
-from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import decode as decode_snapshot
 

@@ -13,7 +13,7 @@ from klamm.storage.time_index import TimeIndex
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from klamm.storage.segment import Segment
+    from klamm.storage.log_segment import Segment
 
 logger = get_logger("storage")
 

@@ -16,11 +16,11 @@ from klamm.storage.checkpoints import LOG_START_OFFSET, RECOVERY_POINT, read_off
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, write_all
 from klamm.storage.log_dir import LOCK, LogDir
+from klamm.storage.log_segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.problems import Findings, Fix, Problem
 from klamm.storage.producers import Origin, ProducerStates
 from klamm.storage.replay import leader_epochs, rebuild_producers
-from klamm.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment
-from klamm.storage.segments import Segments
+from klamm.storage.segment_list import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn

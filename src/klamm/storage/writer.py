@@ -20,10 +20,10 @@ from klamm.storage import truncation
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk
 from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.log_segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates, Undo
 from klamm.storage.refusals import Refusals
-from klamm.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
-from klamm.storage.segments import Segments
+from klamm.storage.segment_list import Segments
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
 from klamm.storage.validate import NotPlain, is_sound_inside, validate

@@ -9,7 +9,7 @@ from klamm.model.ids import ZERO_UUID, TopicPartition
 from klamm.records import build_batch, iter_batches
 from klamm.storage import Log, LogManager, StorageConfig
 from klamm.storage.check import check_folders
-from klamm.storage.check_segment import UNCLEANED
+from klamm.storage.segment_check import UNCLEANED
 
 from .model import Batch, Partition, Replay, State, replay
 from .moves import SteppedMoves, log_dirs, settle

@@ -32,7 +32,7 @@ from klamm.server import transaction_gate, transaction_markers
 from klamm.server.handlers import fetch_follower
 from klamm.server.transaction_guards import GuardKey, TransactionGuards
 from klamm.server.transactions import BRIEF_PAUSES_MS, Transactions
-from klamm.storage import cleaning, scanning
+from klamm.storage import cleaning, segment_scan
 from klamm.storage.cleaning import Cleaning
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
@@ -203,7 +203,7 @@ def _keep_in_sync() -> Patches:
 @_bug("take the quorum's files for what was written", in_situation="damaged voters")
 def _believe_damage() -> Patches:
     return [
-        (scanning, "CHECKSUMS", False),
+        (segment_scan, "CHECKSUMS", False),
         (BatchView, "check_crc", lambda _: None),
         (quorum_state, "_unsealed", lambda fields: fields),
     ]

@@ -10,7 +10,7 @@ import pytest
 from klamm.model.ids import TopicPartition
 from klamm.records import kernels
 from klamm.records.batch import BatchView
-from klamm.storage import Disk, LogConfig, OpenFiles, open_log, scanning
+from klamm.storage import Disk, LogConfig, OpenFiles, open_log, segment_scan
 from klamm.storage.index import OffsetIndex
 from klamm.storage.producers import Origin, ProducerStates
 from klamm.storage.time_index import TimeIndex
@@ -28,8 +28,8 @@ def interpreted() -> ModuleType:
 
 @pytest.fixture(params=["compiled", "interpreted"])
 def _form(request, monkeypatch):
-    monkeypatch.setattr(scanning, "kernels", kernels if request.param == "compiled" else interpreted())
-    monkeypatch.setattr(scanning, "_CHUNK", 700)
+    monkeypatch.setattr(segment_scan, "kernels", kernels if request.param == "compiled" else interpreted())
+    monkeypatch.setattr(segment_scan, "_CHUNK", 700)
 
 
 pytestmark = pytest.mark.usefixtures("_form")

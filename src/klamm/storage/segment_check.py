@@ -15,9 +15,9 @@ from klamm.records.control import end_txn_marker
 from klamm.storage import index, time_index, txn_index
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.problems import Findings, Fix
 from klamm.storage.producers import Origin, ProducerStates
-from klamm.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 
 Looked = Callable[[int], None]
 """Told how many bytes were looked at since the last call."""

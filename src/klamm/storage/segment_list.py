@@ -8,7 +8,7 @@ from typing import overload
 from klamm.model.errors import StorageFailure
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles
-from klamm.storage.segment import Segment
+from klamm.storage.log_segment import Segment
 from klamm.storage.txn_index import AbortedTxn
 
 _HINTS_MAX = 256
