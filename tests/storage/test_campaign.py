@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.storage import Disk, Log, LogManager, checkpoints, cleaning, log_dir, recovery, segment_scan
+from klamm.storage import Disk, Log, LogManager, checkpoints, cleaner_pass, log_dir, recovery, segment_scan
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign, quorum_campaign
@@ -129,8 +129,8 @@ def cleaned_files_take_their_place_unsynced(plant: pytest.MonkeyPatch):
         finally:
             plant.setattr(type(self._disk), "fsync", real_fsync)
 
-    real = cleaning.Cleaning.rewrite
-    plant.setattr(cleaning.Cleaning, "rewrite", rewrite)
+    real = cleaner_pass.Cleaning.rewrite
+    plant.setattr(cleaner_pass.Cleaning, "rewrite", rewrite)
 
 
 def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):

@@ -11,7 +11,7 @@ from klamm.model.clock import ManualClock
 from klamm.model.errors import StorageFailure
 from klamm.records import build_batch, iter_batches
 from klamm.storage import CleanerConfig, LogConfig, LogManager, StorageConfig
-from klamm.storage.compaction import CleanedTransactions, ClosedSegment, group_segments, plan_round
+from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments, plan_round
 from klamm.storage.txn_index import AbortedTxn
 
 from .conftest import NOW, FaultyDisk, Said, no_space

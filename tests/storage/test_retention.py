@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.storage import LogConfig, LogManager, StorageConfig
-from klamm.storage.retention import SegmentFacts, segments_to_delete
+from klamm.storage.retention_policy import SegmentFacts, segments_to_delete
 
 from .conftest import NOW, Home, batch, read_all
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from klamm.model.clock import Clock
 from klamm.model.errors import StorageFailure
 from klamm.storage.background import Background
-from klamm.storage.cleaner import Cleaner
 from klamm.storage.config import MAX_LONG, StorageConfig
 from klamm.storage.log import Log
+from klamm.storage.log_cleaner import Cleaner
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")

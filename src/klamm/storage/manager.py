@@ -13,7 +13,6 @@ from klamm.model.clock import Clock, SystemClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.storage.background import Background
-from klamm.storage.cleaner import Cleaner
 from klamm.storage.closing import close_logs
 from klamm.storage.config import LogConfig, StorageConfig
 from klamm.storage.disk import Disk, OpenFiles
@@ -21,6 +20,7 @@ from klamm.storage.futures import Futures
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
+from klamm.storage.log_cleaner import Cleaner
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.log_segment import Segment
 from klamm.storage.opening import Opening, complete_identity, read_identity, take_dirs

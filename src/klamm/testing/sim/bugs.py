@@ -32,8 +32,8 @@ from klamm.server import transaction_gate, transaction_markers
 from klamm.server.handlers import fetch_follower
 from klamm.server.transaction_guards import GuardKey, TransactionGuards
 from klamm.server.transactions import BRIEF_PAUSES_MS, Transactions
-from klamm.storage import cleaning, segment_scan
-from klamm.storage.cleaning import Cleaning
+from klamm.storage import cleaner_pass, segment_scan
+from klamm.storage.cleaner_pass import Cleaning
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.producers import Origin, ProducerStates
@@ -237,7 +237,7 @@ def _keep_deleted() -> Patches:
 
 @_bug("compact away the markers of transactions", in_situation="compaction")
 def _drop_markers() -> Patches:
-    return [(cleaning, "_note_marker", lambda *_: True), *_forget_tombstones()]
+    return [(cleaner_pass, "_note_marker", lambda *_: True), *_forget_tombstones()]
 
 
 # --- idempotence, transactions, groups -------------------------------------------------------------------------------

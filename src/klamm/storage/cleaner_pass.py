@@ -26,7 +26,7 @@ from klamm.records.batch import (
     seal_batch,
 )
 from klamm.records.control import end_txn_marker
-from klamm.storage.compaction import CleanedTransactions, ClosedSegment, group_segments
+from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, write_all
 from klamm.storage.index import OffsetIndex

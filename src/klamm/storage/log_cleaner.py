@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from klamm.model.clock import Clock
 from klamm.model.errors import CorruptBatch, KlammError, StorageFailure
-from klamm.storage.cleaning import CleanedGroup, Cleaning, CleaningJob, CleaningStopped
-from klamm.storage.compaction import ClosedSegment, Round, plan_round
+from klamm.storage.cleaner_pass import CleanedGroup, Cleaning, CleaningJob, CleaningStopped
+from klamm.storage.compaction_policy import ClosedSegment, Round, plan_round
 from klamm.storage.config import MAX_LONG, CleanerConfig
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
