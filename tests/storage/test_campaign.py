@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.storage import Disk, Log, LogManager, checkpoints, cleaner_pass, log_dir, recovery, segment_scan
+from klamm.storage import Disk, Log, LogManager, checkpoints, cleaner_pass, log_dir, log_recovery, segment_scan
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign, quorum_campaign
@@ -51,22 +51,22 @@ def test_every_crash_of_the_quorum_s_folder_is_survived(tmp_path: Path, first: i
 
 
 def nothing_is_checked(plant: pytest.MonkeyPatch):
-    plant.setattr(recovery._Checker, "check_all", lambda self, found, suspects, progress: found)
+    plant.setattr(log_recovery._Checker, "check_all", lambda self, found, suspects, progress: found)
 
 
 def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
-    plant.setattr(recovery, "_check_batch", lambda *_: None)
+    plant.setattr(log_recovery, "_check_batch", lambda *_: None)
     plant.setattr(segment_scan, "CHECKSUMS", False)
 
 
 def holes_are_passed_over(plant: pytest.MonkeyPatch):
-    real = recovery._Checker._check
+    real = log_recovery._Checker._check
 
     def check(self, segment, producers, *, end, last, **rest):
         at, whole = real(self, segment, producers, end=end, last=last, **rest)
         return (end if whole and not last else at), whole
 
-    plant.setattr(recovery._Checker, "_check", check)
+    plant.setattr(log_recovery._Checker, "_check", check)
 
 
 def files_are_renamed_before_they_are_synced(plant: pytest.MonkeyPatch):
@@ -94,7 +94,7 @@ def producers_are_taken_from_the_snapshot_alone(plant: pytest.MonkeyPatch):
         found = snapshots.latest(segments[0].base_offset, end_offset)
         producers.load(found[1] if found else [])
 
-    plant.setattr(recovery, "rebuild_producers", rebuild)
+    plant.setattr(log_recovery, "rebuild_producers", rebuild)
 
 
 def the_recovery_point_moves_without_a_sync(plant: pytest.MonkeyPatch):
@@ -107,17 +107,17 @@ def a_clean_stop_syncs_nothing(plant: pytest.MonkeyPatch):
 
 
 def aborted_transactions_are_not_rebuilt(plant: pytest.MonkeyPatch):
-    real = recovery._Checker._check
+    real = log_recovery._Checker._check
 
     def check(self, segment, producers, **kwargs):
         plant.setattr(type(segment.txn_index), "reset", lambda self, entries=None: None)
         return real(self, segment, producers, **kwargs)
 
-    plant.setattr(recovery._Checker, "_check", check)
+    plant.setattr(log_recovery._Checker, "_check", check)
 
 
 def interrupted_swaps_are_not_settled(plant: pytest.MonkeyPatch):
-    plant.setattr(recovery, "settle_swaps", lambda *_: None)
+    plant.setattr(log_recovery, "settle_swaps", lambda *_: None)
 
 
 def cleaned_files_take_their_place_unsynced(plant: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ from klamm.model.errors import CorruptBatch
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView
 from klamm.storage import Log, LogConfig, LogManager, StorageConfig
-from klamm.storage.check import check_folders
+from klamm.storage.offline_check import check_folders
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.trace import QuickDisk

@@ -12,7 +12,7 @@ from klamm.cli.output import files_output_option, show, show_one
 from klamm.cli.refusal import refuses
 
 if TYPE_CHECKING:
-    from klamm.storage.problems import Findings
+    from klamm.storage.check_findings import Findings
 
 
 @click.command()
@@ -33,8 +33,8 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
     import os
 
     from klamm.server.local_cluster import node_data_folders
-    from klamm.storage.check import check_folders
     from klamm.storage.log_dir import is_held
+    from klamm.storage.offline_check import check_folders
 
     started = time.monotonic()
     paths = [path for folder in folders for path in node_data_folders(os.path.abspath(folder))]

@@ -22,8 +22,8 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """
     import os
 
-    from klamm.storage.check import check_folders
-    from klamm.storage.repair import hold, make_plan
+    from klamm.storage.offline_check import check_folders
+    from klamm.storage.offline_repair import hold, make_plan
 
     if dry_run == yes:
         raise click.UsageError("write --dry-run to see what would be done, or --yes to do it")

@@ -9,7 +9,7 @@ from klamm.storage.checkpoints import CLOSED_AT
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.log import Log
-from klamm.storage.recovery import open_log
+from klamm.storage.log_recovery import open_log
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 

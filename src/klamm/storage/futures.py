@@ -19,7 +19,7 @@ from klamm.model.ids import TopicPartition
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir
-from klamm.storage.recovery import open_log
+from klamm.storage.log_recovery import open_log
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")

@@ -16,7 +16,7 @@ from klamm.records.control import end_txn_marker
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, SegmentFile, write_all
 from klamm.storage.index import OffsetIndex, map_file
-from klamm.storage.mending import indexes_of, tell
+from klamm.storage.index_rebuild import indexes_of, tell
 from klamm.storage.time_index import TimeIndex
 from klamm.storage.txn_index import AbortedTxn, TxnIndex
 

@@ -22,9 +22,9 @@ from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
 from klamm.storage.log_cleaner import Cleaner
 from klamm.storage.log_dir import LogDir, LogDirFacts
+from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import Segment
 from klamm.storage.opening import Opening, complete_identity, read_identity, take_dirs
-from klamm.storage.recovery import create_log, open_log
 from klamm.storage.threads import Threads, real_threads
 from klamm.storage.writer import LogWriter
 from klamm.telemetry.log import get_logger

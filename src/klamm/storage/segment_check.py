@@ -13,10 +13,10 @@ from klamm.model.errors import CorruptBatch
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
 from klamm.records.control import end_txn_marker
 from klamm.storage import index, time_index, txn_index
+from klamm.storage.check_findings import Findings, Fix
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
-from klamm.storage.problems import Findings, Fix
 from klamm.storage.producers import Origin, ProducerStates
 
 Looked = Callable[[int], None]

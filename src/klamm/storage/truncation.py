@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from klamm.storage.config import MAX_LONG
+from klamm.storage.log_replay import rebuild_producers
 from klamm.storage.log_segment import Segment
-from klamm.storage.replay import rebuild_producers
 
 if TYPE_CHECKING:
     from klamm.storage.writer import LogWriter

@@ -8,7 +8,7 @@ from klamm.model.clock import ManualClock
 from klamm.model.ids import ZERO_UUID, TopicPartition
 from klamm.records import build_batch, iter_batches
 from klamm.storage import Log, LogManager, StorageConfig
-from klamm.storage.check import check_folders
+from klamm.storage.offline_check import check_folders
 from klamm.storage.segment_check import UNCLEANED
 
 from .model import Batch, Partition, Replay, State, replay

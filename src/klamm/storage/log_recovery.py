@@ -21,9 +21,9 @@ from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log import Log
+from klamm.storage.log_replay import leader_epochs, rebuild_producers, refill_batches
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.producers import Origin, ProducerStates
-from klamm.storage.replay import leader_epochs, rebuild_producers, refill_batches
 from klamm.storage.segment_list import Segments
 from klamm.storage.segment_scan import Scan
 from klamm.storage.segment_swap import settle_swaps

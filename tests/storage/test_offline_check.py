@@ -7,9 +7,9 @@ import pytest
 
 from harness.damage import flip
 from klamm.model.errors import ConfigError
-from klamm.storage import check
-from klamm.storage.check import check_folders, partition_tasks
-from klamm.storage.problems import Fix
+from klamm.storage import offline_check
+from klamm.storage.check_findings import Fix
+from klamm.storage.offline_check import check_folders, partition_tasks
 
 from .tools import content, make_folder
 
@@ -48,7 +48,7 @@ def test_every_flipped_bit_of_a_segment_is_found(folder: Path, suffix: str):
     missed = []
     for position in range(len(data)):
         flip(path, position, position % 8)
-        if not check.inspect_partition(check.Task(str(folder / "orders-0"), True, False, 0)).problems:
+        if not offline_check.inspect_partition(offline_check.Task(str(folder / "orders-0"), True, False, 0)).problems:
             missed.append(position)
         path.write_bytes(data)
     assert missed == []
@@ -135,7 +135,7 @@ def test_one_partition_and_processes(folder: Path, monkeypatch: pytest.MonkeyPat
     assert check_folders([str(folder / "orders-0")]).partitions == 1
     flip(segments(folder, "paid-0")[0], 100)
     alone = check_folders([str(folder)])
-    monkeypatch.setattr(check, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(offline_check, "_INLINE_BYTES", 0)
     told: list[tuple[int, int]] = []
     together = check_folders([str(folder)], workers=2, looked=lambda done, total: told.append((done, total)))
     assert together.problems == alone.problems

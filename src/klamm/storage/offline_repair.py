@@ -11,15 +11,15 @@ from functools import partial
 
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView
-from klamm.storage.check import ASIDE_SUFFIX, check_folders
+from klamm.storage.check_findings import Findings, Fix, Problem
 from klamm.storage.checkpoints import LOG_START_OFFSET, RECOVERY_POINT, read_offsets, write_lines, write_offsets
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, write_all
 from klamm.storage.log_dir import LOCK, LogDir
+from klamm.storage.log_replay import leader_epochs, rebuild_producers
 from klamm.storage.log_segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment
-from klamm.storage.problems import Findings, Fix, Problem
+from klamm.storage.offline_check import ASIDE_SUFFIX, check_folders
 from klamm.storage.producers import Origin, ProducerStates
-from klamm.storage.replay import leader_epochs, rebuild_producers
 from klamm.storage.segment_list import Segments
 from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.snapshots import Snapshots

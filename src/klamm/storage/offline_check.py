@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from klamm.model.errors import ConfigError, CorruptBatch, StorageFailure
 from klamm.records.control import ControlType, control_records
 from klamm.storage.batch_file import BatchFile
+from klamm.storage.check_findings import Findings, Fix
 from klamm.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLOSED_AT,
@@ -35,7 +36,6 @@ from klamm.storage.disk import Disk
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log_dir import _DELETED, _FILES, _FUTURE, _PARTITION, _STRAY
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from klamm.storage.problems import Findings, Fix
 from klamm.storage.producers import ProducerStates
 from klamm.storage.properties import META_PROPERTIES, read_meta_properties
 from klamm.storage.segment_check import UNCLEANED, Looked, SegmentCheck

@@ -8,8 +8,8 @@ from harness.damage import flip
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ConfigError
 from klamm.storage import LogManager, StorageConfig
-from klamm.storage.check import check_folders
-from klamm.storage.repair import hold, make_plan
+from klamm.storage.offline_check import check_folders
+from klamm.storage.offline_repair import hold, make_plan
 
 from .conftest import NOW, read_all
 from .tools import CLUSTER, CONFIG, content, make_folder

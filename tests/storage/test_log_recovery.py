@@ -13,9 +13,9 @@ from klamm.model.errors import StorageFailure
 from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig
 from klamm.storage.disk import Disk, OpenFiles
+from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import Segment
-from klamm.storage.progress import CheckProgress
-from klamm.storage.recovery import create_log, open_log
+from klamm.storage.recovery_progress import CheckProgress
 
 from .conftest import NOW, Home, Said, batch, from_producer, read_all
 from .tools import content
