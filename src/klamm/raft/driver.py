@@ -38,7 +38,7 @@ from klamm.raft.report import QuorumReport, report_quorum
 from klamm.raft.state import Leader, Resigned
 from klamm.raft.surroundings import Listener, Transport
 from klamm.storage.disk import Disk
-from klamm.storage.threads import Threads, real_threads
+from klamm.storage.thread_pools import Threads, real_threads
 
 HAND_OVER_SECONDS = 0.5
 """How long a stopping leader tries to tell the others; without its word they wait for a timeout."""

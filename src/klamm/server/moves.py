@@ -11,7 +11,7 @@ from klamm.model.ids import Uuid
 from klamm.replication.log_dir_moves import LogDirMoves
 from klamm.replication.replica import Replica
 from klamm.server.directory_reports import DirectoryReports
-from klamm.storage.threads import Threads
+from klamm.storage.thread_pools import Threads
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:

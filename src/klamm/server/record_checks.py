@@ -17,7 +17,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView
 from klamm.storage.config import LogConfig
 from klamm.storage.producers import Origin
-from klamm.storage.threads import Threads
+from klamm.storage.thread_pools import Threads
 from klamm.storage.validate import validate
 from klamm.telemetry.log import get_logger
 

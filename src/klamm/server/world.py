@@ -11,7 +11,7 @@ from random import Random
 from klamm.model.clock import Clock, SystemClock
 from klamm.net.sockets import Sockets
 from klamm.storage import Disk
-from klamm.storage.threads import Threads, real_threads
+from klamm.storage.thread_pools import Threads, real_threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from klamm.storage.config import CleanerConfig, LogConfig, StorageConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles, SegmentFile
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
+from klamm.storage.log_manager import LogManager
 from klamm.storage.log_recovery import open_log
-from klamm.storage.lookups import TimestampOffset
-from klamm.storage.manager import LogManager
 from klamm.storage.producers import Origin
 from klamm.storage.properties import MetaProperties
+from klamm.storage.timestamp_lookup import TimestampOffset
 from klamm.storage.txn_index import AbortedTxn
 
 __all__ = [

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future
 
 from klamm.model.errors import StorageFailure
 from klamm.storage.log import Log
-from klamm.storage.threads import Threads, real_threads
+from klamm.storage.thread_pools import Threads, real_threads
 
 Done = Callable[[StorageFailure | None], None]
 THREADS = 8

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from klamm.model.clock import Clock
 from klamm.model.errors import StorageFailure
-from klamm.storage.background import Background
+from klamm.storage.background_io import Background
 from klamm.storage.config import MAX_LONG, StorageConfig
 from klamm.storage.log import Log
 from klamm.storage.log_cleaner import Cleaner

@@ -23,7 +23,7 @@ from klamm.storage.config import MAX_LONG, CleanerConfig
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
 from klamm.storage.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX, remove_files, rename_files
-from klamm.storage.threads import Threads, real_threads
+from klamm.storage.thread_pools import Threads, real_threads
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")

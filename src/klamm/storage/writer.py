@@ -22,7 +22,7 @@ from klamm.storage.disk import Disk
 from klamm.storage.epochs import LeaderEpochs
 from klamm.storage.log_segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates, Undo
-from klamm.storage.refusals import Refusals
+from klamm.storage.refused_batches import Refusals
 from klamm.storage.segment_list import Segments
 from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn

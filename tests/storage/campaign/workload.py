@@ -14,7 +14,7 @@ from klamm.model.ids import TopicPartition, Uuid
 from klamm.records import build_batch
 from klamm.records.control import build_end_txn_marker
 from klamm.replication import log_dir_moves
-from klamm.storage import CleanerConfig, Log, LogConfig, LogManager, StorageConfig, closing
+from klamm.storage import CleanerConfig, Log, LogConfig, LogManager, StorageConfig, clean_shutdown
 
 from .model import Batch, Partition, State, replay
 from .moves import HOMES, SteppedMoves, directory_of, home_of, log_dirs, settle
@@ -392,7 +392,7 @@ class Workload:
 
     def restart_clean(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(closing, "TOGETHER_FROM", self.chance.choice((1, 64)))
+            patch.setattr(clean_shutdown, "TOGETHER_FROM", self.chance.choice((1, 64)))
             self.manager.close()
         self._saved_all(closed=True)
         self.manager = self._start()

@@ -24,7 +24,7 @@ from klamm.server.context import RequestContext
 from klamm.server.services import Services
 from klamm.server.slices import Steps
 from klamm.server.topics import leading_replica
-from klamm.storage.lookups import SearchElsewhere, TimestampOffset
+from klamm.storage.timestamp_lookup import SearchElsewhere, TimestampOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from klamm.model.errors import StorageFailure
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
-from klamm.storage.threads import Threads, real_threads
+from klamm.storage.thread_pools import Threads, real_threads
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")

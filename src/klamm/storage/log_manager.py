@@ -12,11 +12,11 @@ from concurrent.futures import Executor
 from klamm.model.clock import Clock, SystemClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
-from klamm.storage.background import Background
-from klamm.storage.closing import close_logs
+from klamm.storage.background_io import Background
+from klamm.storage.clean_shutdown import close_logs
 from klamm.storage.config import LogConfig, StorageConfig
 from klamm.storage.disk import Disk, OpenFiles
-from klamm.storage.futures import Futures
+from klamm.storage.future_logs import Futures
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
@@ -24,8 +24,8 @@ from klamm.storage.log_cleaner import Cleaner
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import Segment
-from klamm.storage.opening import Opening, complete_identity, read_identity, take_dirs
-from klamm.storage.threads import Threads, real_threads
+from klamm.storage.storage_startup import Opening, complete_identity, read_identity, take_dirs
+from klamm.storage.thread_pools import Threads, real_threads
 from klamm.storage.writer import LogWriter
 from klamm.telemetry.log import get_logger
 
