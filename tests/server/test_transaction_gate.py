@@ -17,7 +17,7 @@ from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView, build_batch
 from klamm.records.control import build_end_txn_marker
 from klamm.server.transaction_gate import Abilities, Asked, TransactionGate
-from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.producer_state import Origin, ProducerStates
 
 ADDS = Abilities(adds=True, knows_abortable=True)
 VERIFIES = Abilities(adds=False, knows_abortable=True)

@@ -134,7 +134,7 @@ def cleaned_files_take_their_place_unsynced(plant: pytest.MonkeyPatch):
 
 
 def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
-    plant.setattr("klamm.storage.epochs.UnreadableCheckpoint", KeyError)
+    plant.setattr("klamm.storage.leader_epochs.UnreadableCheckpoint", KeyError)
 
 
 def copies_take_over_unsynced(plant: pytest.MonkeyPatch):

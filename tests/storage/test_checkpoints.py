@@ -14,7 +14,7 @@ from klamm.storage.checkpoints import (
     write_topic_id,
 )
 from klamm.storage.disk import Disk
-from klamm.storage.properties import MetaProperties, read_meta_properties, write_meta_properties
+from klamm.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
 from .conftest import Said
 

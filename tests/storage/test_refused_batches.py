@@ -4,7 +4,7 @@ import pytest
 
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.records.batch import BatchView
-from klamm.storage.producers import MAX_SEQUENCE
+from klamm.storage.producer_state import MAX_SEQUENCE
 from klamm.storage.refused_batches import MEMORY_MS, PRODUCERS_MAX, Refusals
 
 from .conftest import NOW, FullSoon, Home, from_producer, no_space, read_all

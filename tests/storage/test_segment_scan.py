@@ -11,8 +11,8 @@ from klamm.model.ids import TopicPartition
 from klamm.records import kernels
 from klamm.records.batch import BatchView
 from klamm.storage import Disk, LogConfig, OpenFiles, open_log, segment_scan
-from klamm.storage.index import OffsetIndex
-from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.offset_index import OffsetIndex
+from klamm.storage.producer_state import Origin, ProducerStates
 from klamm.storage.time_index import TimeIndex
 
 from .conftest import NOW, Home, batch, from_producer

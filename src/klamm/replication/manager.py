@@ -16,8 +16,8 @@ from klamm.replication.settings import ReplicationConfig, TopicSettings
 from klamm.replication.throttle import Throttle
 from klamm.replication.waiters import FetchWaiter, PendingAppend
 from klamm.storage import LogManager
-from klamm.storage.producers import SETTLING_MS, Origin
-from klamm.storage.writer import found_no_room
+from klamm.storage.log_appender import found_no_room
+from klamm.storage.producer_state import SETTLING_MS, Origin
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:

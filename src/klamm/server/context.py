@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from klamm.net import Channel
 from klamm.server.record_checks import ProduceQueue
 from klamm.server.routes import Route
-from klamm.storage.validate import INLINE_PACKED_BYTES_MAX
+from klamm.storage.batch_validation import INLINE_PACKED_BYTES_MAX
 
 if TYPE_CHECKING:
     from klamm.server.handlers.produce_quick import QuickProduce

@@ -22,7 +22,7 @@ from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.snapshot import SnapshotFolder
 from klamm.server.config import NodeConfig
 from klamm.storage.disk import Disk
-from klamm.storage.properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+from klamm.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 
 _INITIAL_CONTROLLER = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d+):(?P<directory>[\w-]+)")
 

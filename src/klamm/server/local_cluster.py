@@ -18,7 +18,7 @@ from klamm.server.config import load_config
 from klamm.server.format import format_folders, random_uuid
 from klamm.server.free_ports import free_ports
 from klamm.storage.disk import Disk
-from klamm.storage.properties import read_meta_properties
+from klamm.storage.meta_properties import read_meta_properties
 
 NODES_MAX = 9
 PROPERTIES = "server.properties"

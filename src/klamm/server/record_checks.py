@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView
+from klamm.storage.batch_validation import validate
 from klamm.storage.config import LogConfig
-from klamm.storage.producers import Origin
+from klamm.storage.producer_state import Origin
 from klamm.storage.thread_pools import Threads
-from klamm.storage.validate import validate
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from klamm.server.format import IGNORED_IN_EMPTY
 from klamm.server.raft_transport import bootstrap_ids
 from klamm.server.world import World
 from klamm.storage import CleanerConfig, StorageConfig
-from klamm.storage.properties import MetaProperties, read_meta_properties
+from klamm.storage.meta_properties import MetaProperties, read_meta_properties
 
 SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 TOLERATED_FEATURES: Final = {

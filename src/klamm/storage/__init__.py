@@ -11,8 +11,8 @@ from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.log_manager import LogManager
 from klamm.storage.log_recovery import open_log
-from klamm.storage.producers import Origin
-from klamm.storage.properties import MetaProperties
+from klamm.storage.meta_properties import MetaProperties
+from klamm.storage.producer_state import Origin
 from klamm.storage.timestamp_lookup import TimestampOffset
 from klamm.storage.txn_index import AbortedTxn
 

@@ -29,8 +29,8 @@ from klamm.records.control import end_txn_marker
 from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, write_all
-from klamm.storage.index import OffsetIndex
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.offset_index import OffsetIndex
 from klamm.storage.segment_swap import CLEANED_SUFFIX, remove_files
 from klamm.storage.time_index import TimeIndex
 from klamm.storage.txn_index import ENTRY as TXN_ENTRY

@@ -19,15 +19,15 @@ from klamm.model.errors import ConfigError, CorruptBatch, KlammError, RemoteProt
 from klamm.model.properties import parse_properties
 from klamm.records.batch import BatchView
 from klamm.records.compression import Codec
-from klamm.storage import index, time_index, txn_index
+from klamm.storage import offset_index, time_index, txn_index
 from klamm.storage.batch_file import BatchFile
 from klamm.storage.checkpoints import CLEAN_SHUTDOWN, LEADER_EPOCH, PARTITION_METADATA, read_lines
 from klamm.storage.disk import Disk
 from klamm.storage.internal_topics import Decoder, decode_control, decoder_of, shown
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from klamm.storage.properties import META_PROPERTIES
-from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from klamm.storage.snapshots import decode as decode_snapshot
+from klamm.storage.meta_properties import META_PROPERTIES
+from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.producer_snapshots import decode as decode_snapshot
 
 _CHUNK_ENTRIES = 4096
 _ENDINGS = re.compile(r"\.deleted$|\.swap$|\.cleaned$|(\.\d+)?\.damaged$")
@@ -121,7 +121,9 @@ def _records(batch: BatchView, decoder: Decoder) -> Iterator[Row]:
 
 def _entries(path: str, suffix: str, base: int) -> Iterator[Row]:
     """The entries of an index; the zeros that Kafka reserves at its end are none."""
-    layout: Struct = {INDEX_SUFFIX: index, TIME_INDEX_SUFFIX: time_index, TXN_INDEX_SUFFIX: txn_index}[suffix].ENTRY
+    layout: Struct = {INDEX_SUFFIX: offset_index, TIME_INDEX_SUFFIX: time_index, TXN_INDEX_SUFFIX: txn_index}[
+        suffix
+    ].ENTRY
     number = 0
     with open(path, "rb") as file:
         while data := file.read(layout.size * _CHUNK_ENTRIES):

@@ -8,7 +8,7 @@ flipped in an index costs a walk over the segment's headers, never a record.
 from typing import TYPE_CHECKING
 
 from klamm.model.errors import CorruptBatch
-from klamm.storage.index import OffsetIndex
+from klamm.storage.offset_index import OffsetIndex
 from klamm.storage.time_index import TimeIndex
 from klamm.telemetry.log import get_logger
 

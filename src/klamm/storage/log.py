@@ -10,12 +10,12 @@ from klamm.records.batch import HEADER_SIZE, BatchView
 from klamm.storage import truncation
 from klamm.storage.checkpoints import write_topic_id
 from klamm.storage.disk import FileSlice
+from klamm.storage.log_appender import LogWriter
 from klamm.storage.log_segment import LOG_SUFFIX, SUFFIXES, Segment
 from klamm.storage.retention_policy import SegmentFacts, segments_to_delete
 from klamm.storage.segment_swap import SWAP_SUFFIX, rename_files
 from klamm.storage.timestamp_lookup import TimestampOffset, find_max_timestamp, find_timestamp
 from klamm.storage.txn_index import AbortedTxn
-from klamm.storage.writer import LogWriter
 
 
 class Log(LogWriter):

@@ -21,7 +21,7 @@ from klamm.storage.checkpoints import (
 )
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
-from klamm.storage.properties import MetaProperties, read_meta_properties, write_meta_properties
+from klamm.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")

@@ -20,13 +20,13 @@ from klamm.storage.future_logs import Futures
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
+from klamm.storage.log_appender import LogWriter
 from klamm.storage.log_cleaner import Cleaner
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import Segment
 from klamm.storage.storage_startup import Opening, complete_identity, read_identity, take_dirs
 from klamm.storage.thread_pools import Threads, real_threads
-from klamm.storage.writer import LogWriter
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")

@@ -19,16 +19,16 @@ from klamm.records.batch import HEADER_SIZE, BatchView
 from klamm.storage.checkpoints import CLOSED_AT, LEADER_EPOCH, PARTITION_METADATA, read_topic_id
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
-from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log import Log
 from klamm.storage.log_replay import leader_epochs, rebuild_producers, refill_batches
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
-from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.producer_state import Origin, ProducerStates
 from klamm.storage.segment_list import Segments
 from klamm.storage.segment_scan import Scan
 from klamm.storage.segment_swap import settle_swaps
-from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
 from klamm.telemetry.log import get_logger
 

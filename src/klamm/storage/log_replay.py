@@ -4,10 +4,10 @@ from contextlib import suppress
 
 from klamm.model.errors import CorruptBatch
 from klamm.records.batch import BatchView
-from klamm.storage.producers import BATCHES_REMEMBERED, Origin, ProducerStates
+from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.producer_state import BATCHES_REMEMBERED, Origin, ProducerStates
 from klamm.storage.segment_list import Segments
 from klamm.storage.segment_scan import Scan
-from klamm.storage.snapshots import Snapshots
 
 _REFILL_BYTES = 8 << 20
 

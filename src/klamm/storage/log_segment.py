@@ -15,8 +15,8 @@ from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
 from klamm.records.control import end_txn_marker
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, SegmentFile, write_all
-from klamm.storage.index import OffsetIndex, map_file
 from klamm.storage.index_rebuild import indexes_of, tell
+from klamm.storage.offset_index import OffsetIndex, map_file
 from klamm.storage.time_index import TimeIndex
 from klamm.storage.txn_index import AbortedTxn, TxnIndex
 

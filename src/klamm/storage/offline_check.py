@@ -33,15 +33,15 @@ from klamm.storage.checkpoints import (
     read_topic_id,
 )
 from klamm.storage.disk import Disk
-from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log_dir import _DELETED, _FILES, _FUTURE, _PARTITION, _STRAY
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from klamm.storage.producers import ProducerStates
-from klamm.storage.properties import META_PROPERTIES, read_meta_properties
+from klamm.storage.meta_properties import META_PROPERTIES, read_meta_properties
+from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.producer_snapshots import decode as decode_snapshot
+from klamm.storage.producer_state import ProducerStates
 from klamm.storage.segment_check import UNCLEANED, Looked, SegmentCheck
 from klamm.storage.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
-from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from klamm.storage.snapshots import decode as decode_snapshot
 
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEANER_OFFSET)

@@ -19,10 +19,10 @@ from klamm.storage.log_dir import LOCK, LogDir
 from klamm.storage.log_replay import leader_epochs, rebuild_producers
 from klamm.storage.log_segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment
 from klamm.storage.offline_check import ASIDE_SUFFIX, check_folders
-from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.producer_state import Origin, ProducerStates
 from klamm.storage.segment_list import Segments
-from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
 
 _COPY_BYTES = 1 << 20

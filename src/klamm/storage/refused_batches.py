@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import HEADER, HEADER_SIZE, BatchView
-from klamm.storage.producers import ProducerEntry
+from klamm.storage.producer_state import ProducerEntry
 
 MEMORY_MS = 60_000
 """After so long, whoever still leaves a gap is told so."""

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from klamm.model.errors import CorruptBatch
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
 from klamm.records.control import end_txn_marker
-from klamm.storage import index, time_index, txn_index
+from klamm.storage import offset_index, time_index, txn_index
 from klamm.storage.check_findings import Findings, Fix
 from klamm.storage.disk import Disk, OpenFiles
-from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
-from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.producer_state import Origin, ProducerStates
 
 Looked = Callable[[int], None]
 """Told how many bytes were looked at since the last call."""
@@ -56,7 +56,7 @@ class SegmentCheck:
         self._end = end
         self._found = found
         self._closed = closed or not last
-        self._offsets = self._read(INDEX_SUFFIX, index.ENTRY)
+        self._offsets = self._read(INDEX_SUFFIX, offset_index.ENTRY)
         self._times = self._read(TIME_INDEX_SUFFIX, time_index.ENTRY)
         self._aborts = self._read(TXN_INDEX_SUFFIX, txn_index.ENTRY, needed=False)
         self._holes = holes

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 from klamm.records import kernels
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
-from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log_segment import Segment
-from klamm.storage.producers import ProducerStates
+from klamm.storage.producer_state import ProducerStates
 
 CHECKSUMS = True
 """Whether checksums are looked at; only a test would say no."""

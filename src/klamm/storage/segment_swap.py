@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from klamm.records.batch import HEADER_SIZE, LOG_OVERHEAD
 from klamm.storage.disk import Disk
 from klamm.storage.log_segment import LOG_SUFFIX, SUFFIXES, offset_name
-from klamm.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")

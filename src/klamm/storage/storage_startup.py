@@ -17,7 +17,7 @@ from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirUnusable
 from klamm.storage.log_recovery import open_log, suspect_bytes
-from klamm.storage.properties import MetaProperties
+from klamm.storage.meta_properties import MetaProperties
 from klamm.storage.recovery_progress import CheckProgress
 from klamm.telemetry.log import get_logger
 

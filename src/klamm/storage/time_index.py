@@ -10,7 +10,7 @@ import struct
 from bisect import bisect_right
 from mmap import mmap
 
-from klamm.storage.index import used_bytes
+from klamm.storage.offset_index import used_bytes
 
 ENTRY = struct.Struct(">qi")
 ENTRY_SIZE = 12

@@ -8,9 +8,9 @@ from klamm.model.errors import CorruptBatch, KlammError, RecordRefused
 from klamm.records.batch import BatchView
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX, unpack
+from klamm.storage.batch_validation import INLINE_PACKED_BYTES_MAX, INLINE_UNPACKED_BYTES_MAX
 from klamm.storage.log_segment import Segment
 from klamm.storage.segment_list import Segments
-from klamm.storage.validate import INLINE_PACKED_BYTES_MAX, INLINE_UNPACKED_BYTES_MAX
 
 
 class TimestampOffset(NamedTuple):

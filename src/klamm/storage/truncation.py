@@ -7,7 +7,7 @@ from klamm.storage.log_replay import rebuild_producers
 from klamm.storage.log_segment import Segment
 
 if TYPE_CHECKING:
-    from klamm.storage.writer import LogWriter
+    from klamm.storage.log_appender import LogWriter
 
 
 def truncate_to(log: "LogWriter", offset: int, *, for_good: bool = False) -> bool:

@@ -36,7 +36,7 @@ from klamm.server.replies import response_parts
 from klamm.server.services import Services
 from klamm.server.slices import SLICE_ELEMENTS, Steps, run_in_slices
 from klamm.server.topics import is_internal
-from klamm.storage.validate import UnpackElsewhere
+from klamm.storage.batch_validation import UnpackElsewhere
 from klamm.telemetry.log import get_logger
 
 log = get_logger("produce")

@@ -28,7 +28,7 @@ from klamm.server.context import ListenerContext, RequestContext
 from klamm.server.handlers.leaders import node_endpoints, partition_image
 from klamm.server.replies import response_parts
 from klamm.server.services import Services
-from klamm.storage.validate import UnpackElsewhere
+from klamm.storage.batch_validation import UnpackElsewhere
 
 PRODUCE = 0
 VERSION_MIN = 7

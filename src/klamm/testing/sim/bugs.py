@@ -36,7 +36,7 @@ from klamm.storage import cleaner_pass, segment_scan
 from klamm.storage.cleaner_pass import Cleaning
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
-from klamm.storage.producers import Origin, ProducerStates
+from klamm.storage.producer_state import Origin, ProducerStates
 from klamm.testing.sim.plan import Plan, draw_plan, draw_situation
 from klamm.testing.sim.run import Outcome, run_seed
 

@@ -14,7 +14,7 @@ from klamm.raft.snapshot import SnapshotFolder
 from klamm.server.config import NodeConfig
 from klamm.server.node import Node
 from klamm.server.world import World
-from klamm.storage.properties import MetaProperties, write_meta_properties
+from klamm.storage.meta_properties import MetaProperties, write_meta_properties
 from klamm.testing.sim.disk import Image, SimDisk
 from klamm.testing.sim.layout import BROKER_PORT, CONTROLLER_PORT, DATA, Layout, host_of
 from klamm.testing.sim.loop import Process, SimLoop

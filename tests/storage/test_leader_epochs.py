@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from klamm.storage.disk import Disk
-from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.leader_epochs import LeaderEpochs
 
 
 def epochs(folder: Path, *entries: tuple[int, int]) -> LeaderEpochs:

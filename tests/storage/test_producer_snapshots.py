@@ -5,8 +5,8 @@ import pytest
 from klamm.model.errors import CorruptBatch
 from klamm.records.batch import BatchView
 from klamm.storage.disk import Disk
-from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates
-from klamm.storage.snapshots import Snapshots, decode, encode
+from klamm.storage.producer_snapshots import Snapshots, decode, encode
+from klamm.storage.producer_state import MAX_SEQUENCE, Origin, ProducerStates
 
 from .conftest import NOW, from_producer
 

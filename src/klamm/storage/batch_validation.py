@@ -25,7 +25,7 @@ from klamm.records.checking import RecordCheck
 from klamm.records.compression import repack, unpack
 from klamm.records.crc import crc32c
 from klamm.storage.config import LogConfig
-from klamm.storage.producers import Origin
+from klamm.storage.producer_state import Origin
 
 INLINE_PACKED_BYTES_MAX = 32 * 1024
 """A larger packed batch is for a thread."""

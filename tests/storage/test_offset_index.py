@@ -1,4 +1,4 @@
-from klamm.storage.index import ENTRY, OffsetIndex
+from klamm.storage.offset_index import ENTRY, OffsetIndex
 from klamm.storage.time_index import TimeIndex
 
 

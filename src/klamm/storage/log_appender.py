@@ -17,16 +17,16 @@ from klamm.records.control import build_end_txn_marker
 from klamm.records.crc import crc32c
 from klamm.records.kernels import plain_header
 from klamm.storage import truncation
+from klamm.storage.batch_validation import NotPlain, is_sound_inside, validate
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.disk import Disk
-from klamm.storage.epochs import LeaderEpochs
+from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log_segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
-from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates, Undo
+from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.producer_state import MAX_SEQUENCE, Origin, ProducerStates, Undo
 from klamm.storage.refused_batches import Refusals
 from klamm.storage.segment_list import Segments
-from klamm.storage.snapshots import Snapshots
 from klamm.storage.txn_index import AbortedTxn
-from klamm.storage.validate import NotPlain, is_sound_inside, validate
 
 if TYPE_CHECKING:
     from klamm.records.kernels import PlainHeader

@@ -5,7 +5,7 @@ import pytest
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView
 from klamm.records.control import build_end_txn_marker
-from klamm.storage.producers import MAX_SEQUENCE, Origin, ProducerStates, Undo
+from klamm.storage.producer_state import MAX_SEQUENCE, Origin, ProducerStates, Undo
 
 from .conftest import NOW, from_producer
 

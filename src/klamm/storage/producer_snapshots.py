@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.records.crc import crc32c
 from klamm.storage.disk import Disk
-from klamm.storage.producers import MAX_SEQUENCE, ProducerEntry, add_sequence
+from klamm.storage.producer_state import MAX_SEQUENCE, ProducerEntry, add_sequence
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
