@@ -1,8 +1,8 @@
 """Moves replicas between the log dirs of this broker while they are in use.
 
-A copy is made beside the replica (`storage/future_logs`): pieces of the log are read and appended to it in threads, as fast
-as `replica.alter.log.dirs.io.max.bytes.per.second` allows. Once it has everything and is durable, the controller is
-told that the replica lies in the other log dir, what was written meanwhile follows, and on the loop, between two
+A copy is made beside the replica (`storage/future_logs`): pieces of the log are read and appended to it in threads, as
+fast as `replica.alter.log.dirs.io.max.bytes.per.second` allows. Once it has everything and is durable, the controller
+is told that the replica lies in the other log dir, what was written meanwhile follows, and on the loop, between two
 appends, the copy takes over.
 
     copying ──has all──▶ durable ──▶ assigned ──has all again──▶ taken over
