@@ -6,7 +6,7 @@ from klamm.metadata import ConfigResource, ResourceType
 from klamm.metadata.config_values import unreadable_configs
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
-from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.loader import MetadataLoader
 from klamm.protocol.messages.metadata_records import ConfigRecord
 
 ALL_BROKERS = ConfigResource(ResourceType.BROKER, "")

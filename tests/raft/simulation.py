@@ -12,10 +12,9 @@ from dataclasses import replace
 from random import Random
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.configuration import Configuration, ConfigurationChange, ConfigurationLog
-from klamm.raft.core import RaftCore
-from klamm.raft.events import Append, Persisted, QuorumTimeouts, Ready, Received, Resign, SnapshotTaken, Truncate
-from klamm.raft.messages import (
+from klamm.raft.core.events import Append, Persisted, QuorumTimeouts, Ready, Received, Resign, SnapshotTaken, Truncate
+from klamm.raft.core.log_positions import LogPositions
+from klamm.raft.core.messages import (
     Entry,
     FetchResponse,
     FetchSnapshotResponse,
@@ -24,9 +23,10 @@ from klamm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from klamm.raft.positions import LogPositions
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.state import ElectionState, Role
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.raft import RaftCore
+from klamm.raft.core.roles import ElectionState, Role
+from klamm.raft.core.voter_history import Configuration, ConfigurationChange, ConfigurationLog
 
 TIMEOUTS = QuorumTimeouts(
     election_timeout_ms=150,

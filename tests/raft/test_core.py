@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.core import RaftCore
-from klamm.raft.events import Append, Persisted, Received, Resign, Truncate
-from klamm.raft.messages import (
+from klamm.raft.core.events import Append, Persisted, Received, Resign, Truncate
+from klamm.raft.core.log_positions import LogPositions
+from klamm.raft.core.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     Entry,
@@ -19,9 +19,9 @@ from klamm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from klamm.raft.positions import LogPositions
-from klamm.raft.quorum import ReplicaKey, VoterSet
-from klamm.raft.state import ElectionState, Leader, Role
+from klamm.raft.core.quorum import ReplicaKey, VoterSet
+from klamm.raft.core.raft import RaftCore
+from klamm.raft.core.roles import ElectionState, Leader, Role
 
 ONE, TWO, THREE = ReplicaKey(1), ReplicaKey(2), ReplicaKey(3)
 

@@ -5,13 +5,13 @@ import random
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.raft.batches import data_batch
+from klamm.raft.codec.batches import data_batch
 from klamm.raft.config import RaftConfig
-from klamm.raft.configuration import Configuration
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import ReplicaKey
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.quorum import ReplicaKey
+from klamm.raft.core.roles import ElectionState
+from klamm.raft.core.voter_history import Configuration
 from klamm.raft.recovery import open_storage
-from klamm.raft.state import ElectionState
 from klamm.testing.sim.disk import Image, SimDisk
 
 NOW = 1_000_000

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.snapshot import snapshot_name
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.snapshot_folder import snapshot_name
 from klamm.storage.disk import Disk
 
 from .conftest import kill

@@ -8,15 +8,15 @@ import pytest
 
 from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.model.ids import ZERO_UUID
-from klamm.raft.batches import data_batch
-from klamm.raft.configuration import DYNAMIC, Configuration
+from klamm.raft.codec.batches import data_batch
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.roles import ElectionState
+from klamm.raft.core.voter_history import DYNAMIC, Configuration
 from klamm.raft.log import MemoryRaftLog
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.recovery import open_storage
-from klamm.raft.snapshot import SnapshotFolder, parse_snapshot_name, snapshot_name
-from klamm.raft.state import ElectionState
+from klamm.raft.snapshot_folder import SnapshotFolder, parse_snapshot_name, snapshot_name
 from klamm.records.batch import iter_batches
 from klamm.records.control import ControlType, control_records
 from klamm.storage.disk import Disk

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet, high_watermark, replicated_by_majority
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet, high_watermark, replicated_by_majority
 
 ids = st.sets(st.integers(0, 20), min_size=1, max_size=7)
 ends = st.lists(st.integers(-1, 12), min_size=1, max_size=7)

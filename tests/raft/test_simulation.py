@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.raft import configuration, core, elections, member, membership, positions, state
+from klamm.raft.core import elections, log_positions, raft, roles, state, voter_changes, voter_history
 
 from .simulation import Cluster, SimDisk, run_story
 
@@ -43,29 +43,29 @@ def test_in_a_quiet_life_kraft_version_is_raised_and_voters_change():
 
 
 def forget_votes(monkeypatch):
-    monkeypatch.setattr(core, "election_of", lambda it: state.ElectionState(it.epoch, it.leader_id, None))
+    monkeypatch.setattr(raft, "election_of", lambda it: roles.ElectionState(it.epoch, it.leader_id, None))
 
 
 def vote_for_any_log(monkeypatch):
-    monkeypatch.setattr(positions.LogPositions, "is_up_to_date", lambda self, other: True)
+    monkeypatch.setattr(log_positions.LogPositions, "is_up_to_date", lambda self, other: True)
 
 
 def commit_records_of_older_epochs(monkeypatch):
-    monkeypatch.setattr(state, "high_watermark", lambda ends, start, now: max(now, sorted(ends)[(len(ends) - 1) // 2]))
+    monkeypatch.setattr(roles, "high_watermark", lambda ends, start, now: max(now, sorted(ends)[(len(ends) - 1) // 2]))
 
 
 def count_what_is_not_synced(monkeypatch):
     monkeypatch.setattr(
-        positions.LogPositions, "persisted_offset", property(lambda self: self.end_offset, lambda *_: None)
+        log_positions.LogPositions, "persisted_offset", property(lambda self: self.end_offset, lambda *_: None)
     )
 
 
 def never_truncate(monkeypatch):
-    monkeypatch.setattr(positions.LogPositions, "validate", lambda self, offset, epoch: positions.Valid())
+    monkeypatch.setattr(log_positions.LogPositions, "validate", lambda self, offset, epoch: log_positions.Valid())
 
 
 def lead_without_a_majority(monkeypatch):
-    monkeypatch.setattr(state.Ballot, "won", property(lambda self: len(self.granted) >= len(self.voters) // 2))
+    monkeypatch.setattr(roles.Ballot, "won", property(lambda self: len(self.granted) >= len(self.voters) // 2))
 
 
 def grant_two_votes(monkeypatch):
@@ -73,8 +73,8 @@ def grant_two_votes(monkeypatch):
 
 
 def restart_as_if_new(monkeypatch):
-    real = member.Member._initial_state
-    monkeypatch.setattr(member.Member, "_initial_state", lambda self, election: real(self, state.ElectionState()))
+    real = state.Member._initial_state
+    monkeypatch.setattr(state.Member, "_initial_state", lambda self, election: real(self, roles.ElectionState()))
 
 
 @pytest.mark.parametrize(
@@ -104,37 +104,37 @@ def test_a_planted_bug_is_caught(plant, monkeypatch):
 
 def change_before_the_last_change_is_committed(monkeypatch):
     monkeypatch.setattr(
-        membership.ChangingMember,
+        voter_changes.ChangingMember,
         "may_change_voters",
         property(lambda self: self.high_watermark > self.state.epoch_start_offset),
     )
 
 
 def remember_voters_that_were_cut_off(monkeypatch):
-    monkeypatch.setattr(configuration.ConfigurationLog, "truncate_to", lambda self, end_offset: None)
+    monkeypatch.setattr(voter_history.ConfigurationLog, "truncate_to", lambda self, end_offset: None)
 
 
 def forget_voters_at_a_restart(monkeypatch):
-    monkeypatch.setattr(SimDisk, "configurations", lambda self, given: configuration.ConfigurationLog(given))
+    monkeypatch.setattr(SimDisk, "configurations", lambda self, given: voter_history.ConfigurationLog(given))
 
 
 def count_oneself_after_removal(monkeypatch):
-    real = state.Leader.high_watermark
+    real = roles.Leader.high_watermark
 
     def counting(self, persisted, current):
         if self.local.id in self.progress:
             return real(self, persisted, current)
-        self.progress[self.local.id] = state.ReplicaProgress(self.local)
+        self.progress[self.local.id] = roles.ReplicaProgress(self.local)
         try:
             return real(self, persisted, current)
         finally:
             del self.progress[self.local.id]
 
-    monkeypatch.setattr(state.Leader, "high_watermark", counting)
+    monkeypatch.setattr(roles.Leader, "high_watermark", counting)
 
 
 def never_elect_who_is_being_removed(monkeypatch):
-    monkeypatch.setattr(member.Member, "may_stand", property(lambda self: self.is_voter and not self._stopping))
+    monkeypatch.setattr(state.Member, "may_stand", property(lambda self: self.is_voter and not self._stopping))
 
 
 @pytest.mark.parametrize(

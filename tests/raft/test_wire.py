@@ -5,11 +5,18 @@ import pytest
 from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.codec import decode, encode
-from klamm.raft import messages as m
-from klamm.raft.batches import data_batch, encode_entry, read_entries
-from klamm.raft.configuration import ConfigurationChange
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.wire import Refused, decode_request, decode_response, encode_request, encode_response, refuse_request
+from klamm.raft.codec.batches import data_batch, encode_entry, read_entries
+from klamm.raft.codec.wire import (
+    Refused,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    refuse_request,
+)
+from klamm.raft.core import messages as m
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.voter_history import ConfigurationChange
 
 HERE, THERE = ReplicaKey(1, bytes(range(16))), ReplicaKey(2, bytes(range(16, 32)))
 AT = m.OffsetAndEpoch(42, 3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.inprocess import NodeThread
 from harness.wire import Wire, batch
-from klamm.controller.validation import CatalogValidator
+from klamm.controller.config_validation import CatalogValidator
 from klamm.coordinator.groups.consumer.config import ConsumerGroupConfig
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType

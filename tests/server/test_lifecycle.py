@@ -6,7 +6,7 @@ import pytest
 
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE
-from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.loader import MetadataLoader
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from klamm.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse

@@ -8,8 +8,8 @@ import pytest
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from klamm.raft.configuration import Configuration
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.voter_history import Configuration
 from klamm.server.raft_transport import RaftTransport
 
 from .test_controller_channel import PATIENCE_MS, FakeController

@@ -4,9 +4,9 @@ Pure: a decision looks at the metadata image and returns records; replaying them
 become durable is `klamm.raft`'s concern, what they mean is `klamm.metadata`'s, who asks is the server's.
 """
 
+from klamm.controller.config_validation import CatalogValidator, ConfigValidator
 from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
 from klamm.controller.controller import Controller
-from klamm.controller.validation import CatalogValidator, ConfigValidator
 
 __all__ = [
     "CatalogValidator",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, Protocol, TypeVar
 
-from klamm.controller.validation import ConfigValidator, Layers
+from klamm.controller.config_validation import ConfigValidator, Layers
 from klamm.metadata.image import UNASSIGNED_DIR, FeatureRange, MetadataImage
 from klamm.model.config import Value
 from klamm.model.errors import ErrorCode, KlammError

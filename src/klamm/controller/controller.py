@@ -13,16 +13,16 @@ from klamm.controller import (
     brokers,
     configs,
     directories,
-    elections,
     features,
+    partition_elections,
     partitions,
     producer_ids,
     reassignment,
     topics,
 )
+from klamm.controller.config_validation import ConfigValidator
 from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
 from klamm.controller.heartbeats import Heartbeats
-from klamm.controller.validation import ConfigValidator
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -192,15 +192,15 @@ class Controller:
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
         """ElectLeaders v0-2."""
-        return elections.elect_leaders(self._context(), request)
+        return partition_elections.elect_leaders(self._context(), request)
 
     def balance_leaders(self, limit: int = 1_000) -> Decision[bool]:
         """Give partitions their preferred leaders back; the response says whether more may be waiting."""
-        return elections.balance_leaders(self._context(), limit)
+        return partition_elections.balance_leaders(self._context(), limit)
 
     def elect_where_allowed(self, limit: int = 1_000) -> Decision[bool]:
         """Give leaderless partitions a leader where their topic allows an unclean one."""
-        return elections.elect_where_allowed(self._context(), limit)
+        return partition_elections.elect_where_allowed(self._context(), limit)
 
     def alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest

@@ -12,7 +12,7 @@ from klamm.protocol.messages.metadata_records import (
     MetadataRecord,
     NoOpRecord,
 )
-from klamm.raft.quorum import KRAFT_VERSIONS
+from klamm.raft.core.quorum import KRAFT_VERSIONS
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 _DISABLED = FeatureRange(0, 0)

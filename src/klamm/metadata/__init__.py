@@ -21,7 +21,7 @@ from klamm.metadata.image import (
     TopicsImage,
     same_content,
 )
-from klamm.metadata.publisher import MetadataLoader, Publisher
+from klamm.metadata.loader import MetadataLoader, Publisher
 from klamm.metadata.records import decode_record, encode_record
 
 __all__ = [

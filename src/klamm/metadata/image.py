@@ -272,7 +272,7 @@ class MetadataImage:
 
     def to_records(self) -> Iterator[Any]:
         """The records that, replayed on the empty image, give this one; the content of a snapshot."""
-        from klamm.metadata.snapshot import image_records  # noqa: PLC0415  snapshot reads images, images only delegate
+        from klamm.metadata.image_records import image_records  # noqa: PLC0415  snapshot reads images, images only delegate
 
         return image_records(self)
 

@@ -7,8 +7,8 @@ for the network; `driver` acts on the loop and the disk.
 """
 
 from klamm.raft.config import RaftConfig
+from klamm.raft.core.report import QuorumReport, ReplicaReport
 from klamm.raft.driver import RaftDriver
-from klamm.raft.report import QuorumReport, ReplicaReport
-from klamm.raft.surroundings import Listener, Transport
+from klamm.raft.interfaces import Listener, Transport
 
 __all__ = ["Listener", "QuorumReport", "RaftConfig", "RaftDriver", "ReplicaReport", "Transport"]

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from klamm.model.ids import ZERO_UUID
-from klamm.raft.configuration import Configuration
-from klamm.raft.events import QuorumTimeouts
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.events import QuorumTimeouts
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.voter_history import Configuration
 
 METADATA_FOLDER = "__cluster_metadata-0"
 

@@ -13,10 +13,9 @@ from random import Random
 
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
-from klamm.raft.batches import encode_entry, read_batches, read_entries
+from klamm.raft.codec.batches import encode_entry, read_batches, read_entries
 from klamm.raft.config import RaftConfig
-from klamm.raft.core import RaftCore
-from klamm.raft.events import (
+from klamm.raft.core.events import (
     Append,
     Event,
     Leadership,
@@ -30,13 +29,14 @@ from klamm.raft.events import (
     Truncate,
     Unreachable,
 )
-from klamm.raft.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
+from klamm.raft.core.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
+from klamm.raft.core.quorum import ReplicaKey, Voter
+from klamm.raft.core.raft import RaftCore
+from klamm.raft.core.report import QuorumReport, report_quorum
+from klamm.raft.core.roles import Leader, Resigned
+from klamm.raft.interfaces import Listener, Transport
 from klamm.raft.proposals import Proposals
-from klamm.raft.quorum import ReplicaKey, Voter
 from klamm.raft.recovery import Storage, open_storage
-from klamm.raft.report import QuorumReport, report_quorum
-from klamm.raft.state import Leader, Resigned
-from klamm.raft.surroundings import Listener, Transport
 from klamm.storage.disk import Disk
 from klamm.storage.thread_pools import Threads, real_threads
 

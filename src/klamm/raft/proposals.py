@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from klamm.model.errors import KlammError
-from klamm.raft.messages import Entry
+from klamm.raft.core.messages import Entry
 
 
 @dataclass(slots=True)

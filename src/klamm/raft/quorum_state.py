@@ -14,9 +14,9 @@ from typing import Any
 
 from klamm.model.errors import StorageFailure
 from klamm.model.ids import ZERO_UUID, uuid_from_str, uuid_to_str
-from klamm.raft.configuration import Configuration
-from klamm.raft.quorum import ReplicaKey
-from klamm.raft.state import ElectionState
+from klamm.raft.core.quorum import ReplicaKey
+from klamm.raft.core.roles import ElectionState
+from klamm.raft.core.voter_history import Configuration
 from klamm.storage.disk import Disk
 
 FILE_NAME = "quorum-state"

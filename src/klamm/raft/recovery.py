@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from klamm.model.errors import CorruptBatch, StorageFailure
-from klamm.raft.batches import read_configuration
+from klamm.raft.codec.batches import read_configuration
 from klamm.raft.config import RaftConfig
-from klamm.raft.configuration import ConfigurationLog
+from klamm.raft.core.log_positions import LogPositions
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.roles import ElectionState
+from klamm.raft.core.voter_history import ConfigurationLog
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.log import RaftLog
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.positions import LogPositions
 from klamm.raft.quorum_state import QuorumStateFile
-from klamm.raft.snapshot import SnapshotFolder
-from klamm.raft.state import ElectionState
+from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.records.batch import BatchView, iter_batches
 from klamm.storage.disk import Disk
 

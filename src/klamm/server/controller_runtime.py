@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from klamm.controller import Controller, Decision
 from klamm.controller.features import answer, kraft_version_asked
-from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.loader import MetadataLoader
 from klamm.metadata.records import encode_record
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError

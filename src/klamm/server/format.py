@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from klamm.model.errors import ConfigError
 from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_from_str, uuid_to_str
 from klamm.raft.config import METADATA_FOLDER
-from klamm.raft.configuration import DYNAMIC, Configuration
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import ReplicaKey, VoterSet
-from klamm.raft.quorum import Voter as RaftVoter
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.quorum import ReplicaKey, VoterSet
+from klamm.raft.core.quorum import Voter as RaftVoter
+from klamm.raft.core.voter_history import DYNAMIC, Configuration
 from klamm.raft.quorum_state import QuorumStateFile
-from klamm.raft.snapshot import SnapshotFolder
+from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.config import NodeConfig
 from klamm.storage.disk import Disk
 from klamm.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties

@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import Endpoint, FeatureRange, MetadataImage
-from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.loader import MetadataLoader
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from klamm.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener

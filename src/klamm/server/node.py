@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 from klamm.controller import CatalogValidator, Controller
 from klamm.metadata.image import Endpoint
-from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.loader import MetadataLoader
 from klamm.model.ids import TopicPartition
 from klamm.net import NetServer, TurnLoop
 from klamm.raft import RaftDriver

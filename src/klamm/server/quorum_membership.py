@@ -1,9 +1,10 @@
 """Who votes, as requests change it (KIP-853): adding, removing and moving voters, a controller that joins by itself.
 
-The rules are the core's (`raft/membership`). Here a request waits, within its time, for what the core cannot have yet:
-a new voter that has still to catch up, a change before it that is not committed. The other half is this node's own
-share: a voter that has moved tells the leader its address, and with controller.quorum.auto.join.enable an observing
-controller asks to be a voter. A fixed voter tells every leader once who it is, so that kraft.version can be raised.
+The rules are the core's (`raft/core/voter_changes`). Here a request waits, within its time, for what the core cannot
+have yet: a new voter that has still to catch up, a change before it that is not committed. The other half is this
+node's own share: a voter that has moved tells the leader its address, and with controller.quorum.auto.join.enable an
+observing controller asks to be a voter. A fixed voter tells every leader once who it is, so that kraft.version can be
+raised.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from klamm.protocol.messages.update_raft_voter import (
 )
 from klamm.protocol.messages.update_raft_voter import Listener as UpdateListener
 from klamm.raft import RaftDriver
-from klamm.raft.membership import NotIntroduced
-from klamm.raft.quorum import KRAFT_VERSIONS, ReplicaKey, Voter
+from klamm.raft.core.quorum import KRAFT_VERSIONS, ReplicaKey, Voter
+from klamm.raft.core.voter_changes import NotIntroduced
 from klamm.server.raft_transport import RaftTransport
 from klamm.telemetry.log import get_logger
 

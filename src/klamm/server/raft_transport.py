@@ -14,17 +14,7 @@ from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.net import Peer, PeerGone, Peers
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from klamm.raft import RaftDriver
-from klamm.raft.messages import (
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchRequest,
-    FetchSnapshotRequest,
-    Message,
-    Response,
-    VoteRequest,
-)
-from klamm.raft.quorum import ReplicaKey, Voter
-from klamm.raft.wire import (
+from klamm.raft.codec.wire import (
     Incoming,
     Refused,
     decode_request,
@@ -33,7 +23,17 @@ from klamm.raft.wire import (
     encode_response,
     wrong_voter,
 )
-from klamm.raft.wire import refuse_request as refuse
+from klamm.raft.codec.wire import refuse_request as refuse
+from klamm.raft.core.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    Message,
+    Response,
+    VoteRequest,
+)
+from klamm.raft.core.quorum import ReplicaKey, Voter
 from klamm.telemetry.log import get_logger
 
 log = get_logger("raft")

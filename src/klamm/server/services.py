@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from klamm.metadata.image import BrokerImage, FeatureRange, MetadataImage
-from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.loader import MetadataLoader
 from klamm.model.clock import Clock
 from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.address_book import AddressBook

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from klamm.metadata.publisher import MetadataLoader
+from klamm.metadata.loader import MetadataLoader
 from klamm.metadata.records import encode_record
 from klamm.model.clock import Clock
 from klamm.raft import RaftDriver

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from klamm.raft.batches import data_batch
+from klamm.raft.codec.batches import data_batch
 from klamm.raft.config import RaftConfig
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import ReplicaKey
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.quorum import ReplicaKey
+from klamm.raft.core.roles import ElectionState
 from klamm.raft.recovery import Storage, open_storage
-from klamm.raft.state import ElectionState
 from klamm.records import iter_batches
 
 from .trace import QuickDisk, TracingDisk

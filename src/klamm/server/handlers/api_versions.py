@@ -16,7 +16,7 @@ from klamm.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from klamm.raft.configuration import DYNAMIC
+from klamm.raft.core.voter_history import DYNAMIC
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
 

@@ -8,7 +8,7 @@ v1 fetch and caught-up times · v2 directory ids, error texts and the controller
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_names import CLUSTER_METADATA_TOPIC
 from klamm.protocol.messages import describe_quorum as m
-from klamm.raft.report import ReplicaReport
+from klamm.raft.core.report import ReplicaReport
 from klamm.server.context import RequestContext
 from klamm.server.services import Services
 

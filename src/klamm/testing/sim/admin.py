@@ -19,7 +19,7 @@ from klamm.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from klamm.raft.quorum import Voter
+from klamm.raft.core.quorum import Voter
 from klamm.testing.sim.client import GONE, Client
 
 if TYPE_CHECKING:

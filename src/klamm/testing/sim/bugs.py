@@ -17,11 +17,12 @@ from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.transactions.state import TransactionMetadata
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft import elections, quorum_state
+from klamm.raft import quorum_state
+from klamm.raft.core import elections
+from klamm.raft.core.log_positions import LogPositions
+from klamm.raft.core.roles import Leader
 from klamm.raft.disk_log import DiskRaftLog
-from klamm.raft.positions import LogPositions
 from klamm.raft.quorum_state import QuorumStateFile
-from klamm.raft.state import Leader
 from klamm.records.batch import BatchView
 from klamm.records.control import build_end_txn_marker
 from klamm.replication import fetcher

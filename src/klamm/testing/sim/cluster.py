@@ -7,10 +7,10 @@ from typing import Any
 
 from klamm.model.ids import Uuid, uuid_to_str
 from klamm.raft.config import METADATA_FOLDER
-from klamm.raft.configuration import DYNAMIC, Configuration
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.snapshot import SnapshotFolder
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.voter_history import DYNAMIC, Configuration
+from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.config import NodeConfig
 from klamm.server.node import Node
 from klamm.server.world import World

@@ -7,7 +7,7 @@ only if the others have all that was committed and nobody is being elected.
 
 from typing import TYPE_CHECKING, Any
 
-from klamm.raft.state import Follower, Leader
+from klamm.raft.core.roles import Follower, Leader
 from klamm.testing.sim.cluster import Machine
 
 if TYPE_CHECKING:

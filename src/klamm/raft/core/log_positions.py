@@ -6,7 +6,7 @@ The core keeps these positions itself, so it decides without touching a disk; th
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from klamm.raft.messages import OffsetAndEpoch
+from klamm.raft.core.messages import OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from klamm.raft.messages import Entry, Message, OffsetAndEpoch
-from klamm.raft.state import ElectionState
+from klamm.raft.core.messages import Entry, Message, OffsetAndEpoch
+from klamm.raft.core.roles import ElectionState
 
 
 class Randomness(Protocol):

@@ -8,9 +8,9 @@ table, and one request in flight per peer.
 from dataclasses import dataclass
 
 from klamm.model.errors import ErrorCode
-from klamm.raft.configuration import Configuration, ConfigurationChange, ConfigurationLog
-from klamm.raft.events import Append, Leadership, LogOperation, QuorumTimeouts, Randomness
-from klamm.raft.messages import (
+from klamm.raft.core.events import Append, Leadership, LogOperation, QuorumTimeouts, Randomness
+from klamm.raft.core.log_positions import LogPositions
+from klamm.raft.core.messages import (
     Entry,
     FetchRequest,
     FetchResponse,
@@ -20,9 +20,8 @@ from klamm.raft.messages import (
     Request,
     Response,
 )
-from klamm.raft.positions import LogPositions
-from klamm.raft.quorum import ReplicaKey, VoterSet
-from klamm.raft.state import (
+from klamm.raft.core.quorum import ReplicaKey, VoterSet
+from klamm.raft.core.roles import (
     Ballot,
     Candidate,
     ElectionState,
@@ -35,6 +34,7 @@ from klamm.raft.state import (
     Unattached,
     check_transition,
 )
+from klamm.raft.core.voter_history import Configuration, ConfigurationChange, ConfigurationLog
 
 NO_REQUEST = -1
 """The correlation id that no request has: a peer that is left alone for a moment."""

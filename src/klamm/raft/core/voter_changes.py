@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
-from klamm.raft.configuration import DYNAMIC, ConfigurationChange
-from klamm.raft.elections import ElectingMember
-from klamm.raft.messages import Entry
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.state import Leader
+from klamm.raft.core.elections import ElectingMember
+from klamm.raft.core.messages import Entry
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.roles import Leader
+from klamm.raft.core.voter_history import DYNAMIC, ConfigurationChange
 
 
 class NotIntroduced(KlammError):

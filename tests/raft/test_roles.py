@@ -2,8 +2,8 @@
 
 import pytest
 
-from klamm.raft.quorum import ReplicaKey, VoterSet
-from klamm.raft.state import (
+from klamm.raft.core.quorum import ReplicaKey, VoterSet
+from klamm.raft.core.roles import (
     TRANSITIONS,
     Ballot,
     Candidate,

@@ -1,8 +1,7 @@
 """How members agree on a leader: pre-votes, votes, and a leader's word that its epoch began or ended."""
 
 from klamm.model.errors import ErrorCode
-from klamm.raft.member import Member
-from klamm.raft.messages import (
+from klamm.raft.core.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
@@ -12,8 +11,9 @@ from klamm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from klamm.raft.quorum import ReplicaKey
-from klamm.raft.state import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from klamm.raft.core.quorum import ReplicaKey
+from klamm.raft.core.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from klamm.raft.core.state import Member
 
 
 class ElectingMember(Member):

@@ -12,8 +12,7 @@ Fetch. Replication is pull: followers fetch, and the offset they ask for tells t
 """
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.configuration import Configuration, ConfigurationChange, ConfigurationLog
-from klamm.raft.events import (
+from klamm.raft.core.events import (
     Event,
     Leadership,
     Persisted,
@@ -27,9 +26,8 @@ from klamm.raft.events import (
     Truncate,
     Unreachable,
 )
-from klamm.raft.member import ParkedFetch
-from klamm.raft.membership import ChangingMember
-from klamm.raft.messages import (
+from klamm.raft.core.log_positions import Diverging, LogPositions, NeedsSnapshot
+from klamm.raft.core.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
@@ -44,9 +42,8 @@ from klamm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from klamm.raft.positions import Diverging, LogPositions, NeedsSnapshot
-from klamm.raft.quorum import ReplicaKey, VoterSet
-from klamm.raft.state import (
+from klamm.raft.core.quorum import ReplicaKey, VoterSet
+from klamm.raft.core.roles import (
     Candidate,
     ElectionState,
     Follower,
@@ -56,6 +53,9 @@ from klamm.raft.state import (
     Unattached,
     election_of,
 )
+from klamm.raft.core.state import ParkedFetch
+from klamm.raft.core.voter_changes import ChangingMember
+from klamm.raft.core.voter_history import Configuration, ConfigurationChange, ConfigurationLog
 
 OBSERVER_MEMORY_MS = 300_000
 """How long a leader remembers an observer that stopped fetching."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from klamm.model.errors import ErrorCode
-from klamm.raft.configuration import ConfigurationChange
-from klamm.raft.quorum import ReplicaKey
+from klamm.raft.core.quorum import ReplicaKey
+from klamm.raft.core.voter_history import ConfigurationChange
 
 
 class OffsetAndEpoch(NamedTuple):

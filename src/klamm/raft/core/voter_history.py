@@ -7,7 +7,7 @@ the log is cut back. Before any such record, the configuration is the one the no
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from klamm.raft.quorum import VoterSet
+from klamm.raft.core.quorum import VoterSet
 
 BEFORE_THE_LOG = -1
 """The offset of a configuration that no record of the log made."""

@@ -14,8 +14,8 @@ from klamm.model.topic_names import CLUSTER_METADATA_TOPIC
 from klamm.protocol.messages import begin_quorum_epoch as begin
 from klamm.protocol.messages import end_quorum_epoch as end
 from klamm.protocol.messages import fetch, fetch_snapshot, vote
-from klamm.raft.batches import read_entries
-from klamm.raft.messages import (
+from klamm.raft.codec.batches import read_entries
+from klamm.raft.core.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
@@ -30,7 +30,7 @@ from klamm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from klamm.raft.quorum import ReplicaKey
+from klamm.raft.core.quorum import ReplicaKey
 
 Endpoints: TypeAlias = Mapping[int, tuple[str, int]]
 """Node id -> host and port of its controller listener."""

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from klamm.model.errors import CorruptBatch, StorageFailure
-from klamm.raft.batches import data_batch, read_configuration, snapshot_footer, snapshot_header
-from klamm.raft.configuration import Configuration, ConfigurationChange
-from klamm.raft.messages import OffsetAndEpoch
+from klamm.raft.codec.batches import data_batch, read_configuration, snapshot_footer, snapshot_header
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.voter_history import Configuration, ConfigurationChange
 from klamm.records.batch import iter_batches
 from klamm.records.control import ControlType, control_records
 from klamm.storage.disk import Disk, write_all

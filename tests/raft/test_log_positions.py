@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.positions import Diverging, LogPositions, NeedsSnapshot, Valid
+from klamm.raft.core.log_positions import Diverging, LogPositions, NeedsSnapshot, Valid
+from klamm.raft.core.messages import OffsetAndEpoch
 
 START = OffsetAndEpoch(0, 0)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from klamm.raft.messages import OffsetAndEpoch
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet, high_watermark
+from klamm.raft.core.messages import OffsetAndEpoch
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet, high_watermark
 
 
 class Role(Enum):

@@ -15,9 +15,9 @@ from klamm.protocol.messages.control_records import (
     VotersRecord,
     VotersVoter,
 )
-from klamm.raft.configuration import Configuration, ConfigurationChange
-from klamm.raft.messages import Entry, LeaderChange
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.messages import Entry, LeaderChange
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.voter_history import Configuration, ConfigurationChange
 from klamm.records.batch import BatchView, build_batch, iter_batches
 from klamm.records.control import ControlType, build_control_batch, build_control_batches, control_records
 

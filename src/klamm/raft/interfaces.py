@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from klamm.raft.messages import Message
+from klamm.raft.core.messages import Message
 
 
 class Listener(Protocol):

@@ -5,11 +5,9 @@ from random import Random
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.configuration import BEFORE_THE_LOG, Configuration, ConfigurationChange, ConfigurationLog
-from klamm.raft.core import RaftCore
-from klamm.raft.events import Append, Persisted, Received, Unreachable
-from klamm.raft.membership import NotIntroduced
-from klamm.raft.messages import (
+from klamm.raft.core.events import Append, Persisted, Received, Unreachable
+from klamm.raft.core.log_positions import LogPositions
+from klamm.raft.core.messages import (
     Entry,
     FetchRequest,
     FetchResponse,
@@ -19,9 +17,11 @@ from klamm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from klamm.raft.positions import LogPositions
-from klamm.raft.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.state import ElectionState, Role
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.raft import RaftCore
+from klamm.raft.core.roles import ElectionState, Role
+from klamm.raft.core.voter_changes import NotIntroduced
+from klamm.raft.core.voter_history import BEFORE_THE_LOG, Configuration, ConfigurationChange, ConfigurationLog
 
 ONE, TWO, THREE = (ReplicaKey(i, bytes(15) + bytes([i])) for i in (1, 2, 3))
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from klamm.raft.core import RaftCore
-from klamm.raft.quorum import ReplicaKey
-from klamm.raft.state import Leader, ReplicaProgress
+from klamm.raft.core.quorum import ReplicaKey
+from klamm.raft.core.raft import RaftCore
+from klamm.raft.core.roles import Leader, ReplicaProgress
 
 
 @dataclass(frozen=True, slots=True)
