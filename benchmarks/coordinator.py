@@ -17,11 +17,11 @@ import sys
 import tempfile
 import time
 
+from klamm.coordinator.core.shard import Decision, Now
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.group import Caller
 from klamm.coordinator.groups.offsets import CommittedOffset, offset_record
-from klamm.coordinator.loading import load_shard
-from klamm.coordinator.shard import Decision, Now
+from klamm.coordinator.runtime.loading import load_shard
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, encode_request_header
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

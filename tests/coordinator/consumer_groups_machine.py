@@ -8,11 +8,11 @@ import random
 from dataclasses import dataclass, field
 
 from coordinator.consumer_groups_world import CONFIG, ClassicConsumer, Consumer, ConsumerWorld
+from klamm.coordinator.core.shard import Record
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.shard import Record
 from klamm.model.errors import ErrorCode
 
 TOPICS = ("t", "u", "v")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from coordinator.consumer_groups_world import CONFIG, Consumer, ConsumerWorld, consumer_config
+from klamm.coordinator.core.shard import Decision, make_record
 from klamm.coordinator.groups.consumer.member import MemberState
-from klamm.coordinator.shard import Decision, make_record
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

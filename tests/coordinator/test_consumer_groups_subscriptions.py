@@ -1,7 +1,7 @@
 """Subscriptions by pattern: resolved by the broker, kept, refreshed, shared, forgotten."""
 
 from coordinator.consumer_groups_world import Consumer, ConsumerWorld
-from klamm.coordinator.shard import decode_key, decode_value, record_type
+from klamm.coordinator.core.shard import decode_key, decode_value, record_type
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.group_records import (
     ConsumerGroupRegularExpressionKey,

@@ -6,9 +6,9 @@ import struct
 import pytest
 
 from harness import forms
+from klamm.coordinator.core.shard import Record, make_record
 from klamm.coordinator.groups import kernels
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
-from klamm.coordinator.shard import Record, make_record
 from klamm.model.errors import ProtocolError
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_request_header, encode_request_header

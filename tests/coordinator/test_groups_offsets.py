@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm.coordinator.core.shard import encode_key, encode_value, make_record
 from klamm.coordinator.groups import GroupConfig
 from klamm.coordinator.groups.offsets import (
     CommittedOffset,
@@ -14,7 +15,6 @@ from klamm.coordinator.groups.offsets import (
     encode_offset_key,
     encode_offset_value,
 )
-from klamm.coordinator.shard import encode_key, encode_value, make_record
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError

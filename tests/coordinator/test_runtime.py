@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record, Shard, runtime
-from klamm.coordinator.runtime import keys_by_partition
-from klamm.coordinator.timers import Deadlines
+from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record, Shard
+from klamm.coordinator.core.deadlines import Deadlines
+from klamm.coordinator.runtime import coordinator_runtime
+from klamm.coordinator.runtime.coordinator_runtime import keys_by_partition
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.clock import ManualClock
@@ -408,7 +409,7 @@ async def test_keys_go_where_kafka_puts_them():
 
 
 async def test_a_partition_that_cannot_be_read_is_tried_again(monkeypatch):
-    monkeypatch.setattr(runtime, "RETRY_LOAD_S", 0.01)
+    monkeypatch.setattr(coordinator_runtime, "RETRY_LOAD_S", 0.01)
     house = House()
     await house.load()
     house.put("a", "1")
@@ -455,11 +456,11 @@ async def until(condition) -> None:
 
 
 async def test_a_shard_on_a_full_disk_is_not_loaded_in_a_loop(monkeypatch):
-    monkeypatch.setattr(runtime, "RELOAD_S", 0.001)
-    monkeypatch.setattr(runtime, "RELOAD_MAX_S", 0.004)
+    monkeypatch.setattr(coordinator_runtime, "RELOAD_S", 0.001)
+    monkeypatch.setattr(coordinator_runtime, "RELOAD_MAX_S", 0.004)
     lines, pauses = [], []
     said = SimpleNamespace(warning=lambda text, **_: lines.append(text), info=lambda *_, **__: None)
-    monkeypatch.setattr(runtime, "log", said)
+    monkeypatch.setattr(coordinator_runtime, "log", said)
     house = House()
     house.logs[0] = full = FullLog()
     house.runtime._make_shard = lambda _partition, _epoch: Eager()
@@ -508,8 +509,8 @@ class Behind(Log):
 
 
 async def test_a_shard_without_enough_replicas_is_loaded_when_they_are_back(monkeypatch):
-    monkeypatch.setattr(runtime, "RELOAD_S", 0.001)
-    monkeypatch.setattr(runtime, "IN_SYNC_S", 0.001)
+    monkeypatch.setattr(coordinator_runtime, "RELOAD_S", 0.001)
+    monkeypatch.setattr(coordinator_runtime, "IN_SYNC_S", 0.001)
     house = House()
     house.logs[0] = log = Behind()
     made = []
@@ -532,8 +533,8 @@ async def test_a_shard_without_enough_replicas_is_loaded_when_they_are_back(monk
 
 
 async def test_who_asks_a_shard_that_is_left_alone_hears_that_it_is_being_loaded(monkeypatch):
-    monkeypatch.setattr(runtime, "RELOAD_S", 3600.0)
-    monkeypatch.setattr(runtime, "RELOAD_MAX_S", 3600.0)
+    monkeypatch.setattr(coordinator_runtime, "RELOAD_S", 3600.0)
+    monkeypatch.setattr(coordinator_runtime, "RELOAD_MAX_S", 3600.0)
     house = House()
     house.logs[0] = full = FullLog()
     await house.load()

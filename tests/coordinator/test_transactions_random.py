@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from klamm.coordinator.core.shard import Decision
 from klamm.coordinator.groups.offsets import Offsets
-from klamm.coordinator.shard import Decision
 from klamm.coordinator.transactions import decisions, markers, shard, state
 from klamm.coordinator.transactions.markers import Fate, MarkerLedger, OwedMarkers
 from klamm.coordinator.transactions.state import TransactionMetadata

@@ -9,9 +9,9 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.offsets import decode_offset_key
-from klamm.coordinator.shard import Decision, Now, Record, ReplyTo
 from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionConfig, TransactionShard
 from klamm.coordinator.transactions.decisions import Producer
 from klamm.coordinator.transactions.records import metadata_record

@@ -6,7 +6,7 @@ committed, and loads a shard again from its partition wherever that is led next.
 and `transactions`; which partition lives where is the server's business.
 """
 
-from klamm.coordinator.runtime import CoordinatorRuntime, PartitionLog
-from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, Shard
+from klamm.coordinator.core.shard import Decision, Event, Now, Record, ReplyTo, Shard
+from klamm.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionLog
 
 __all__ = ["CoordinatorRuntime", "Decision", "Event", "Now", "PartitionLog", "Record", "ReplyTo", "Shard"]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.coordinator import CoordinatorRuntime
-from klamm.coordinator.shard import Decision, Now, ReplyTo
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.decisions import Producer
 from klamm.model.errors import ErrorCode, KlammError

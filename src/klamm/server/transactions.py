@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
-from klamm.coordinator.runtime import PartitionLog
-from klamm.coordinator.shard import Decision, Now, ReplyTo
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.runtime.coordinator_runtime import PartitionLog
 from klamm.coordinator.transactions import TransactionConfig, TransactionShard
 from klamm.coordinator.transactions.state import PREPARED
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig

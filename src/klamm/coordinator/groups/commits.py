@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from klamm.coordinator.core.shard import Record
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.group import CheckPartition, Group
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
-from klamm.coordinator.shard import Record
 from klamm.model.config import MAX_LONG
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from klamm.coordinator.core.shard import Record, ReplyTo
 from klamm.coordinator.groups.offsets import CommittedOffset
-from klamm.coordinator.shard import Record, ReplyTo
 from klamm.model.errors import ErrorCode
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from klamm.coordinator.core.shard import Record
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.state import DEAD, STABLE
 from klamm.coordinator.groups.group import Group
 from klamm.coordinator.groups.offsets import Offsets, offset_tombstone
-from klamm.coordinator.shard import Record
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.delete_groups import DeletableGroupResult
 from klamm.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember

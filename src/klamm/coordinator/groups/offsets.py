@@ -9,8 +9,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from klamm.coordinator.core.shard import Record, decode_key, decode_value, encode_value
 from klamm.coordinator.groups import kernels
-from klamm.coordinator.shard import Record, decode_key, decode_value, encode_value
 from klamm.model.errors import RemoteProtocolError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.group_records import (

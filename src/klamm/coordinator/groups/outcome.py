@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-from klamm.coordinator.shard import Decision, Event, Record, ReplyTo
+from klamm.coordinator.core.shard import Decision, Event, Record, ReplyTo
 
 
 class Outcome:

@@ -6,6 +6,17 @@ a group that only commits offsets (a "simple" one) exists as long as its offsets
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
+from klamm.coordinator.core.shard import (
+    Decision,
+    Event,
+    Now,
+    Record,
+    ReplyTo,
+    Shard,
+    decode_key,
+    decode_value,
+    record_type,
+)
 from klamm.coordinator.groups import commits, kernels, listing
 from klamm.coordinator.groups.classic import joining, leaving, rebalance, syncing
 from klamm.coordinator.groups.classic.group import ClassicGroup
@@ -23,7 +34,6 @@ from klamm.coordinator.groups.offsets import (
     Offsets,
     offset_tombstone,
 )
-from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, Shard, decode_key, decode_value, record_type
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.model.errors import ErrorCode, KlammError

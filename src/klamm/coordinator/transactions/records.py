@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from klamm.coordinator.shard import Record, decode_key, decode_value, make_record, record_type
+from klamm.coordinator.core.shard import Record, decode_key, decode_value, make_record, record_type
 from klamm.coordinator.transactions.state import EMPTY, TransactionMetadata, TransactionState
 from klamm.model.errors import RemoteProtocolError
 from klamm.model.ids import TopicPartition

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.coordinator.shard import Decision, Event, Now, Record, ReplyTo, Shard, refusal
+from klamm.coordinator.core.shard import Decision, Event, Now, Record, ReplyTo, Shard, refusal
 from klamm.coordinator.transactions import decisions
 from klamm.coordinator.transactions.decisions import Producer, TakeProducerId
 from klamm.coordinator.transactions.markers import OwedMarkers

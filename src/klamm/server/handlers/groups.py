@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.group import Caller
-from klamm.coordinator.shard import Decision, Now, ReplyTo
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.server.context import ANSWERED, RequestContext
 from klamm.server.deferred import DeferredReply

@@ -6,8 +6,8 @@ unusual, and every refusal, takes the long way in `offset_commit`, which gives t
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision
 from klamm.coordinator.groups import kernels
-from klamm.coordinator.shard import Decision
 from klamm.metadata.image import TopicsImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import Uuid

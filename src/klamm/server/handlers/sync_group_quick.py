@@ -5,8 +5,8 @@ Whatever is unusual, and every refusal, takes the long way in `sync_group`, whic
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision
 from klamm.coordinator.groups import kernels
-from klamm.coordinator.shard import Decision
 from klamm.model.errors import KlammError
 from klamm.net import Channel
 from klamm.protocol.codec import encode

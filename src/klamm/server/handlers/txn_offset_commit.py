@@ -4,8 +4,8 @@ The group's partition must belong to the open transaction: AddOffsetsToTxn has a
 v2 leader epoch · v3 flexible, the member is checked · v4 abortable errors · v5 the group's partition joins by itself
 """
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
-from klamm.coordinator.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions.decisions import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.txn_offset_commit import (

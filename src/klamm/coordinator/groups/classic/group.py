@@ -8,6 +8,8 @@ finished are soft: after a restart the members find out and join again.
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from klamm.coordinator.core.java_hash import map_place
+from klamm.coordinator.core.shard import Record, ReplyTo, make_record
 from klamm.coordinator.groups.classic.member import ClassicMember, Protocols
 from klamm.coordinator.groups.classic.state import (
     COMPLETING_REBALANCE,
@@ -20,8 +22,6 @@ from klamm.coordinator.groups.classic.state import (
 )
 from klamm.coordinator.groups.classic.subscription import subscribed_topics
 from klamm.coordinator.groups.offsets import CommittedOffset
-from klamm.coordinator.java_hash import map_place
-from klamm.coordinator.shard import Record, ReplyTo, make_record
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.group_records import GroupMetadataKey
 

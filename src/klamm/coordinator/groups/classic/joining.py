@@ -1,5 +1,6 @@
 """JoinGroup: become a member, come back as one, or take over the place of one."""
 
+from klamm.coordinator.core.shard import ReplyTo
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember, Protocols
 from klamm.coordinator.groups.classic.rebalance import (
@@ -12,7 +13,6 @@ from klamm.coordinator.groups.classic.rebalance import (
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.coordinator.groups.group import Caller
-from klamm.coordinator.shard import ReplyTo
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupResponse

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from klamm.coordinator.shard import ReplyTo
+from klamm.coordinator.core.shard import ReplyTo
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, what the member says in it), the one it likes best first."""

@@ -5,6 +5,7 @@ Every function takes the group and the `Turn` in which it is called, and says wh
 
 from dataclasses import dataclass, field
 
+from klamm.coordinator.core.shard import Now
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.classic.records import empty_record
@@ -16,7 +17,6 @@ from klamm.coordinator.groups.classic.state import (
 )
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.outcome import Outcome
-from klamm.coordinator.shard import Now
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from klamm.protocol.messages.sync_group import SyncGroupResponse

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from klamm.coordinator.core.shard import Record, make_record
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
-from klamm.coordinator.shard import Record, make_record
 from klamm.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
 VALUE_VERSION = 3

@@ -1,10 +1,10 @@
 """SyncGroup and Heartbeat: get one's assignment, stay alive."""
 
+from klamm.coordinator.core.shard import ReplyTo
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.rebalance import Turn, answer_sync, prepare_or_complete, synced
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-from klamm.coordinator.shard import ReplyTo
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

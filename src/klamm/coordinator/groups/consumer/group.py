@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from klamm.coordinator.core.shard import Record, ReplyTo
 from klamm.coordinator.groups.assignors import Assignment
 from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, Held, Member, MemberState
 from klamm.coordinator.groups.consumer.pattern import Resolved
 from klamm.coordinator.groups.consumer.records import group_tombstones
 from klamm.coordinator.groups.group import CheckPartition
 from klamm.coordinator.groups.offsets import CommittedOffset
-from klamm.coordinator.shard import Record, ReplyTo
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import group_records as kept

@@ -7,6 +7,7 @@ when the last member of the new protocol has left. Both ways it is one batch of 
 
 from collections.abc import Collection, Mapping
 
+from klamm.coordinator.core.shard import Record
 from klamm.coordinator.groups.classic import rebalance
 from klamm.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember
@@ -23,7 +24,6 @@ from klamm.coordinator.groups.consumer.records import (
     target_record,
 )
 from klamm.coordinator.groups.consumer.turn import Turn
-from klamm.coordinator.shard import Record
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
 from klamm.protocol.messages.group_records import ClassicMemberMetadata, ClassicProtocol
 from klamm.protocol.messages.join_group import JoinGroupResponse

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from klamm.coordinator.core.shard import Record, decode_key, decode_value, make_record, record_type
 from klamm.coordinator.groups.assignors import Assignment
 from klamm.coordinator.groups.consumer.member import Member
 from klamm.coordinator.groups.consumer.pattern import Resolved
-from klamm.coordinator.shard import Record, decode_key, decode_value, make_record, record_type
 from klamm.protocol.messages.group_records import (
     KEY_TYPES,
     VALUE_TYPES,

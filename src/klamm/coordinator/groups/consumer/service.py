@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo, record_type
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer import classic_members, leaving
@@ -15,7 +16,6 @@ from klamm.coordinator.groups.consumer.records import GROUP_METADATA, decode
 from klamm.coordinator.groups.consumer.topology import Topology
 from klamm.coordinator.groups.consumer.turn import Turn
 from klamm.coordinator.groups.group import Caller, Group
-from klamm.coordinator.shard import Decision, Now, Record, ReplyTo, record_type
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.consumer_group_describe import DescribedGroup

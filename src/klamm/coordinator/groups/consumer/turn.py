@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from klamm.coordinator.core.shard import Now
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import Member, MemberState
 from klamm.coordinator.groups.consumer.pattern import Patterns
 from klamm.coordinator.groups.consumer.topology import Topology
 from klamm.coordinator.groups.outcome import Outcome
-from klamm.coordinator.shard import Now
 
 SESSION: Final = "session"
 """A member must be heard of. The same word as in classic groups: a member that migrates has one session."""

@@ -3,14 +3,14 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.coordinator.shard import Record, Shard
+from klamm.coordinator.core.shard import Record, Shard
 from klamm.model.errors import RemoteProtocolError
 from klamm.records.batch import BatchView, iter_batches
 from klamm.records.control import end_txn_marker
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from klamm.coordinator.runtime import PartitionLog
+    from klamm.coordinator.runtime.coordinator_runtime import PartitionLog
 
 log = get_logger("coordinator")
 

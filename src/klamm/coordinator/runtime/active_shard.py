@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from klamm.coordinator.shard import Decision, Now, Record, ReplyTo, Shard
-from klamm.coordinator.timers import Deadlines
+from klamm.coordinator.core.deadlines import Deadlines
+from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo, Shard
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import HEADER_SIZE, build_batch
@@ -15,7 +15,7 @@ from klamm.records.control import build_end_txn_marker
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from klamm.coordinator.runtime import PartitionLog
+    from klamm.coordinator.runtime.coordinator_runtime import PartitionLog
 
 log = get_logger("coordinator")
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from klamm.coordinator.active import ActiveShard
-from klamm.coordinator.java_hash import non_negative_hash
-from klamm.coordinator.loading import load_shard
-from klamm.coordinator.shard import Decision, Now, ReplyTo, Shard
+from klamm.coordinator.core.java_hash import non_negative_hash
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo, Shard
+from klamm.coordinator.runtime.active_shard import ActiveShard
+from klamm.coordinator.runtime.loading import load_shard
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.model.clock import Clock
