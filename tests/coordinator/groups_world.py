@@ -8,8 +8,8 @@ from klamm.coordinator.core.deadlines import Deadlines
 from klamm.coordinator.core.shard import Decision, Event, Now, Record
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.classic.group import ClassicGroup
-from klamm.coordinator.groups.commits import WantedTopic
 from klamm.coordinator.groups.group import Caller
+from klamm.coordinator.groups.offset_requests import WantedTopic
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID

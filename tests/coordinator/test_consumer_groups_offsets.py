@@ -4,7 +4,7 @@ import pytest
 
 from coordinator.consumer_groups_world import Consumer, ConsumerWorld
 from coordinator.groups_world import Answer
-from klamm.coordinator.groups.commits import WantedTopic
+from klamm.coordinator.groups.offset_requests import WantedTopic
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.codec import encode
 from klamm.protocol.messages.group_records import (

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.consumer_groups_machine import Machine
 from coordinator.consumer_groups_world import CONFIG, consumer_config
-from klamm.coordinator.groups.consumer import classic_members, heartbeat, leaving, migration, progress, reconcile
+from klamm.coordinator.groups.consumer import classic_members, heartbeat, leaving, member_update, migration, reconcile
 from klamm.coordinator.groups.consumer.config import MigrationPolicy
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.topology import Topology
@@ -81,9 +81,9 @@ def assume_classic_members_read_nothing(patch):
 
 
 def assign_for_the_members_before_the_change(patch):
-    real = progress.compute_target
+    real = member_update.compute_target
     patch.setattr(
-        progress,
+        member_update,
         "compute_target",
         lambda turn, members, known, topics_of: real(
             turn, dict(list(members.items())[:-1]) or members, known, topics_of

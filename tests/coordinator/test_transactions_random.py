@@ -7,7 +7,7 @@ import pytest
 
 from klamm.coordinator.core.shard import Decision
 from klamm.coordinator.groups.offsets import Offsets
-from klamm.coordinator.transactions import decisions, markers, shard, state
+from klamm.coordinator.transactions import markers, rules, shard, state
 from klamm.coordinator.transactions.markers import Fate, MarkerLedger, OwedMarkers
 from klamm.coordinator.transactions.state import TransactionMetadata
 from klamm.model.errors import ErrorCode
@@ -32,7 +32,7 @@ def test_random_lives_keep_every_promise(version, block):
 
 
 def never_fence(monkeypatch):
-    monkeypatch.setattr(decisions, "check_owner", lambda metadata, producer: None)
+    monkeypatch.setattr(rules, "check_owner", lambda metadata, producer: None)
 
 
 def never_bump(monkeypatch):
@@ -96,12 +96,12 @@ def begin_without_ending(monkeypatch):
     def fence(metadata, transaction_version, take_producer_id, now_ms):
         return metadata.incremented(60_000, now_ms, expected_epoch=None)
 
-    monkeypatch.setattr(decisions, "fence", fence)
+    monkeypatch.setattr(rules, "fence", fence)
 
 
 def commit_what_was_aborted(monkeypatch):
     """A repeated end is believed, whatever was decided before."""
-    monkeypatch.setattr(decisions, "_check_same_end", lambda metadata, committed: None)
+    monkeypatch.setattr(rules, "_check_same_end", lambda metadata, committed: None)
 
 
 def commit_offsets_of_aborted_transactions(monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.coordinator.transactions import TransactionConfig
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.coordinator.transactions.state import EPOCH_MAX
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from klamm.coordinator.transactions.decisions import Producer
 from klamm.coordinator.transactions.markers import OwedMarkers
+from klamm.coordinator.transactions.rules import Producer
 from klamm.coordinator.transactions.state import SETTLED
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition

@@ -13,8 +13,8 @@ from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.offsets import decode_offset_key
 from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionConfig, TransactionShard
-from klamm.coordinator.transactions.decisions import Producer
 from klamm.coordinator.transactions.records import metadata_record
+from klamm.coordinator.transactions.rules import Producer
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition

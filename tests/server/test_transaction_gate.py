@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView, build_batch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.server import transaction_guards
 from klamm.server.transaction_guards import GuardKey, TransactionGuards
 

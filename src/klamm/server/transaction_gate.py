@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_partitions_to_txn import (

@@ -18,7 +18,7 @@ The first two leave the guard alone.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.coordinator.transactions.state import EPOCH_BUMP_VERSION
 
 GUARDS_MAX = 10_000

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionShard
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.write_txn_markers import (

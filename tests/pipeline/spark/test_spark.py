@@ -7,7 +7,7 @@ import pytest
 
 import klamm
 from klamm.client.types import TopicPartition
-from klamm.coordinator.transactions import decisions
+from klamm.coordinator.transactions import rules
 from klamm.model.errors import ErrorCode, KlammError
 
 pytestmark = pytest.mark.timeout(600)
@@ -156,14 +156,14 @@ def test_tasks_that_die_and_a_commit_that_fails_in_the_middle(spark, patiently, 
     fill(klamm_broker, source, 20)
     mark = tmp_path / "failed"
     mark.mkdir()
-    original = decisions.end
+    original = rules.end
 
     def refusing(metadata, transactional_id, *args, **keywords):
         if transactional_id.endswith(".1.1"):
             raise KlammError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not now")
         return original(metadata, transactional_id, *args, **keywords)
 
-    monkeypatch.setattr(decisions, "end", refusing)
+    monkeypatch.setattr(rules, "end", refusing)
     work = dying_first_attempts(str(mark))
     with pytest.raises(Exception, match=r"(?i)cluster.*authoriz"):
         patiently(run, spark, klamm_broker, source, sink, tmp_path / "c", work, minPartitions="2")

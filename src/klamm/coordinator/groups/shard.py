@@ -17,16 +17,16 @@ from klamm.coordinator.core.shard import (
     decode_value,
     record_type,
 )
-from klamm.coordinator.groups import commits, kernels, listing
+from klamm.coordinator.groups import kernels, listing, offset_requests
 from klamm.coordinator.groups.classic import joining, leaving, rebalance, syncing
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.records import empty_record, replay_group
 from klamm.coordinator.groups.classic.state import DEAD, PREPARING_REBALANCE, STABLE
 from klamm.coordinator.groups.config import GroupConfig
+from klamm.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.migration import DOWNGRADED
 from klamm.coordinator.groups.consumer.records import KINDS as CONSUMER_GROUP_RECORDS
-from klamm.coordinator.groups.consumer.service import ConsumerGroups
 from klamm.coordinator.groups.group import Caller, CheckPartition, Group
 from klamm.coordinator.groups.offsets import (
     LEGACY_OFFSET_COMMIT,
@@ -307,7 +307,7 @@ class GroupShard(Shard):
             version,
             now,
         )
-        records, response = commits.commit(self.config, request, now.wall_ms, check)
+        records, response = offset_requests.commit(self.config, request, now.wall_ms, check)
         return Decision(records=tuple(records), replies=((reply_to, response),), timers=timers)
 
     def commit_plainly(
@@ -335,7 +335,7 @@ class GroupShard(Shard):
         for name, topic_id, partitions in topics:
             if not kernels.add_records(records, group_id, name, topic_id, partitions, now.wall_ms, note_max, Record):
                 return None
-        return (tuple(records), timers) if len(records) <= commits.SURELY_SMALL else None
+        return (tuple(records), timers) if len(records) <= offset_requests.SURELY_SMALL else None
 
     def _check_commit(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, version: int, now: Now
@@ -344,7 +344,7 @@ class GroupShard(Shard):
         group = self.groups.get(group_id)
         if group is None:
             if generation >= 0:
-                raise commits.unknown_group(generation, version)
+                raise offset_requests.unknown_group(generation, version)
             return None, ()
         check = group.check_offset_commit(member_id, instance_id, generation, transactional=False, version=version)
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
@@ -375,7 +375,7 @@ class GroupShard(Shard):
             raise KlammError(ErrorCode.ILLEGAL_GENERATION)
         names = self.image.topics.by_name
         topic_ids = {t.name: bytes(names[t.name].id) for t in request.topics if t.name in names}
-        records, response = commits.commit_in_transaction(self.config, request, topic_ids, now.wall_ms, check)
+        records, response = offset_requests.commit_in_transaction(self.config, request, topic_ids, now.wall_ms, check)
         return Decision(
             records=tuple(records),
             replies=((reply_to, response),),
@@ -388,7 +388,7 @@ class GroupShard(Shard):
         group_id: str,
         member_id: str | None,
         member_epoch: int,
-        wanted: Sequence[commits.WantedTopic] | None,
+        wanted: Sequence[offset_requests.WantedTopic] | None,
         reply_to: ReplyTo,
         *,
         require_stable: bool,
@@ -397,7 +397,9 @@ class GroupShard(Shard):
         group = self.groups.get(group_id)
         if group is not None:
             group.check_offset_fetch(member_id, member_epoch)
-        response = commits.fetch(self.offsets, group_id, wanted, known=group is not None, require_stable=require_stable)
+        response = offset_requests.fetch(
+            self.offsets, group_id, wanted, known=group is not None, require_stable=require_stable
+        )
         return _answer(reply_to, response)
 
     def delete_offsets(self, request: OffsetDeleteRequest, reply_to: ReplyTo) -> Decision:
@@ -406,7 +408,7 @@ class GroupShard(Shard):
         if group is None:
             raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_offset_delete()
-        records, response = commits.delete(self.offsets, group, request)
+        records, response = offset_requests.delete(self.offsets, group, request)
         return Decision(records=tuple(records), replies=((reply_to, response),))
 
     # Administration

@@ -1,1 +1,1 @@
-"""The shell around shards: appends what they decide, sends replies once it is committed, loads shards from their logs."""
+"""The shell around shards: appends their decisions, sends replies once they are committed, loads shards from logs."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Event, Now, Record, ReplyTo, Shard, refusal
-from klamm.coordinator.transactions import decisions
-from klamm.coordinator.transactions.decisions import Producer, TakeProducerId
+from klamm.coordinator.transactions import rules
 from klamm.coordinator.transactions.markers import OwedMarkers
 from klamm.coordinator.transactions.records import metadata_record, read_record, tombstone
+from klamm.coordinator.transactions.rules import Producer, TakeProducerId
 from klamm.coordinator.transactions.state import ONGOING, PREPARED, SETTLED, TransactionMetadata
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
@@ -130,9 +130,7 @@ class TransactionShard(Shard):
         prepared = []
         for metadata in late[:RECORDS_PER_DECISION]:
             try:
-                prepared.append(
-                    decisions.fence(metadata, self.transaction_version, self._take_producer_id, now.wall_ms)
-                )
+                prepared.append(rules.fence(metadata, self.transaction_version, self._take_producer_id, now.wall_ms))
             except KlammError:
                 break
         records = tuple(self._record(metadata) for metadata in prepared)
@@ -184,7 +182,7 @@ class TransactionShard(Shard):
             )
         before = self.find(transactional_id)
         try:
-            following = decisions.initialize(
+            following = rules.initialize(
                 before,
                 transactional_id,
                 timeout_ms,
@@ -222,7 +220,7 @@ class TransactionShard(Shard):
     ) -> Decision:
         """Partitions join the open transaction, which they begin if there is none; answered with None."""
         try:
-            following = decisions.add_partitions(
+            following = rules.add_partitions(
                 self.find(transactional_id),
                 transactional_id,
                 producer,
@@ -240,7 +238,7 @@ class TransactionShard(Shard):
     ) -> Decision:
         """Whether partitions belong to the open transaction; answered with an error code for each."""
         try:
-            found = decisions.verify_partitions(self.find(transactional_id), transactional_id, producer, partitions)
+            found = rules.verify_partitions(self.find(transactional_id), transactional_id, producer, partitions)
         except KlammError as error:
             return refusal(reply_to, error)
         return Decision(replies=((reply_to, found),))
@@ -257,7 +255,7 @@ class TransactionShard(Shard):
         """Commit or abort; answered with the Producer to go on as, once the decision is committed."""
         before = self.find(transactional_id)
         try:
-            following = decisions.end(
+            following = rules.end(
                 before,
                 transactional_id,
                 producer,

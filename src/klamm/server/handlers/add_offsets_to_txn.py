@@ -4,7 +4,7 @@ What is added is the partition of `__consumer_offsets` that keeps the group: it 
 v1 quota applied after the answer · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors (KIP-890)
 """
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -8,7 +8,7 @@ v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verification · v5 ab
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_partitions_to_txn import (

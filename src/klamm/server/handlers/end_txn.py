@@ -5,7 +5,7 @@ answer of the first one, or CONCURRENT_TRANSACTIONS while markers are still bein
 v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 the producer goes on with the next epoch (KIP-890)
 """
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from klamm.server.context import RequestContext

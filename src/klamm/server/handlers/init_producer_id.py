@@ -5,7 +5,7 @@ producers are fenced, and what the last one left open is aborted first (CONCURRE
 v2 flexible · v3 current id and epoch (KIP-360) · v4 PRODUCER_FENCED · v5 abortable errors (KIP-890)
 """
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.server.context import RequestContext

@@ -7,7 +7,7 @@ v9 members of the new group protocol · v10 topic ids
 
 from typing import Any
 
-from klamm.coordinator.groups.commits import NO_OFFSET, WantedTopic
+from klamm.coordinator.groups.offset_requests import NO_OFFSET, WantedTopic
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID, Uuid

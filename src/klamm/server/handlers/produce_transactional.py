@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.produce import ProduceRequest

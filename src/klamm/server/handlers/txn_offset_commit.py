@@ -6,7 +6,7 @@ v2 leader epoch · v3 flexible, the member is checked · v4 abortable errors · 
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
-from klamm.coordinator.transactions.decisions import Producer
+from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -16,7 +16,7 @@ from klamm.coordinator.groups.classic.state import (
     STABLE,
 )
 from klamm.coordinator.groups.config import GroupConfig
-from klamm.coordinator.groups.outcome import Outcome
+from klamm.coordinator.groups.decision_builder import Outcome
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from klamm.protocol.messages.sync_group import SyncGroupResponse

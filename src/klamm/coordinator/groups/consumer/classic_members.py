@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from klamm.coordinator.groups.consumer.classic_protocol import by_id, read_subscription, write_assignment
 from klamm.coordinator.groups.consumer.config import MigrationPolicy
+from klamm.coordinator.groups.consumer.consumer_decision import Turn
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.leaving import remove
 from klamm.coordinator.groups.consumer.member import Member, MemberState
+from klamm.coordinator.groups.consumer.member_update import advance, replace_static
 from klamm.coordinator.groups.consumer.migration import downgrade, may_downgrade
-from klamm.coordinator.groups.consumer.progress import advance, replace_static
-from klamm.coordinator.groups.consumer.turn import Turn
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
 from klamm.protocol.messages.consumer_protocol import ConsumerProtocolSubscription

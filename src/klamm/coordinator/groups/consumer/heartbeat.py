@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from klamm.coordinator.groups.consumer.consumer_decision import Turn
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Held, Member, MemberState
-from klamm.coordinator.groups.consumer.progress import Step, advance, replace_static
-from klamm.coordinator.groups.consumer.turn import Turn
+from klamm.coordinator.groups.consumer.member_update import Step, advance, replace_static
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.consumer_group_heartbeat import (

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+from klamm.coordinator.groups.consumer.consumer_decision import REJOIN, REVOKE, SESSION, SYNC_MEMBER, Turn
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import STATIC_LEAVE_EPOCH, Member, MemberState
 from klamm.coordinator.groups.consumer.migration import downgrade, may_downgrade
 from klamm.coordinator.groups.consumer.records import current_record, epoch_record, member_tombstones, regex_record
-from klamm.coordinator.groups.consumer.turn import REJOIN, REVOKE, SESSION, SYNC_MEMBER, Turn
 from klamm.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

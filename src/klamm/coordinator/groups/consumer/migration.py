@@ -13,6 +13,7 @@ from klamm.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, Class
 from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.consumer.classic_protocol import read_assignment, read_subscription, write_assignment
+from klamm.coordinator.groups.consumer.consumer_decision import Turn
 from klamm.coordinator.groups.consumer.group import ConsumerGroup, partitions
 from klamm.coordinator.groups.consumer.member import Held, Member, merge
 from klamm.coordinator.groups.consumer.records import (
@@ -23,7 +24,6 @@ from klamm.coordinator.groups.consumer.records import (
     target_epoch_record,
     target_record,
 )
-from klamm.coordinator.groups.consumer.turn import Turn
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
 from klamm.protocol.messages.group_records import ClassicMemberMetadata, ClassicProtocol
 from klamm.protocol.messages.join_group import JoinGroupResponse

@@ -7,14 +7,14 @@ from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo, record_
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer import classic_members, leaving
-from klamm.coordinator.groups.consumer.describe import describe
+from klamm.coordinator.groups.consumer.consumer_decision import Turn
+from klamm.coordinator.groups.consumer.description import describe
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.heartbeat import JOIN_EPOCH, check_request, heartbeat
 from klamm.coordinator.groups.consumer.migration import send_away, upgrade
 from klamm.coordinator.groups.consumer.pattern import Patterns
 from klamm.coordinator.groups.consumer.records import GROUP_METADATA, decode
 from klamm.coordinator.groups.consumer.topology import Topology
-from klamm.coordinator.groups.consumer.turn import Turn
 from klamm.coordinator.groups.group import Caller, Group
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError

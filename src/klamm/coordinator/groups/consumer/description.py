@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import Member
-from klamm.coordinator.groups.consumer.progress import preferred_assignor
+from klamm.coordinator.groups.consumer.member_update import preferred_assignor
 from klamm.coordinator.groups.consumer.topology import Topology
 from klamm.protocol.messages.consumer_group_describe import (
     Assignment,

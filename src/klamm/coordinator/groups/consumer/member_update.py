@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from klamm.coordinator.groups.assignors import ASSIGNORS, Assignment, MemberSpec
+from klamm.coordinator.groups.consumer.consumer_decision import Turn
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import Member
 from klamm.coordinator.groups.consumer.pattern import InvalidPattern, Resolved
@@ -21,7 +22,6 @@ from klamm.coordinator.groups.consumer.records import (
     target_epoch_record,
     target_record,
 )
-from klamm.coordinator.groups.consumer.turn import Turn
 from klamm.model.errors import ErrorCode, KlammError
 
 

@@ -9,7 +9,7 @@ from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import Member, MemberState
 from klamm.coordinator.groups.consumer.pattern import Patterns
 from klamm.coordinator.groups.consumer.topology import Topology
-from klamm.coordinator.groups.outcome import Outcome
+from klamm.coordinator.groups.decision_builder import Outcome
 
 SESSION: Final = "session"
 """A member must be heard of. The same word as in classic groups: a member that migrates has one session."""
