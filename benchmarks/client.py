@@ -148,7 +148,7 @@ def measure(bench: Bench, chosen: Load, repeats: int) -> dict[str, Any]:
     for _ in range(chosen.warm_ups):
         chosen.run(bench)
     runs = [chosen.run(bench) for _ in range(repeats)]
-    medians = {name: statistics.median(each[name] for each in runs) for name in runs[0]}
+    medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     print(f"{chosen.name}  ({time.monotonic() - began:.0f} s)", flush=True)
     for name, value in medians.items():
         print(f"    {name:44} {value:12,.2f}", flush=True)
@@ -209,7 +209,7 @@ def main() -> int:
         finally:
             broker.close()
             cache.close()
-    judged = [(row["load"], each) for row in rows for each in row["ratios"] if "pass" in each]
+    judged = [(row["load"], ratio) for row in rows for ratio in row["ratios"] if "pass" in ratio]
     for name, each in judged:
         words = f"{name:24} {each['measure']} = {each['ratio']:.2f} (reach {each['reach']:g})"
         print(f"{words} {'pass' if each['pass'] else 'FAIL'}")

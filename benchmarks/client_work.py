@@ -165,7 +165,7 @@ def produce_columns(bootstrap: str, topic: str, size: int, count: int) -> comple
                 deliveries = await producer.send_arrow(topic, table)
             await producer.flush()
             took = clock() - began
-            assert all(each.metadata.offset >= 0 for each in deliveries)
+            assert all(delivery.metadata.offset >= 0 for delivery in deliveries)
             return took
 
     return asyncio.run(main())
@@ -242,7 +242,7 @@ def consume_confluent(bootstrap: str, topic: str, _size: int, count: int) -> com
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "queued.min.messages": 1_000_000})
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     seen = 0
     began = 0j
     while seen < count:

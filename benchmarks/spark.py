@@ -146,7 +146,7 @@ class Bench:
         return Costs(jvm, python, machine.cpu_seconds(self.broker.process.pid))
 
     def _under_broker(self, process: psutil.Process) -> bool:
-        return any(each.pid == self.broker.process.pid for each in process.parents())
+        return any(parent.pid == self.broker.process.pid for parent in process.parents())
 
 
 def noop(frame: Any) -> None:

@@ -126,6 +126,6 @@ def test_a_broker_that_left_is_unregistered(nodes: list[Broker]) -> None:
     nodes[1].stop()
     with Admin(bootstrap_servers=nodes[0].bootstrap) as admin:
         until(lambda: len(admin.describe_cluster().brokers) == 1, "the broker has left")
-        assert [each.fenced for each in admin.describe_cluster(include_fenced=True).brokers] == [False, True]
+        assert [broker.fenced for broker in admin.describe_cluster(include_fenced=True).brokers] == [False, True]
         admin.unregister_broker(2)
         until(lambda: len(admin.describe_cluster(include_fenced=True).brokers) == 1, "nobody remembers it")

@@ -34,9 +34,9 @@ def described(java: JavaClient, node: Broker, topic: str) -> dict[tuple[str, boo
     assert output.exit == 0, output.text
     told = json.loads(next(line for line in output.out.splitlines() if line.startswith("{")))
     return {
-        (os.path.basename(each["logDir"]), partition["isFuture"]): partition
-        for each in told["brokers"][0]["logDirs"]
-        for partition in each["partitions"]
+        (os.path.basename(logDir["logDir"]), partition["isFuture"]): partition
+        for logDir in told["brokers"][0]["logDirs"]
+        for partition in logDir["partitions"]
         if partition["partition"] == f"{topic}-0"
     }
 

@@ -152,7 +152,7 @@ def test_a_group_of_ours_and_javas(broker: Broker, java: JavaClient, topic: str,
         shares(3, 3)
         crowd.write()
         deadline = time.monotonic() + PATIENCE_S
-        while not crowd.written <= seen | set().union(*(each.seen for each in crowd.members.values())):
+        while not crowd.written <= seen | set().union(*(member.seen for member in crowd.members.values())):
             assert time.monotonic() < deadline, "every record is read by one of them"
             shares(3, 3)
         crowd.leave(*crowd.present)

@@ -341,7 +341,7 @@ def test_deserializers(beside: Beside, java: JavaClient, broker: Broker, topic: 
         "Long": [struct.pack(">q", -5)],
         "Integer": [struct.pack(">i", 7), None],  # what stands for null is read as a number, four letters long
         "Short": [struct.pack(">h", -7)],
-        "Double": [struct.pack(">d", each) for each in DOUBLES],
+        "Double": [struct.pack(">d", double) for double in DOUBLES],
         "Float": [struct.pack(">f", each) for each in FLOATS],
         "Boolean": [b"\0", b"\1"],
         "UUID": [b"C0FFEE00-0000-4000-8000-000000000001"],

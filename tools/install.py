@@ -40,7 +40,7 @@ class Telling:
         """The next line of pip's."""
         progress = re.match(r"Progress (\d+) of (\d+)", line)
         if progress:
-            done, size = (int(each) / 1e6 for each in progress.groups())
+            done, size = (int(group) / 1e6 for group in progress.groups())
             if size >= 1:
                 self.words = f"{self._download}: {done:.0f} of {size:.0f} MB"
             return

@@ -82,9 +82,9 @@ class Bank:
 
     def look(self) -> Seen:
         """What there is to see now. Raises what went wrong anywhere, and starts a pipeline again that died."""
-        for each in self._threads:
-            if each.error is not None:
-                raise Failed(f"{type(each).__name__}: {each.error}") from each.error
+        for thread in self._threads:
+            if thread.error is not None:
+                raise Failed(f"{type(thread).__name__}: {thread.error}") from thread.error
         if not self.node.running:
             raise Failed(f"the node ended:\n{self.node.last_words()}")
         words = self.pipeline.keep_running()
@@ -112,8 +112,8 @@ class Bank:
 
     def tell_notes(self) -> None:
         """Say what happened on the way; a picture has no place for it."""
-        for each in self.notes:
-            self._steps.say(each, "yellow")
+        for note in self.notes:
+            self._steps.say(note, "yellow")
         self.notes.clear()
 
     def _doing(self) -> str:
@@ -147,8 +147,8 @@ class Bank:
                 tell("")
                 time.sleep(0.1)
             self.pipeline.end()
-        for each in self._threads:
-            each.stop()
+        for thread in self._threads:
+            thread.stop()
 
     def _settle(self, tell: Callable[[str], None]) -> None:
         """Wait until everything has arrived everywhere, or until nothing moves any more."""

@@ -96,7 +96,7 @@ def _account(account: Account | None) -> str:
 
 
 def _sum(accounts: Mapping[str, Account]) -> str:
-    return f"{sum((each.balance for each in accounts.values()), Decimal(0)):,.2f}"
+    return f"{sum((account.balance for account in accounts.values()), Decimal(0)):,.2f}"
 
 
 def _spend(expected: Mapping[tuple[str, str], Decimal], found: Mapping[tuple[str, str], Decimal]) -> Line:
@@ -162,7 +162,7 @@ def read_topic(bootstrap: str, topic: str) -> Iterator[Any]:
 def raw_books(bootstrap: str) -> Books:
     """The books of the raw topic."""
     records = read_topic(bootstrap, TRANSACTIONS)
-    return recompute((each.partition(), each.offset(), each.value()) for each in records)
+    return recompute((record.partition(), record.offset(), record.value()) for record in records)
 
 
 def read_results(bootstrap: str, found: Found) -> None:

@@ -20,9 +20,9 @@ class Lake:
         """Take note of new files."""
         if not self.folder.is_dir():
             return
-        for each in ds.dataset(self.folder, format="parquet").files:
-            if each not in self._rows:
-                self._rows[each] = pq.read_metadata(each).num_rows
+        for file in ds.dataset(self.folder, format="parquet").files:
+            if file not in self._rows:
+                self._rows[file] = pq.read_metadata(file).num_rows
 
     @property
     def files(self) -> int:

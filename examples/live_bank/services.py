@@ -108,4 +108,4 @@ class LoggingService(Service):
 
     def work(self, records: Sequence[Any]) -> None:
         with open(self.path, "ab") as file:
-            file.writelines(b"%d-%d %r\n" % (each.partition(), each.offset(), each.value()) for each in records)
+            file.writelines(b"%d-%d %r\n" % (record.partition(), record.offset(), record.value()) for record in records)

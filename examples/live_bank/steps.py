@@ -79,5 +79,5 @@ class Steps:
         self.console.print()
         self.console.print(table)
         for line in lines:
-            for each in line.differences:
-                self.say(f"{line.what}: {each}", "red")
+            for difference in line.differences:
+                self.say(f"{line.what}: {difference}", "red")

@@ -53,7 +53,7 @@ def columns(values: Sequence[float], width: int, height: int) -> list[str]:
     most = max(shown, default=0.0)
     levels = [0 if most <= 0 else round(each / most * height * 8) for each in shown]
     return [
-        "".join(_BLOCKS[max(0, min(8, each - row * 8))] for each in levels).rjust(width)
+        "".join(_BLOCKS[max(0, min(8, level - row * 8))] for level in levels).rjust(width)
         for row in reversed(range(height))
     ]
 

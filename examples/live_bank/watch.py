@@ -122,7 +122,7 @@ class Results:
     @property
     def booked(self) -> int:
         """Of how many transactions the balances are the sums."""
-        return sum(each.transactions for each in self.newest_balances().values())
+        return sum(balance.transactions for balance in self.newest_balances().values())
 
     def newest_balances(self) -> dict[str, Account]:
         with self._lock:
@@ -180,10 +180,10 @@ class Watcher:
     @staticmethod
     def _follow(admin: Admin, consumer: Consumer) -> bool:
         """Read the results' topics once all of them are there."""
-        there = {each.name for each in admin.list_topics()}
+        there = {topic.name for topic in admin.list_topics()}
         if not there.issuperset(_RESULTS):
             return False
-        places = [place for each in _RESULTS for place in admin.partitions_of(each)]
+        places = [place for result in _RESULTS for place in admin.partitions_of(result)]
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
         return True

@@ -47,7 +47,10 @@ def check(history: History) -> list[Finding]:
 
 
 def _fate(history: History) -> dict[tuple[str, int], tuple[Fate, bool]]:
-    return {(each.worker, each.number): (each.fate, each.commits) for each in history.transactions}
+    return {
+        (transaction.worker, transaction.number): (transaction.fate, transaction.commits)
+        for transaction in history.transactions
+    }
 
 
 def _acknowledged(history: History) -> list[Send]:

@@ -84,9 +84,9 @@ class History:
     def save(self, path: Path) -> None:
         """Keep the run for a person to look into."""
         body = {
-            "sends": [asdict(each) for each in self.sends],
-            "transactions": [asdict(each) for each in self.transactions],
-            "polls": [asdict(each) for each in self.polls],
+            "sends": [asdict(send) for send in self.sends],
+            "transactions": [asdict(transaction) for transaction in self.transactions],
+            "polls": [asdict(poll) for poll in self.polls],
             "final": [[*place, rows] for place, rows in self.final.items()],
             "hung": self.hung,
             "refused": self.refused,

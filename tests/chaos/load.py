@@ -80,7 +80,9 @@ class Load:
     @property
     def committed(self) -> int:
         """Transactions that were committed so far."""
-        return sum(each.fate is Fate.OK and each.commits for each in list(self.history.transactions))
+        return sum(
+            transaction.fate is Fate.OK and transaction.commits for transaction in list(self.history.transactions)
+        )
 
     def wait_for_progress(self, records: int = 200, transactions: int = 3, timeout_s: float = WHOLE_S) -> None:
         """Return once so much more was acknowledged: clients get through now."""
@@ -102,7 +104,10 @@ class Load:
             open_sends = [
                 send for send in self.history.sends if send.worker == worker.name and send.fate is not Fate.OK
             ]
-            ended = sum(each.worker == worker.name and each.fate is Fate.OK for each in self.history.transactions)
+            ended = sum(
+                transaction.worker == worker.name and transaction.fate is Fate.OK
+                for transaction in self.history.transactions
+            )
             waiting = f"{len(open_sends)} unacknowledged" + (f", first {open_sends[0]}" if open_sends else "")
             lines.append(f"{worker.name}: {ended} transactions ended, {waiting}, doing {worker.doing}")
         return "; ".join(lines)

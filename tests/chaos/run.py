@@ -45,7 +45,7 @@ class Outcome:
     def __str__(self) -> str:
         acknowledged = sum(send.fate is Fate.OK for send in self.history.sends)
         transactions = self.history.transactions
-        committed = sum(each.fate is Fate.OK and each.commits for each in transactions)
+        committed = sum(transaction.fate is Fate.OK and transaction.commits for transaction in transactions)
         lines = [
             f"seed {self.seed}, {self.seconds:.0f} s of faults",
             f"records sent {len(self.history.sends)}, acknowledged {acknowledged}",

@@ -132,7 +132,7 @@ def test_rules_of_a_cluster_that_has_them(run, monkeypatch):
     rule = ("--allow-principal", "User:a", "--topic", "t")
     assert line in run("kafka-acls", "--add", *rule, "--operation", "Read").stdout
     run("kafka-acls", "--add", *rule, "--producer")
-    assert sorted(each.operation for each in asked[-1].creations) == [4, 5, 8]
+    assert sorted(creation.operation for creation in asked[-1].creations) == [4, 5, 8]
     run("kafka-acls", "--remove", "--topic", "t", stdin="n\n")
     assert not isinstance(asked[-1], DeleteAclsRequest)
     run("kafka-acls", "--remove", "--topic", "t", stdin="y\n")

@@ -51,7 +51,7 @@ def test_a_topic_from_creation_to_deletion(run):
     assert "__" not in "".join(listed)
     shown = rows(run("topic", "show", name))[0]
     assert shown["settings"]["retention.ms"] == "604800000"
-    assert [each["leader"] for each in shown["partitions"]] == [1, 1, 1]
+    assert [partition["leader"] for partition in shown["partitions"]] == [1, 1, 1]
     plan = run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact", "--unset", "retention", "--dry-run")
     assert plan.stdout.splitlines() == [
         "~ cleanup.policy: delete -> compact", "~ retention.ms: 7d -> unset", "~ partitions: 3 -> 4",

@@ -14,7 +14,7 @@ PLAIN = dict.fromkeys(range(1, 5))
 
 def after(placements, moves):
     changed = {(move.topic, move.partition): move.after for move in moves}
-    return [changed.get((each.topic, each.partition), each.replicas) for each in placements]
+    return [changed.get((placement.topic, placement.partition), placement.replicas) for placement in placements]
 
 
 def test_what_stands_well_stays():

@@ -60,7 +60,7 @@ class LyingBroker:
         topics = [
             MetadataResponseTopic(
                 error_code=0,
-                name=each.name,
+                name=topic.name,
                 topic_id=TOPIC_ID,
                 partitions=[
                     MetadataResponsePartition(
@@ -74,7 +74,7 @@ class LyingBroker:
                     for index in range(self.partitions)
                 ],
             )
-            for each in request.topics or ()
+            for topic in request.topics or ()
         ]
         brokers = [MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)]
         return MetadataResponse(brokers=brokers, controller_id=1, topics=topics)

@@ -96,7 +96,7 @@ def test_any_group_shares_everything_exactly_once(name):
 
 
 def test_names_are_kafkas_and_javas():
-    assert [each.name for each in assignors(("range", "org.apache.kafka.clients.consumer.StickyAssignor"))] == [
+    assert [assignor.name for assignor in assignors(("range", "org.apache.kafka.clients.consumer.StickyAssignor"))] == [
         "range",
         "sticky",
     ]

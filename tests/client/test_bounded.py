@@ -97,15 +97,15 @@ class Log:
 
         topics = [
             ListOffsetsTopicResponse(
-                name=each.name,
+                name=topic.name,
                 partitions=[
                     ListOffsetsPartitionResponse(
                         partition_index=part.partition_index, error_code=0, timestamp=-1, offset=found(part.timestamp)
                     )
-                    for part in each.partitions
+                    for part in topic.partitions
                 ],
             )
-            for each in request.topics
+            for topic in request.topics
         ]
         return ListOffsetsResponse(topics=topics)
 
@@ -199,8 +199,8 @@ def test_what_metadata_refuses_while_a_topic_is_read_is_told():
 
     def metadata(request, version):
         answer = broker.metadata(request, version)
-        for each in answer.topics if len(log.fetches) > 1 else ():
-            each.error_code, each.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+        for topic in answer.topics if len(log.fetches) > 1 else ():
+            topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
         return answer
 
     answers = {"ListOffsets": log.offsets, "Fetch": fetch, "Metadata": metadata}

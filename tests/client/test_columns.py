@@ -80,7 +80,7 @@ def test_text_and_bytes_of_every_kind(klamm, kind, sliced):
     else:
         column = column.cast(kind)
     rows = pa.table({"key": column, "value": column}).slice(1 if sliced else 0)
-    wanted = [None if each is None else each.encode() for each in TEXTS]
+    wanted = [None if text is None else text.encode() for text in TEXTS]
     assert [each[:2] for each in sent(klamm, rows)] == [(each, each) for each in wanted]
 
 
@@ -101,7 +101,7 @@ def test_headers_of_every_kind(klamm, kind, sliced):
     if not pa.types.is_map(kind):
         given = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in given]
     rows = pa.table({"value": ["v"] * len(given), "headers": pa.array(given, kind)}).slice(1 if sliced else 0)
-    assert [each[2] for each in sent(klamm, rows)] == [each or [] for each in HEADERS]
+    assert [each[2] for each in sent(klamm, rows)] == [header or [] for header in HEADERS]
 
 
 def test_headers_that_are_never_there(klamm):

@@ -116,7 +116,7 @@ def test_harmless_settings_of_java_are_passed_over_with_one_line(monkeypatch, ca
             producer_settings({**WHERE, "metadata.max.idle.ms": 5000, "metric.reporters": ""}, {})
             consumer_settings(WHERE, {"client_dns_lookup": "use_all_dns_ips"})
         admin_settings({**WHERE, "retries": 3}, {})
-    assert [each.getMessage().split(" has no effect here: ")[0] for each in caplog.records] == [
+    assert [record.getMessage().split(" has no effect here: ")[0] for record in caplog.records] == [
         "metadata.max.idle.ms",
         "client.dns.lookup",
         "retries",
@@ -133,7 +133,7 @@ def test_a_feature_of_java_that_is_left_off_is_fine():
 def test_every_setting_of_kafkas_clients_is_served_or_spoken_of():
     """The names are Kafka's own: each is obeyed, passed over or refused with what to do, by those who have it there."""
     lines = (Path(__file__).parent / "kafka_settings.txt").read_text().splitlines()
-    ours = {each.role: each for each in DEFINITIONS}
+    ours = {definition.role: definition for definition in DEFINITIONS}
     assert len(lines) > 120
     for line in lines[1:]:
         name, *roles = line.split()

@@ -106,7 +106,7 @@ def test_what_is_much_and_packed_does_not_stay_on_the_loop(desk):
         for number in range(15):
             desk.put(A, 3 + ROWS * number)
         assert (await desk.tables.table(desk.tables.take(None))).num_rows == 15 * ROWS
-        assert {each.name for each in desk.threads} == {threading.main_thread().name}
+        assert {thread.name for thread in desk.threads} == {threading.main_thread().name}
         fill(desk)
         desk.state(A).position = desk.state(B).position = 0
         found = await desk.tables.table(desk.tables.take(None))

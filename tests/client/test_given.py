@@ -39,7 +39,9 @@ def several() -> list[tuple[str, str]]:
 
 def ask(name: str, **given: object) -> object:
     method = getattr(NOT_ASKED, name)
-    needed = [each for each in inspect.signature(method).parameters.values() if each.default is each.empty]
+    needed = [
+        parameter for parameter in inspect.signature(method).parameters.values() if parameter.default is parameter.empty
+    ]
     return asyncio.run(method(**{each.name: FILLING[each.name] for each in needed if each.name not in given}, **given))
 
 

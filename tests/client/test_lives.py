@@ -89,10 +89,10 @@ def test_closing_twice_at_once_leaves_other_clients_alone(klamm_broker, klamm_to
             consumer.subscribe([klamm_topic])
             consumer.poll(0.1)
             threads = [threading.Thread(target=consumer.close) for _ in range(4)]
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join(PATIENCE_S)
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE_S)
             producer.send(klamm_topic, b"x").result(PATIENCE_S)
         with pytest.raises(IllegalStateError, match="closed"):
             consumer.poll(0)
@@ -234,7 +234,7 @@ def test_two_polls_may_join_together(klamm_broker, klamm_topic, protocol):
             async with asyncio.timeout(PATIENCE_S):
                 while len(found) < COUNT:
                     for records in await asyncio.gather(consumer.poll(1), consumer.poll(1), consumer.poll(1)):
-                        found += [int(each.value) for each in records]
+                        found += [int(record.value) for record in records]
         return found
 
     assert sorted(asyncio.run(story())) == list(range(COUNT))

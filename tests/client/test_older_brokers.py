@@ -45,7 +45,7 @@ def test_partitions_are_announced(old_transactions):
 def test_what_a_broker_does_not_speak_is_said():
     def few(_request, version):
         found = api_versions(version)
-        found.api_keys = [each for each in found.api_keys if each.api_key in (3, 18)]
+        found.api_keys = [key for key in found.api_keys if key.api_key in (3, 18)]
         return found
 
     with (

@@ -52,7 +52,7 @@ def test_answers_are_cut_from_any_stream(step):
     bodies = [b"four", b"x" * 70_000, b"y" * 10, b"z" * 300_000, b"q" * 65_532, b"end!"]
     if step == 1:
         bodies = [b"four", b"x" * 70_000, b"end!"]
-    stream = b"".join(struct.pack(">i", len(each)) + each for each in bodies)
+    stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
     reader = AnswerReader(1 << 20)
     assert [bytes(each) for each in feed(reader, stream, step)] == bodies
 
@@ -124,7 +124,7 @@ def test_a_session_says_what_changed():
 
 
 def data(values, base, **options):
-    return bytes(build_batch([(1, None, each, ()) for each in values], base_offset=base, **options))
+    return bytes(build_batch([(1, None, value, ()) for value in values], base_offset=base, **options))
 
 
 def marker(base, *, committed, producer_id):

@@ -48,10 +48,12 @@ def test_every_row_is_in_one_part_and_none_is_too_large():
             data = part.encode()
             assert len(data) <= 61 + part.size
             assert len(data) <= limit or part.count == 1
-            found += [(each[2], each[3], list(each[4])) for each in BatchView(data).decode_rows()]
+            found += [
+                (decode_row[2], decode_row[3], list(decode_row[4])) for decode_row in BatchView(data).decode_rows()
+            ]
             part.done(data)
         wanted = [
-            (row["key"], row["value"], [(each["key"], each["value"]) for each in row["headers"]])
+            (row["key"], row["value"], [(header["key"], header["value"]) for header in row["headers"]])
             for row in table.to_pylist()
         ]
         assert found == wanted
@@ -59,7 +61,7 @@ def test_every_row_is_in_one_part_and_none_is_too_large():
 
 def test_rows_of_one_size_are_cut_where_they_would_be_without_a_guess():
     rows = ArrowRows(pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 79] * 1000)}), 7)
-    assert [each.count for each in _parts(rows, 61 + 30 * 100, Spares(1))] == [30] * 33 + [10]
+    assert [part.count for part in _parts(rows, 61 + 30 * 100, Spares(1))] == [30] * 33 + [10]
 
 
 def test_a_buffer_that_somebody_looks_at_is_left_alone():
@@ -104,9 +106,9 @@ def test_what_was_handed_over_is_made_again_when_it_is_needed():
     assert bytes(batch.data) == first
     batch.handed_over()
     halves = batch.split()
-    wanted = [each[1:5] for each in BatchView(first).decode_rows()]
-    assert [row for each in halves for row in each.rows] == [tuple(each) for each in wanted]
-    assert [each.base_sequence for each in halves] == [100, 120]
+    wanted = [decode_row[1:5] for decode_row in BatchView(first).decode_rows()]
+    assert [row for halve in halves for row in halve.rows] == [tuple(each) for each in wanted]
+    assert [halve.base_sequence for halve in halves] == [100, 120]
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
@@ -117,7 +119,7 @@ def test_a_part_that_is_too_large_for_the_broker_is_sent_in_smaller_ones(codec):
         [batch] = iter_batches(request.topic_data[0].partition_data[0].records)
         if batch.record_count > 100:
             return produced(ErrorCode.MESSAGE_TOO_LARGE)(request, version)
-        taken.extend(each[3] for each in batch.decode_rows())
+        taken.extend(row[3] for row in batch.decode_rows())
         return produced(0)(request, version)
 
     values = [b"%d" % each for each in range(1000)]

@@ -43,9 +43,9 @@ def test_records_of_every_size_make_the_round(proxy, believing):
     with Admin(bootstrap_servers=proxy.bootstrap, **believing) as admin:
         name = unique("tls")
         admin.create_topic(name, 1)
-        assert name in [each.name for each in admin.list_topics()]
+        assert name in [topic.name for topic in admin.list_topics()]
     with Producer(bootstrap_servers=proxy.bootstrap, **believing) as producer:
-        promised = [producer.send(name, each) for each in values]
+        promised = [producer.send(name, value) for value in values]
         producer.flush(PATIENCE_S)
         assert [each.metadata.offset for each in promised] == list(range(len(values)))
     with reader(proxy.bootstrap, group_id=unique("group"), **believing) as consumer:

@@ -89,4 +89,4 @@ def test_a_decided_transaction_is_completed_after_a_crash(tmp_path):
         assert read_all(klamm.bootstrap, topic, partitions=4) == [expected] * 4
         with Wire(klamm.port) as wire:
             states = wire.call("list_transactions", 0).transaction_states
-            assert {each.transaction_state for each in states} == {"CompleteCommit"}
+            assert {state.transaction_state for state in states} == {"CompleteCommit"}

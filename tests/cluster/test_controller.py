@@ -68,11 +68,11 @@ def partitions(node, topic):
 
 
 def leaders(node, topic):
-    return [each.leader_id for each in partitions(node, topic)]
+    return [partition.leader_id for partition in partitions(node, topic)]
 
 
 def in_sync(node, topic):
-    return all(sorted(each.isr_nodes) == sorted(each.replica_nodes) for each in partitions(node, topic))
+    return all(sorted(partition.isr_nodes) == sorted(partition.replica_nodes) for partition in partitions(node, topic))
 
 
 def controller(cluster, node=None):
@@ -100,7 +100,7 @@ def assign(cluster, *replicas):
     """A topic with its replicas placed by hand, whose leader may be in sync alone."""
     name = unique()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    placed = [list(each) for each in replicas]
+    placed = [list(replica) for replica in replicas]
     topic = NewTopic(name, len(replicas), replica_assignment=placed, config={"min.insync.replicas": "1"})
     admin.create_topics([topic])[name].result(PATIENCE_S)
     return name
@@ -333,7 +333,7 @@ def test_a_broker_that_will_not_come_back_is_forgotten(cluster):
     wait_until(lambda: brokers(node) == [1, 2], "3 has gone")
     assert ask(node, "unregister_broker", 0, broker_id=3).error_code == 0
     described = ask(cluster.node(2), "describe_cluster", 1, endpoint_type=1)
-    assert sorted(each.broker_id for each in described.brokers) == [1, 2]
+    assert sorted(broker.broker_id for broker in described.brokers) == [1, 2]
     reply = ask(node, "unregister_broker", 0, broker_id=3)
     assert ErrorCode(reply.error_code) is ErrorCode.BROKER_ID_NOT_REGISTERED
 

@@ -235,8 +235,8 @@ def test_controllers_and_brokers_in_processes_of_their_own(quorum):
     quorum.start()
     first = leader_told_by(quorum.members[4])
     told = wait_for(lambda: described(quorum.members[first].port), "the leader's own answer")
-    assert [each.replica_id for each in told.current_voters] == [1, 2, 3]
-    assert sorted(each.replica_id for each in told.observers) == [4, 5]
+    assert [voter.replica_id for voter in told.current_voters] == [1, 2, 3]
+    assert sorted(observer.replica_id for observer in told.observers) == [4, 5]
     quorum.members[first].kill9()
     leader_told_by(quorum.members[5], but=first)
     name, code = create_topic(quorum.members[5])
@@ -261,15 +261,15 @@ def growing(quorum, count, **settings):
 
 def voters_told_by(member):
     told = described(member.port)
-    return None if told is None else sorted(each.replica_id for each in told.current_voters)
+    return None if told is None else sorted(voter.replica_id for voter in told.current_voters)
 
 
 def directory_of(member, node_id):
     told = wait_for(lambda: described(member.port), "an answer")
     return next(
-        each.replica_directory_id.bytes
-        for each in (*told.current_voters, *told.observers)
-        if each.replica_id == node_id
+        voter.replica_directory_id.bytes
+        for voter in (*told.current_voters, *told.observers)
+        if voter.replica_id == node_id
     )
 
 
@@ -357,7 +357,7 @@ def update_kraft_version(member, level, kind=1):
 def kraft_version_at(member):
     with contextlib.suppress(OSError), Wire(member.port) as wire:
         told = wire.call("api_versions", 4, client_software_name="test", client_software_version="1")
-        levels = {each.name: each.max_version_level for each in told.finalized_features}
+        levels = {feature.name: feature.max_version_level for feature in told.finalized_features}
         return levels.get("kraft.version", 0)
     return None
 
@@ -368,7 +368,7 @@ def change_voter(member, api, node_id, wanted, **fields):
     def look():
         told = described(member.port)
         replicas = () if told is None else (*told.current_voters, *told.observers)
-        found = [each.replica_directory_id.bytes for each in replicas if each.replica_id == node_id]
+        found = [replica.replica_directory_id.bytes for replica in replicas if replica.replica_id == node_id]
         if found and any(found[0]):
             with contextlib.suppress(OSError), Wire(member.port, timeout=90) as wire:
                 wire.call(api, 0, cluster_id=CLUSTER, voter_id=node_id, voter_directory_id=found[0], **fields)
@@ -433,8 +433,8 @@ def test_a_leader_killed_while_kraft_version_is_raised_leaves_one_quorum(quorum)
     quorum.start(first)
     asking.join()
     wait_for(lambda: update_kraft_version(other, 1)[0] == 0, "every voter is there again")
-    wait_for(lambda: all(kraft_version_at(each) == 1 for each in quorum.members.values()), "all know it")
+    wait_for(lambda: all(kraft_version_at(member) == 1 for member in quorum.members.values()), "all know it")
     told = wait_for(lambda: described(other.port), "an answer")
-    assert [each.replica_id for each in told.current_voters] == [1, 2, 3]
-    assert all(any(each.replica_directory_id.bytes) for each in told.current_voters), "each with its directory"
+    assert [voter.replica_id for voter in told.current_voters] == [1, 2, 3]
+    assert all(any(voter.replica_directory_id.bytes) for voter in told.current_voters), "each with its directory"
     assert create_topic(other)[1] == 0

@@ -55,7 +55,7 @@ def test_a_feature_is_turned_off_and_on(cluster):
     assert one.log[-1] == r.ClearElrRecord(topic_name="")
     assert ELR not in one.image.features
     answer = update(one, ELR, 1, version=1)
-    assert [(each.feature, each.error_code, each.error_message) for each in answer.results] == [(ELR, 0, None)]
+    assert [(result.feature, result.error_code, result.error_message) for result in answer.results] == [(ELR, 0, None)]
     assert one.image.features[ELR] == 1
 
 

@@ -45,9 +45,13 @@ def moving(cluster, topics=None):
     found = cluster.controller.list_partition_reassignments(request)
     assert found.records == ()
     return {
-        (topic.name, each.partition_index): (each.replicas, each.adding_replicas, each.removing_replicas)
+        (topic.name, partition.partition_index): (
+            partition.replicas,
+            partition.adding_replicas,
+            partition.removing_replicas,
+        )
         for topic in found.response.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 

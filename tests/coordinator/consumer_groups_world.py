@@ -304,7 +304,9 @@ class ClassicConsumer:
             self._forget(synced.error)
             return synced.error
         assignment = decode(ConsumerProtocolAssignment, 2, synced.assignment, 2)[0]
-        self.owned = {(each.topic, number) for each in assignment.assigned_partitions for number in each.partitions}
+        self.owned = {
+            (partition.topic, number) for partition in assignment.assigned_partitions for number in partition.partitions
+        }
         topics = self.world.image.topics.by_name
         self.ids = {name: topics[name].id for name, _ in self.owned if name in topics}
         return ErrorCode.NONE

@@ -162,7 +162,7 @@ def _partition(admin: Admin, where: TopicPartition):
 
 def replicas_move_and_moves_are_taken_back(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
-        one, two = sorted(each.id for each in admin.describe_cluster().brokers)[:2]
+        one, two = sorted(broker.id for broker in admin.describe_cluster().brokers)[:2]
         where = _placed(admin, one)
         with Producer(bootstrap_servers=bootstrap, max_request_size=10_000_000) as producer:
             for _ in range(6):
@@ -202,7 +202,7 @@ def replicas_move_and_moves_are_taken_back(bootstrap: str) -> None:
 
 def preferred_leaders_are_elected(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
-        one, two = sorted(each.id for each in admin.describe_cluster().brokers)[:2]
+        one, two = sorted(broker.id for broker in admin.describe_cluster().brokers)[:2]
         where = _placed(admin, one, two)
         until(lambda: set(_partition(admin, where).isr) == {one, two}, "both are in sync")
         admin.alter_partition_reassignments({where: [two, one]})
@@ -230,7 +230,7 @@ def replicas_change_their_directory(bootstrap: str) -> None:
             return {each.path: each.replicas[where].is_future for each in dirs if where in each.replicas}
 
         (before,) = homes()
-        (other,) = {each.path for each in admin.describe_log_dirs([broker])[broker]} - {before}
+        (other,) = {log_dir.path for log_dir in admin.describe_log_dirs([broker])[broker]} - {before}
         admin.alter_replica_log_dirs({(where, broker): other})
         until(lambda: homes() == {other: False}, "the replica lies in the other directory")
         assert [each.value for each in read_all(bootstrap, where.topic, 1)] == [b"moves along"]
@@ -264,7 +264,9 @@ def voters_come_and_go(bootstrap: str, voter: int, listener: tuple[str, str, int
             return {each.replica_id for each in admin.describe_quorum().voters}
 
         def watching() -> bytes | None:
-            found = [each.directory_id for each in admin.describe_quorum().observers if each.replica_id == voter]
+            found = [
+                observer.directory_id for observer in admin.describe_quorum().observers if observer.replica_id == voter
+            ]
             return found[0] if found else None
 
         directory = until(watching, "the node follows the quorum")

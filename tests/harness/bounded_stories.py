@@ -66,7 +66,7 @@ def what_is_deleted_while_it_is_read_does_not_take_the_rest_with_it(bootstrap: s
     offsets = found["offset"].to_pylist()
     assert offsets == sorted(set(offsets))
     assert offsets[0] == 0, "what was there when it began"
-    assert [each for each in offsets if each >= 300] == list(range(300, COUNT))
+    assert [offset for offset in offsets if offset >= 300] == list(range(300, COUNT))
     assert table(name, bootstrap, start={0: 10})["offset"].to_pylist() == list(range(300, COUNT))
     with pytest.raises(OffsetOutOfRangeError, match="no offset 10"):
         table(name, bootstrap, start={0: 10}, auto_offset_reset="none")

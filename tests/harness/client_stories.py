@@ -94,7 +94,7 @@ def every_acks_delivers(bootstrap: str) -> None:
         with Producer(bootstrap_servers=bootstrap, acks=acks) as producer:
             promised = [producer.send(name, b"%d" % each) for each in range(10)]
         offsets = [each.metadata.offset for each in promised]
-        assert all(each == -1 for each in offsets) if acks == 0 else offsets == sorted(offsets)
+        assert all(offset == -1 for offset in offsets) if acks == 0 else offsets == sorted(offsets)
     assert len(read_all(bootstrap, name, 30)) == 30
 
 
@@ -228,7 +228,7 @@ def a_static_member_returns_to_its_partitions(bootstrap: str, **settings) -> Non
         until(lambda: consumer.poll(0.2) or consumer.assignment(), "the member has partitions")
         before = consumer.group_metadata()
     with Admin(bootstrap_servers=bootstrap) as admin:
-        assert [each.instance_id for each in admin.describe_groups([group])[group].members] == ["one"]
+        assert [member.instance_id for member in admin.describe_groups([group])[group].members] == ["one"]
     with reader(bootstrap, **options) as consumer:
         consumer.subscribe([name])
         until(lambda: consumer.poll(0.2) or consumer.assignment(), "the member has partitions again")
@@ -370,7 +370,7 @@ def an_admin_manages_topics(bootstrap: str) -> None:
         assert (set(failed.value.failures), set(failed.value.results)) == ({one}, {third})
         until(lambda: {one, two, third} <= {each.name for each in admin.list_topics()}, "the topics are listed")
         described = admin.describe_topics([one])[one]
-        assert [each.partition for each in described.partitions] == [0, 1]
+        assert [partition.partition for partition in described.partitions] == [0, 1]
         assert described.partitions[0].leader in described.partitions[0].replicas
         with pytest.raises(UnknownTopicOrPartitionError):
             admin.describe_topics([unique("nowhere")])
@@ -439,7 +439,7 @@ def an_admin_sees_the_cluster(bootstrap: str) -> None:
         assert cluster.cluster_id
         assert cluster.brokers
         quorum = admin.describe_quorum()
-        assert quorum.leader_id in {each.replica_id for each in quorum.voters}
+        assert quorum.leader_id in {voter.replica_id for voter in quorum.voters}
         assert admin.describe_features().finalized["metadata.version"] > 0
         broker = ConfigResource.broker(cluster.brokers[0].id)
         assert "log.retention.hours" in admin.describe_configs([broker])[broker]
@@ -447,7 +447,7 @@ def an_admin_sees_the_cluster(bootstrap: str) -> None:
             producer.init_transactions()
             producer.begin_transaction()
             producer.send(name, b"open").result(PATIENCE_S)
-            assert transactional_id in {each.transactional_id for each in admin.list_transactions()}
+            assert transactional_id in {transaction.transactional_id for transaction in admin.list_transactions()}
             described = admin.describe_transactions([transactional_id])[transactional_id]
             assert (described.state, described.partitions) == ("Ongoing", (where,))
             (state,) = admin.describe_producers([where])[where]

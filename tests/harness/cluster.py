@@ -110,7 +110,7 @@ class KlammCluster:
         deadline = time.monotonic() + READY_S
         for node in self.nodes:
             with Wire(node.port) as wire:
-                while wanted - {each.node_id for each in wire.call("metadata", 12, topics=[]).brokers}:
+                while wanted - {broker.node_id for broker in wire.call("metadata", 12, topics=[]).brokers}:
                     if time.monotonic() > deadline:
                         raise KlammFailed(f"node {node.node_id} does not know of all others:\n{node.stderr()}")
 

@@ -78,7 +78,7 @@ def keys_choose_as_send_does_and_rows_without_key_go_somewhere(bootstrap: str) -
     with Producer(bootstrap_servers=bootstrap, batch_size=1000) as producer:
         producer.send_arrow(name, rows)
     found = table(name, bootstrap).to_pylist()
-    assert sorted(each["key"] or b"" for each in found) == sorted(each or b"" for each in keys)
+    assert sorted(each["key"] or b"" for each in found) == sorted(key or b"" for key in keys)
     assert all(each["partition"] == by_murmur2(each["key"], 5) for each in found if each["key"])
 
 
@@ -104,9 +104,9 @@ def a_partitioner_is_asked_for_rows_without_key_too(bootstrap: str) -> None:
         one, two = topic(bootstrap, 3), topic(bootstrap, 3)
         with Producer(bootstrap_servers=bootstrap, partitioner=choose, partitioner_ignore_keys=True) as producer:
             producer.send_arrow(one, rows)
-            by_row = [producer.send(two, b"v", each) for each in keys]
+            by_row = [producer.send(two, b"v", key) for key in keys]
             producer.flush()
-        assert asked == [(name, each, 3) for name in (one, two) for each in keys]
+        assert asked == [(name, key, 3) for name in (one, two) for key in keys]
         assert sorted(table(one, bootstrap)["partition"].to_pylist()) == sorted(
             each.metadata.partition for each in by_row
         )
@@ -175,7 +175,7 @@ def a_table_that_cannot_be_sent_is_not_sent_in_part(bootstrap: str) -> None:
         return pa.concat_tables([good, pa.table({"value": [b"v"], "at": [1], "when": [1]} | columns)])
 
     long = pa.concat_tables([pa.table({"value": [b"v"] * 3}), pa.table({"value": [b"v", b"x" * 2_000_000, b"v"]})])
-    folded = pa.table({"value": pa.chunked_array([each.dictionary_encode() for each in long["value"].chunks])})
+    folded = pa.table({"value": pa.chunked_array([chunk.dictionary_encode() for chunk in long["value"].chunks])})
     with Producer(bootstrap_servers=bootstrap, batch_size=1000) as producer:
         for partition in (9, -1, 3_000_000_000):
             with pytest.raises(UnknownTopicOrPartitionError, match=f"3 partitions, none of number {partition}"):

@@ -137,8 +137,8 @@ def offsets_go_along_with_a_transaction(bootstrap: str, **settings) -> None:
                 assert isinstance(records, list)
                 attempts += 1
                 producer.begin_transaction()
-                for each in records:
-                    producer.send(sink, each.value)
+                for record in records:
+                    producer.send(sink, record.value)
                 producer.send_offsets_to_transaction({where: records[-1].offset + 1}, consumer.group_metadata())
                 if attempts % 2:
                     producer.abort_transaction()

@@ -34,7 +34,7 @@ async def write(bootstrap, topic, place, values):
     if not await work.begin():
         return None
     if values:
-        await work.send(topic, pa.record_batch({"value": pa.array([each.encode() for each in values])}), None)
+        await work.send(topic, pa.record_batch({"value": pa.array([value.encode() for value in values])}), None)
     return await work.finish()
 
 
@@ -47,7 +47,7 @@ async def run_batch(bootstrap, topic, sink, batch, tasks, attempt=0):
 
 
 async def commit(bootstrap, topic, sink, batch, handles):
-    found = [each for each in handles if each is not None]
+    found = [handle for handle in handles if handle is not None]
     await commit_batch(options(bootstrap, topic), Place(sink, batch), found)
 
 
@@ -58,7 +58,7 @@ async def decide(bootstrap, topic, sink, batch, handles, ended):
     async with Ledger(sink, given.client, given.commits_topic) as ledger, AsyncProducer(settings) as writer:
         await ledger.ensure()
         await writer.init_transactions()
-        found = [each for each in handles if each is not None]
+        found = [handle for handle in handles if handle is not None]
         await ledger.decide(writer, Decision(sink, batch, tuple(found)))
         assert not await ledger.finish_all(found[:ended], batch)
 

@@ -54,7 +54,7 @@ def reached(admin, point):
 
 def states(admin):
     groups = [each.group_id for each in admin.list_groups() if each.group_id.startswith("klamm-spark-")]
-    return {each.metadata for group in groups for each in admin.list_group_offsets(group).values()}
+    return {offset.metadata for group in groups for offset in admin.list_group_offsets(group).values()}
 
 
 def kill(driver):

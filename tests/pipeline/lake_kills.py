@@ -47,7 +47,7 @@ def test_a_driver_killed_with_all_its_processes(tmp_path, kind, point):
     (tmp_path / "in").mkdir()
     for batch in range(3):
         rows = range(batch * 10, batch * 10 + 10)
-        table = pa.table({"n": list(rows), "part": [f"p{each % 3}" for each in rows]})
+        table = pa.table({"n": list(rows), "part": [f"p{row % 3}" for row in rows]})
         pq.write_table(table, tmp_path / "in" / f"{batch}.parquet")
     reached, log = tmp_path / "reached", tmp_path / "driver.log"
     driver = start(kind, tmp_path, point, str(reached))

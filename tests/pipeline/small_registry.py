@@ -68,9 +68,9 @@ class SmallRegistry:
         from grpc_tools import protoc
 
         with tempfile.TemporaryDirectory() as folder:
-            for each in found["references"]:
-                number = self.subjects[each["subject"]][each["version"] - 1]
-                (Path(folder) / each["name"]).write_text(self.schemas[number]["schema"])
+            for reference in found["references"]:
+                number = self.subjects[reference["subject"]][reference["version"] - 1]
+                (Path(folder) / reference["name"]).write_text(self.schemas[number]["schema"])
             (Path(folder) / "main.proto").write_text(found["schema"])
             common = Path(grpc_tools.__file__).parent / "_proto"
             assert not protoc.main(

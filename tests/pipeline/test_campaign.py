@@ -159,8 +159,8 @@ async def copy(bootstrap, source, sink_topic, place):
     work = TaskWrite(options(bootstrap, sink_topic), place)
     if not await work.begin():
         return None
-    for each in rows:
-        await work.send(sink_topic, each, None)
+    for row in rows:
+        await work.send(sink_topic, row, None)
     return await work.finish()
 
 
@@ -272,4 +272,8 @@ def test_killed(node, point, gaps):
     assert len(expected) == KEPT[gaps]
     assert committed(node.bootstrap, out, PARTITIONS) == expected
     with Admin(bootstrap_servers=node.bootstrap) as admin:
-        assert not [each for each in admin.list_transactions(states=["Ongoing"]) if "sink" in each.transactional_id]
+        assert not [
+            transaction
+            for transaction in admin.list_transactions(states=["Ongoing"])
+            if "sink" in transaction.transactional_id
+        ]

@@ -160,8 +160,8 @@ def test_a_committed_transaction_whose_id_went_on_is_not_taken_for_lost(klamm_br
     topic = klamm_broker.topic("went-on")
     handles = written(klamm_broker, topic, sink)
     asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, handles, 2))
-    for each in handles[:2]:
-        fence(klamm_broker, each.transaction.transactional_id)
+    for handle in handles[:2]:
+        fence(klamm_broker, handle.transaction.transactional_id)
     replay(klamm_broker, topic, sink)
     assert values(klamm_broker, topic) == EVERYTHING
 

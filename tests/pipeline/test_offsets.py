@@ -112,15 +112,15 @@ def test_large_ranges_are_split_and_nothing_is_lost_between():
     whole = [Range("a", 0, 10, 1010, "i"), Range("a", 1, 0, 10, "i")]
     pieces = split(whole, 8, None)
     assert len(pieces) >= 8
-    assert sum(each.size for each in pieces) == 1010
+    assert sum(piece.size for piece in pieces) == 1010
     assert all(one.end == two.start for one, two in itertools.pairwise(pieces) if one.partition == two.partition)
-    assert {each.topic_id for each in pieces} == {"i"}
+    assert {piece.topic_id for piece in pieces} == {"i"}
 
 
 def test_no_task_gets_more_than_it_may():
     pieces = split([Range("a", 0, 0, 1001)], None, 100)
     assert len(pieces) == 11
-    assert max(each.size for each in pieces) <= 100
+    assert max(piece.size for piece in pieces) <= 100
 
 
 def test_without_limits_a_partition_is_a_task_and_an_empty_one_is_none():

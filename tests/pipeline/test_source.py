@@ -30,8 +30,8 @@ def stream(servers):
         return readers[-1]
 
     yield make
-    for each in readers:
-        each.stop()
+    for reader in readers:
+        reader.stop()
 
 
 def fill(broker, topic, values, **options):
@@ -56,7 +56,7 @@ def texts(found):
 
 
 def ranges(pieces):
-    return sorted((each.partition, each.start, each.end) for piece in pieces for each in piece.ranges)
+    return sorted((range_.partition, range_.start, range_.end) for piece in pieces for range_ in piece.ranges)
 
 
 # Batch

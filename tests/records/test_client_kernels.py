@@ -37,7 +37,7 @@ def test_rows_say_where_they_come_from(form):
 
 def test_rows_before_the_position_are_left_out(form):
     batch = build_batch([(1, None, b"%d" % each, ()) for each in range(10)], base_offset=100)
-    assert [each.offset for each in rows(form, batch, 107)] == [107, 108, 109]
+    assert [row.offset for row in rows(form, batch, 107)] == [107, 108, 109]
     assert rows(form, batch, 110) == []
 
 

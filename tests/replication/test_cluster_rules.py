@@ -215,7 +215,7 @@ def _set_rates(port, rate):
     with Wire(port) as wire:
         asked = [{"resource_type": 4, "resource_name": "", "configs": configs}]
         reply = wire.call("incremental_alter_configs", 1, resources=asked, validate_only=False)
-        assert [each.error_code for each in reply.responses] == [0]
+        assert [response.error_code for response in reply.responses] == [0]
 
 
 def _alter(admin, topic, values):

@@ -38,11 +38,11 @@ class House(Node):
                 topic_id=topic.topic_id,
                 partitions=[
                     ap.PartitionDataResponse(
-                        partition_index=each.partition_index,
+                        partition_index=partition.partition_index,
                         error_code=answer,
-                        partition_epoch=each.partition_epoch + (answer == ErrorCode.NONE),
+                        partition_epoch=partition.partition_epoch + (answer == ErrorCode.NONE),
                     )
-                    for each in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -58,9 +58,9 @@ class House(Node):
 
     def wanted(self, at=-1):
         return [
-            (each.partition_index, [(m.broker_id, m.broker_epoch) for m in each.new_isr_with_epochs])
+            (partition.partition_index, [(m.broker_id, m.broker_epoch) for m in partition.new_isr_with_epochs])
             for topic in self.asked[at].topics
-            for each in topic.partitions
+            for partition in topic.partitions
         ]
 
 

@@ -183,7 +183,10 @@ def resources(wire, kinds, version=1):
     reply = wire.call("list_config_resources", version, **fields)
     if reply.error_code:
         return int(reply.error_code)
-    return {(getattr(each, "resource_type", CLIENT_METRICS), each.resource_name) for each in reply.config_resources}
+    return {
+        (getattr(resource, "resource_type", CLIENT_METRICS), resource.resource_name)
+        for resource in reply.config_resources
+    }
 
 
 def test_what_can_have_settings_is_listed(wire):
@@ -250,5 +253,8 @@ def test_loggers_beside_other_settings_in_one_request(wire):
         },
     ]
     responses = wire.call("incremental_alter_configs", 1, resources=asked).responses
-    assert {(each.resource_type, int(each.error_code)) for each in responses} == {(TOPIC, 0), (BROKER_LOGGER, 0)}
+    assert {(response.resource_type, int(response.error_code)) for response in responses} == {
+        (TOPIC, 0),
+        (BROKER_LOGGER, 0),
+    }
     assert values(wire, TOPIC, name, "retention.ms")["retention.ms"] == ("7", DYNAMIC_TOPIC)

@@ -62,7 +62,7 @@ def test_a_commit_must_fit_what_the_offsets_topic_takes_now(node, wire):
             "offset_commit", 7, group_id=group, member_id="", generation_id_or_member_epoch=-1, group_instance_id=None,
             topics=[{"name": topic, "partitions": rows}],
         )  # fmt: skip
-        return {each.error_code for each in answer.topics[0].partitions}
+        return {partition.error_code for partition in answer.topics[0].partitions}
 
     def limit(node):
         return node.services.coordinators.groups.serving(group).shard.config.record_bytes_max

@@ -243,7 +243,7 @@ def test_a_failed_log_dir_takes_its_own_partitions_and_the_cluster_knows(tmp_pat
                 assert wire.produce(topic, batch(b"after")).base_offset == 1
                 assert wire.values(topic) == [b"before", b"after"]
         results = wire.call("describe_log_dirs", 4, topics=None).results
-        errors = {os.path.basename(each.log_dir): int(each.error_code) for each in results}
+        errors = {os.path.basename(result.log_dir): int(result.error_code) for result in results}
         assert errors == {"a": 0, "b": 0, "c": 0, broken: STORAGE_ERROR}
         made = {next(iter(places(wire, wire.create_topic())))[0] for _ in range(4)}
         assert broken not in made

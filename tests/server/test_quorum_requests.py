@@ -95,7 +95,7 @@ def test_an_observer_reads_the_log_and_is_seen(node, wire):
     assert found.high_watermark >= end
     asked = [{"topic_name": TOPIC, "partitions": [{"partition_index": 0}]}]
     described = wire.call("describe_quorum", 2, topics=asked).topics[0].partitions[0]
-    assert [each.replica_id for each in described.observers] == [9]
+    assert [observer.replica_id for observer in described.observers] == [9]
 
 
 def test_a_fetch_at_the_end_waits_for_what_comes(node, wire):

@@ -346,7 +346,7 @@ def test_tools_see_transactions_and_their_producers(wire):
     def listed(**filters):
         reply = wire.call("list_transactions", 1 if "duration_filter" in filters else 0, **filters)
         assert reply.error_code == 0
-        return {each.transactional_id: each.transaction_state for each in reply.transaction_states}
+        return {state.transactional_id: state.transaction_state for state in reply.transaction_states}
 
     assert listed()[producer.name] == "Ongoing"
     assert producer.name in listed(state_filters=["Ongoing"], producer_id_filters=[producer.id])
@@ -462,7 +462,7 @@ def test_the_log_says_what_happened(node, wire):
 
 def test_clients_are_told_the_level(wire, node, klamm):
     reply = wire.call("api_versions", 3, client_software_name="story", client_software_version="1")
-    levels = {each.name: int(each.max_version_level) for each in reply.finalized_features}
+    levels = {feature.name: int(feature.max_version_level) for feature in reply.finalized_features}
     assert levels.get("transaction.version", 0) == (2 if node is klamm else 0)
 
 

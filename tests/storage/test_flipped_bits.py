@@ -61,8 +61,8 @@ def facts(log: Log) -> dict[str, object]:
         "epochs": [log.leader_epochs.epoch_for_offset(offset) for offset in range(start, end)],
         "aborted": log.aborted_transactions(start, end),
         "producers": {
-            each.producer_id: (each.epoch, each.next_sequence, each.txn_first_offset)
-            for each in log.producers.entries.values()
+            entry.producer_id: (entry.epoch, entry.next_sequence, entry.txn_first_offset)
+            for entry in log.producers.entries.values()
         },
         "deleted by retention": log.due_for_deletion(NOW + 1000),
     }

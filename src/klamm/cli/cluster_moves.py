@@ -103,13 +103,13 @@ def drain(
         alive = _alive(cluster)
         unknown = sorted(set(broker_ids) - set(alive))
         placements = _placements(cluster, (), alive)
-        if unknown and not any(set(unknown) & set(each.replicas) for each in placements):
+        if unknown and not any(set(unknown) & set(placement.replicas) for placement in placements):
             raise Refusal(
                 f"broker {unknown[0]} is not there and holds nothing; `klamm cluster show` lists them",
                 code=exits.NOT_FOUND,
             )
         racks = {each.id: each.rack for each in alive.values() if each.id not in broker_ids}
-        touched = [each for each in placements if set(broker_ids) & set(each.replicas)]
+        touched = [placement for placement in placements if set(broker_ids) & set(placement.replicas)]
         moves = _plan(touched, racks, None, balance=False)
         _carry_out(cluster, moves, alive, target, consent, throttle=throttle, wait=not no_wait)
 
@@ -130,14 +130,18 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
         plan = Plan(destructive=unclean)
         places = []
         for topic in found:
-            for each in topic.partitions:
-                if unclean and each.leader < 0:
-                    plan.changes(f"{topic.name}-{each.index}", "no leader", "any replica that is alive")
-                elif not unclean and each.replicas and each.leader != each.replicas[0]:
-                    plan.changes(f"{topic.name}-{each.index}", f"led by {each.leader}", f"led by {each.replicas[0]}")
+            for partition in topic.partitions:
+                if unclean and partition.leader < 0:
+                    plan.changes(f"{topic.name}-{partition.index}", "no leader", "any replica that is alive")
+                elif not unclean and partition.replicas and partition.leader != partition.replicas[0]:
+                    plan.changes(
+                        f"{topic.name}-{partition.index}",
+                        f"led by {partition.leader}",
+                        f"led by {partition.replicas[0]}",
+                    )
                 else:
                     continue
-                places.append((topic.name, each.index))
+                places.append((topic.name, partition.index))
         if not consent.to(plan, target):
             return
         answers = ask_elect(cluster, int(unclean), places)
@@ -189,9 +193,9 @@ def _placements(cluster: Cluster, names: Sequence[str], alive: Mapping[int, Brok
             place = (replica.topic, replica.partition)
             sizes[place] = max(sizes.get(place, 0), replica.size_bytes)
     return [
-        Placement(topic.name, each.index, tuple(each.replicas), sizes.get((topic.name, each.index), 0))
+        Placement(topic.name, partition.index, tuple(partition.replicas), sizes.get((topic.name, partition.index), 0))
         for topic in _topics(cluster, names)
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -308,10 +312,10 @@ def _set_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, B
     from klamm.cli.asking import configs
 
     by_topic: dict[str, tuple[list[str], list[str]]] = {}
-    for each in moves:
-        leaders, followers = by_topic.setdefault(each.topic, ([], []))
-        leaders += [f"{each.partition}:{broker}" for broker in each.before]
-        followers += [f"{each.partition}:{broker}" for broker in each.after if broker not in each.before]
+    for move in moves:
+        leaders, followers = by_topic.setdefault(move.topic, ([], []))
+        leaders += [f"{move.partition}:{broker}" for broker in move.before]
+        followers += [f"{move.partition}:{broker}" for broker in move.after if broker not in move.before]
     for topic, listed in by_topic.items():
         operations = [(configs.SET, name, ",".join(words)) for name, words in zip(NAMES, listed, strict=True) if words]
         configs.alter(cluster, configs.TOPIC, topic, operations)
@@ -322,7 +326,7 @@ def _set_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, B
 def _clear_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, Broker]) -> None:
     from klamm.cli.asking import configs
 
-    for topic in {each.topic for each in moves}:
+    for topic in {move.topic for move in moves}:
         configs.alter(cluster, configs.TOPIC, topic, [(configs.DELETE, name, None) for name in NAMES])
     for broker in alive:
         configs.alter(cluster, configs.BROKER, str(broker), [(configs.DELETE, name, None) for name in RATES])

@@ -65,7 +65,7 @@ class Doctor:
 
     def is_wrong(self, check: str) -> bool:
         """Whether that check found something wrong."""
-        return any(each.check == check and each.state == "wrong" for each in self.findings)
+        return any(finding.check == check and finding.state == "wrong" for finding in self.findings)
 
     def run(self, *, round_trip: bool, confirm: str | None = None) -> None:
         """All checks, in the order a connection needs them."""
@@ -171,7 +171,7 @@ class Doctor:
 
         assert self.cluster is not None
         answer = self.cluster.ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="1"))
-        served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        served = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         missing = []
         for name in _NEEDED:
             api = BY_NAME[name]
@@ -330,7 +330,7 @@ def doctor(*, no_round_trip: bool, confirm: str | None, target: Target, output: 
         examined.run(round_trip=not no_round_trip, confirm=confirm)
     finally:
         told.end()
-    wrong = [each for each in examined.findings if each.state == "wrong"]
+    wrong = [finding for finding in examined.findings if finding.state == "wrong"]
     if wrong:
         unreachable = all(each.check in ("DNS", "TCP") for each in wrong)
         raise SystemExit(exits.NO_ANSWER if unreachable else exits.REFUSED)

@@ -374,7 +374,7 @@ def _is_null(node: ast.expr) -> bool:
 
 
 def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> Part:
-    parts = [_build(each, depth) for each in node.elts]
+    parts = [_build(elt, depth) for elt in node.elts]
 
     def listed(view: View) -> Any:
         values = [part(view) for part in parts]
@@ -422,7 +422,7 @@ def _call(node: ast.Call, depth: int) -> Part:
     count, act = known
     if len(node.args) != count:
         raise FilterError(f"{ast.unparse(node)!r}: it takes {count} value{'s' if count > 1 else ''}")
-    parts = [_build(each, depth) for each in node.args]
+    parts = [_build(argument, depth) for argument in node.args]
     words, asks = ast.unparse(node), act is _FUNCTIONS["exists"][1]
     if asks:
         parts = [_with_absence_meant(part) for part in parts]

@@ -89,17 +89,17 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
     if output != "table":
         show(_rows(found.source, found.warnings), output)
         return
-    for each in found.warnings:
-        click.echo(found.source.show(each), err=True)
+    for warning in found.warnings:
+        click.echo(found.source.show(warning), err=True)
     click.echo(f"{file}: fine, {counted(len(found.nodes), 'statement')}")
 
 
 def _rows(source: Source, problems: Iterable[Problem]) -> list[dict[str, Any]]:
     rows = []
-    for each in problems:
-        line, column = source.position(each.offset)
-        level = "warning" if each.warning else "error"
-        rows.append({"file": source.name, "line": line, "column": column, "level": level, "words": each.words})
+    for problem in problems:
+        line, column = source.position(problem.offset)
+        level = "warning" if problem.warning else "error"
+        rows.append({"file": source.name, "line": line, "column": column, "level": level, "words": problem.words})
     return rows
 
 
@@ -122,18 +122,18 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
         for line in draw(found, changes):
             click.echo(line)
         return
-    verdicts = {each.name: each for each in changes}
+    verdicts = {change.name: change for change in changes}
     rows = [
         {
-            "name": each.name,
-            "kind": each.kind,
-            "reads": list(each.inputs),
-            "topic": each.topic if each.has_topic else None,
-            "key": list(each.key),
-            "change": verdicts[each.name].verdict if each.name in verdicts else None,
-            "reason": verdicts[each.name].reason if each.name in verdicts else None,
+            "name": node.name,
+            "kind": node.kind,
+            "reads": list(node.inputs),
+            "topic": node.topic if node.has_topic else None,
+            "key": list(node.key),
+            "change": verdicts[node.name].verdict if node.name in verdicts else None,
+            "reason": verdicts[node.name].reason if node.name in verdicts else None,
         }
-        for each in found.nodes
+        for node in found.nodes
     ]
     show(rows, output)
 

@@ -62,9 +62,9 @@ def backfill(
         found, name, _moment(start, "--from"), _moment(end, "--to"), client=client, replace=replace, again=again
     )
     plan = Plan()
-    for each in job.ranges:
-        if each.size:
-            plan.adds(f"read {each.topic}-{each.partition} from offset {each.start} to {each.end}")
+    for range_ in job.ranges:
+        if range_.size:
+            plan.adds(f"read {range_.topic}-{range_.partition} from offset {range_.start} to {range_.end}")
     if plan:
         if replace:
             plan.removes(f"partitions of {job.target} that rows of {job.node.name} fall into")

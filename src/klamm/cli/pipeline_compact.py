@@ -43,7 +43,7 @@ def compact(
         raise click.UsageError(f"--target-size: {error}") from None
     if size < LEAST_BYTES:
         raise click.UsageError(f"--target-size {target_size}: write {format_size(LEAST_BYTES)} or more")
-    tables = {each.name: table for each in load(file, pairs, target=target).nodes if (table := lake_table(each))}
+    tables = {node.name: table for node in load(file, pairs, target=target).nodes if (table := lake_table(node))}
     if name is not None and name not in tables:
         raise Refusal(f"there is no sink {name} with files{nearest(name, tables)}")
     chosen = {

@@ -62,14 +62,14 @@ def show_(
     letters = DeadLetters(load(file, pairs, target=target), name, target.client("consumer")).read(limit, again=again)
     rows = [
         {
-            "topic": each.topic,
-            "partition": each.partition,
-            "offset": each.offset,
-            "error": each.error,
-            "key": _text(each.key),
-            "value": _text(each.value),
+            "topic": letter.topic,
+            "partition": letter.partition,
+            "offset": letter.offset,
+            "error": letter.error,
+            "key": _text(letter.key),
+            "value": _text(letter.value),
         }
-        for each in letters
+        for letter in letters
     ]
     columns = ("topic", "partition", "offset", "error", "key", "value")
     show(rows, output, f"no dead letters of {name}", columns)

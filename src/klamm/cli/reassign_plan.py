@@ -100,7 +100,7 @@ class _Plan:
         """Add copies where they are missing, on brokers of new racks and with little to do."""
         while len(self.replicas) < self._copies:
             broker = min(
-                (each for each in self._racks if each not in self.replicas),
+                (rack for rack in self._racks if rack not in self.replicas),
                 key=lambda each: (self._rack_taken(each), load[each], each),
             )
             self.replicas.append(broker)
@@ -108,7 +108,7 @@ class _Plan:
 
     def _rack_taken(self, broker: int, without: int | None = None) -> bool:
         rack = self._racks[broker]
-        return rack is not None and any(self._racks[each] == rack for each in self.replicas if each != without)
+        return rack is not None and any(self._racks[replica] == rack for replica in self.replicas if replica != without)
 
     def may_swap(self, old: int, new: int) -> bool:
         """Whether a copy may go from one broker to another without crowding a rack."""

@@ -77,7 +77,7 @@ def _pieces(text: str, *, percent: bool) -> Sequence[Piece]:
         elif letter in _FIELDS:
             pieces.append(_FIELDS[letter])
         else:
-            known = " ".join(f"%{each}" for each in _FIELDS)
+            known = " ".join(f"%{field}" for field in _FIELDS)
             raise ValueError(f"%{letter} is not known in a format; write {known} or %%")
     pieces.append(text[position:].encode())
     return [piece for piece in pieces if piece != b""]

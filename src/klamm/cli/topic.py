@@ -181,7 +181,7 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
         }
         for p in found.partitions
     ]
-    chosen = [each for each in settings if everything or not each.is_default]
+    chosen = [setting for setting in settings if everything or not setting.is_default]
     whole: dict[str, Any] = {
         "topic": name,
         "id": found.id,

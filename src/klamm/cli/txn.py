@@ -60,12 +60,12 @@ def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str 
                 )
             rows += [
                 {
-                    "transactional_id": each.transactional_id,
-                    "state": each.transaction_state,
-                    "producer_id": each.producer_id,
+                    "transactional_id": state.transactional_id,
+                    "state": state.transaction_state,
+                    "producer_id": state.producer_id,
                     "coordinator": broker_id,
                 }
-                for each in answer.transaction_states
+                for state in answer.transaction_states
             ]
     columns = ("transactional_id", "state", "producer_id", "coordinator")
     show(sorted(rows, key=lambda row: row["transactional_id"]), output, "no transactional ids", columns)
@@ -181,7 +181,7 @@ def _marker(cluster: Cluster, topic: str, partition: int, start_offset: int) -> 
     leader = cluster.leader(topic, partition)
     asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
     producers = leader.ask(asked).topics[0].partitions[0].active_producers
-    found = next((each for each in producers if each.current_txn_start_offset == start_offset), None)
+    found = next((producer for producer in producers if producer.current_txn_start_offset == start_offset), None)
     if found is None:
         begun = ", ".join(str(e.current_txn_start_offset) for e in producers if e.current_txn_start_offset >= 0)
         raise Refusal(

@@ -116,7 +116,7 @@ class BoundedRead:
             others = set(moment) - set(chosen) if isinstance(moment, dict) else None
             if others:
                 raise ValueError(f"{what} has an offset for partition {min(others)}, which is not read")
-        return [TopicPartition(self._topic, each) for each in dict.fromkeys(chosen)]
+        return [TopicPartition(self._topic, fromkey) for fromkey in dict.fromkeys(chosen)]
 
     async def _offsets(
         self, places: list[TopicPartition], moment: str | int | dict[int, int], otherwise: str

@@ -67,7 +67,7 @@ class Cluster:
         self._reporter: Reporter | None = None
         self._rates: Rates | None = None
         self._tls = tls_context(settings)
-        self._bootstrap = [_address(each) for each in settings["bootstrap.servers"]]
+        self._bootstrap = [_address(server) for server in settings["bootstrap.servers"]]
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._opening: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
         self._backoffs: dict[tuple[str, int], tuple[Backoff, float]] = {}
@@ -232,7 +232,7 @@ class Cluster:
         brokers = list(self.table.brokers.values())
         self._random.shuffle(brokers)
         tried: list[KafkaError] = []
-        addresses = [(each.host, each.port) for each in brokers]
+        addresses = [(broker.host, broker.port) for broker in brokers]
         if not addresses or self._may_rebootstrap():
             addresses += [each for each in self._bootstrap if each not in addresses]
         for host, port in addresses:

@@ -169,9 +169,9 @@ class ClientConfigDef(ConfigDef):
         known = refusal(dotted) if dotted not in self else None
         if known is not None:
             return known
-        owners = [each.role for each in DEFINITIONS if name in each]
+        owners = [definition.role for definition in DEFINITIONS if name in definition]
         if owners:
-            return f"{name} is a setting of {' and '.join(f'{each}s' for each in owners)}; {self._article()} has none"
+            return f"{name} is a setting of {' and '.join(f'{owner}s' for owner in owners)}; {self._article()} has none"
         elsewhere = _elsewhere(name)
         if elsewhere:
             return f"{name} is not {self._article()} setting but {elsewhere}: Admin.alter_configs can change it"

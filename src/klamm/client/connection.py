@@ -149,15 +149,15 @@ class Connection:
         request = ApiVersionsRequest(client_software_name="klamm", client_software_version=_VERSION)
         answer: ApiVersionsResponse = await self.request(request, version)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version:
-            known = next((each.max_version for each in answer.api_keys if each.api_key == api.key), 0)
+            known = next((key.max_version for key in answer.api_keys if key.api_key == api.key), 0)
             answer = await self.request(request, min(known, version - 1))
         if answer.error_code:
             raise error_for(answer.error_code, f"{self.address} refuses ApiVersions")
-        self.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         self.features_epoch = answer.finalized_features_epoch
-        self.features = {each.name: each.max_version_level for each in answer.finalized_features}
+        self.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
         self.supported_features = {
-            each.name: (each.min_version, each.max_version) for each in answer.supported_features
+            feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features
         }
 
     def close(self) -> None:

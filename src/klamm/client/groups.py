@@ -46,13 +46,13 @@ def list_groups(cluster: Cluster, states: Iterable[str] = (), types: Iterable[st
             raise KlammError(ErrorCode(answer.error_code), f"broker {broker_id} does not list its groups")
         rows += [
             {
-                "group": each.group_id,
-                "type": each.group_type,
-                "protocol": each.protocol_type,
-                "state": each.group_state,
+                "group": group.group_id,
+                "type": group.group_type,
+                "protocol": group.protocol_type,
+                "state": group.group_state,
                 "coordinator": broker_id,
             }
-            for each in answer.groups
+            for group in answer.groups
         ]
     return sorted(rows, key=lambda row: row["group"])
 
@@ -103,7 +103,7 @@ def _sibling_partitions(cluster: Cluster, places: Iterable[Place]) -> list[Place
     if not names:
         return []
     topics = cluster.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False)).topics
-    return [(topic.name, each.partition_index) for topic in topics for each in topic.partitions]
+    return [(topic.name, partition.partition_index) for topic in topics for partition in topic.partitions]
 
 
 def _describe_classic(coordinator: Connection, name: str) -> dict[str, Any] | None:
@@ -184,10 +184,10 @@ def committed_offsets(coordinator: Connection, name: str) -> dict[Place, tuple[i
     if answer.error_code:
         raise KlammError(ErrorCode(answer.error_code), f"the offsets of {name} cannot be read")
     return {
-        (topic.name, each.partition_index): (each.committed_offset, each.metadata or "")
+        (topic.name, partition.partition_index): (partition.committed_offset, partition.metadata or "")
         for topic in answer.topics
-        for each in topic.partitions
-        if each.committed_offset >= 0
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
     }
 
 
@@ -206,10 +206,10 @@ def list_offsets(
     topics = cluster.ask(MetadataRequest(topics=named, allow_auto_topic_creation=False)).topics
     by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
     for topic in topics:
-        for each in topic.partitions:
-            if (topic.name, each.partition_index) in wanted and each.leader_id >= 0:
-                asked = ListOffsetsPartition(partition_index=each.partition_index, timestamp=timestamp)
-                by_leader.setdefault(each.leader_id, {}).setdefault(topic.name, []).append(asked)
+        for partition in topic.partitions:
+            if (topic.name, partition.partition_index) in wanted and partition.leader_id >= 0:
+                asked = ListOffsetsPartition(partition_index=partition.partition_index, timestamp=timestamp)
+                by_leader.setdefault(partition.leader_id, {}).setdefault(topic.name, []).append(asked)
     found: dict[Place, int] = {}
     for leader, asked_topics in by_leader.items():
         request = ListOffsetsRequest(
@@ -322,12 +322,13 @@ def _commit(coordinator: Connection, name: str, rows: list[dict[str, Any]]) -> N
     request = OffsetCommitRequest(group_id=name, topics=list(topics.values()))
     answer = coordinator.ask(request, OFFSET_COMMIT_VERSION)
     for topic in answer.topics:
-        for each in topic.partitions:
-            if each.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+        for partition in topic.partitions:
+            if partition.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                 raise KlammError(ErrorCode.NON_EMPTY_GROUP, f"{name} has members; stop them first")
-            if each.error_code:
+            if partition.error_code:
                 raise KlammError(
-                    ErrorCode(each.error_code), f"the offset of {topic.name}-{each.partition_index} was not moved"
+                    ErrorCode(partition.error_code),
+                    f"the offset of {topic.name}-{partition.partition_index} was not moved",
                 )
 
 

@@ -198,8 +198,8 @@ def _after_fork() -> None:
     """Only the thread that forked lives on in the child: nobody runs the loop, or gives a lock back."""
     global _lock, _shared
     _lock, _shared = threading.Lock(), None
-    for each in list(_faces):
-        each._orphan()
+    for face in list(_faces):
+        face._orphan()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -78,33 +78,35 @@ class ClusterTable:
         self.version += 1
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
-        self.brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
-        found = {each.name: self._topic(each) for each in answer.topics if each.name}
+        self.brokers = {
+            broker.node_id: Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
+        }
+        found = {topic.name: self._topic(topic) for topic in answer.topics if topic.name}
         if asked is None:
             self.topics = found
         else:
             for name in asked:
                 self.topics.pop(name, None)
             self.topics.update(found)
-        self.names = {each.topic_id: each.name for each in self.topics.values() if each.topic_id != ZERO_UUID}
+        self.names = {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
 
     def _topic(self, answer: Any) -> TopicMetadata:
         known = self.topics.get(answer.name)
         same = known is not None and known.topic_id == answer.topic_id
         partitions = {}
-        for each in sorted(answer.partitions, key=lambda part: part.partition_index):
+        for partition in sorted(answer.partitions, key=lambda part: part.partition_index):
             fresh = PartitionMetadata(
-                each.partition_index,
-                each.leader_id,
-                each.leader_epoch,
-                tuple(each.replica_nodes),
-                tuple(each.isr_nodes),
-                tuple(each.offline_replicas),
-                each.error_code,
+                partition.partition_index,
+                partition.leader_id,
+                partition.leader_epoch,
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+                tuple(partition.offline_replicas),
+                partition.error_code,
             )
-            old = known.partitions.get(each.partition_index) if same and known is not None else None
+            old = known.partitions.get(partition.partition_index) if same and known is not None else None
             stale = old is not None and 0 <= fresh.leader_epoch < old.leader_epoch
-            partitions[each.partition_index] = old if stale and old is not None else fresh
+            partitions[partition.partition_index] = old if stale and old is not None else fresh
         return TopicMetadata(answer.name, answer.topic_id, answer.is_internal, partitions, answer.error_code)
 
     def hint(self, where: TopicPartition, leader: int, leader_epoch: int, endpoints: Iterable[Any]) -> bool:
@@ -113,9 +115,12 @@ class ClusterTable:
         old = None if topic is None else topic.partitions.get(where.partition)
         if topic is None or old is None or leader < 0 or leader_epoch <= old.leader_epoch:
             return False
-        for each in endpoints:
-            if each.node_id not in self.brokers:
-                self.brokers = {**self.brokers, each.node_id: Broker(each.node_id, each.host, each.port, each.rack)}
+        for endpoint in endpoints:
+            if endpoint.node_id not in self.brokers:
+                self.brokers = {
+                    **self.brokers,
+                    endpoint.node_id: Broker(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack),
+                }
         if leader not in self.brokers:
             return False
         self.version += 1

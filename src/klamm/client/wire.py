@@ -84,7 +84,7 @@ class Connection:
     def _version(self, api: Api) -> int:
         if not self._versions:
             answer = self._exchange(BY_NAME["ApiVersions"], 0, ApiVersionsRequest())
-            self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+            self._versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         first, last = self._versions.get(api.key, (0, -1))
         version = min(last, api.versions[1])
         if version < max(first, api.versions[0]):

@@ -48,6 +48,8 @@ def arrive(home: str = _HOME) -> None:
     except ImportError:
         # The kernels were compiled against another C library than the one here; their Python form runs everywhere.
         os.environ["KLAMM_INTERPRETED"] = "1"
-        for name in [each for each in sys.modules if each == "klamm.records" or each.startswith("klamm.records.")]:
+        for name in [
+            module for module in sys.modules if module == "klamm.records" or module.startswith("klamm.records.")
+        ]:
             del sys.modules[name]
         import_module("klamm.records")

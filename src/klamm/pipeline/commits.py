@@ -82,7 +82,9 @@ class Decision:
 
     def encode(self) -> bytes:
         """As it is kept in the commits topic."""
-        rows = [[each.task, *each.transaction, each.rows, each.size, each.began_ms] for each in self.handles]
+        rows = [
+            [handle.task, *handle.transaction, handle.rows, handle.size, handle.began_ms] for handle in self.handles
+        ]
         return json.dumps({"v": 1, "sink": self.sink, "batch": self.batch, "tasks": rows}).encode()
 
     @classmethod
@@ -99,7 +101,7 @@ class Decision:
 
     def of(self, task: int) -> Handle | None:
         """The transaction of a task."""
-        return next((each for each in self.handles if each.task == task), None)
+        return next((handle for handle in self.handles if handle.task == task), None)
 
 
 class Resumption(NamedTuple):
@@ -117,16 +119,16 @@ def resume(decision: Decision, lost: Iterable[int], rewritten: Iterable[Handle])
     lost = set(lost)
     again: Mapping[int, Handle] = {each.task: each for each in rewritten}
     kept: list[Handle] = []
-    for each in decision.handles:
-        if each.task not in lost:
+    for handle in decision.handles:
+        if handle.task not in lost:
             continue
-        other = again.get(each.task)
-        if other is None or (other.rows, other.size) != (each.rows, each.size):
+        other = again.get(handle.task)
+        if other is None or (other.rows, other.size) != (handle.rows, handle.size):
             found = "nothing" if other is None else f"{other.rows} rows of {other.size} bytes"
             raise SinkError(
                 f"batch {decision.batch} of {decision.sink} is half committed: the broker aborted the transaction of "
-                f"task {each.task} ({each.rows} rows of {each.size} bytes) before it could be ended, and now the task "
-                f"has computed {found}. Had it computed the same again, it could be completed; this needs a person"
+                f"task {handle.task} ({handle.rows} rows of {handle.size} bytes) before it could be ended, and now the "
+                f"task has computed {found}. Had it computed the same again, it could be completed; this needs a person"
             )
         kept.append(other)
     spare = tuple(each for each in again.values() if each not in kept)

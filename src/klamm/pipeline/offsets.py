@@ -73,12 +73,12 @@ def questions(moment: Moment, places: Iterable[TopicPartition], what: str) -> tu
     if moment.everywhere is not None:
         wanted = dict.fromkeys(places, moment.everywhere)
     else:
-        missing = [str(each) for each in places if each not in moment.places]
-        extra = [str(each) for each in moment.places if each not in set(places)]
+        missing = [str(place) for place in places if place not in moment.places]
+        extra = [str(place) for place in moment.places if place not in set(places)]
         if missing or extra:
             words = f"lacks {', '.join(missing[:5])}" if missing else f"names {', '.join(extra[:5])}, not being read"
             raise ConfigError(f"{what} must name every partition that is read, and no other: it {words}")
-        wanted = {each: moment.places[each] for each in places}
+        wanted = {place: moment.places[place] for place in places}
     if moment.timed:
         return {}, wanted
     return (
@@ -156,25 +156,25 @@ def between(start: Position, end: Position, earliest: Offsets) -> tuple[list[Ran
 
 def split(ranges: Iterable[Range], pieces: int | None, max_rows: int | None) -> list[Range]:
     """Ranges for tasks: at least about `pieces` in all, each at most `max_rows`; without either, one per partition."""
-    ranges = [each for each in ranges if each.size > 0]
+    ranges = [range_ for range_ in ranges if range_.size > 0]
     if max_rows is not None:
-        ranges = [piece for each in ranges for piece in _cut(each, math.ceil(each.size / max_rows))]
+        ranges = [piece for range_ in ranges for piece in _cut(range_, math.ceil(range_.size / max_rows))]
     if pieces is None or pieces <= len(ranges):
         return ranges
-    total = sum(each.size for each in ranges)
-    return [piece for each in ranges for piece in _cut(each, max(round(each.size / total * pieces), 1))]
+    total = sum(range_.size for range_ in ranges)
+    return [piece for range_ in ranges for piece in _cut(range_, max(round(range_.size / total * pieces), 1))]
 
 
 def gathered(ranges: Iterable[Range], rows: int) -> list[list[Range]]:
     """Neighbours that one task reads one after the other, until it has `rows`: a task costs more than a few rows."""
     found: list[list[Range]] = []
     size = rows
-    for each in ranges:
+    for range_ in ranges:
         if size >= rows:
             found.append([])
             size = 0
-        found[-1].append(each)
-        size += each.size
+        found[-1].append(range_)
+        size += range_.size
     return found
 
 

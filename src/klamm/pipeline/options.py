@@ -170,7 +170,7 @@ def _sorted(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Options by their proper spelling, and the client's settings; Spark does not keep upper and lower case."""
     proper = {each.lower(): each for each in (*names, *_SPARK)}
-    settings = {each.lower(): each for each in definition.keys}
+    settings = {key.lower(): key for key in definition.keys}
     named: dict[str, str] = {}
     client: dict[str, str] = {}
     for name, value in given.items():
@@ -213,7 +213,7 @@ def _choice(named: Mapping[str, str]) -> Choice:
     example = '{"topic":[0,1]}'
     whole = _json("assign", text, example)
     try:
-        places = [TopicPartition(topic, int(each)) for topic, parts in whole.items() for each in parts]
+        places = [TopicPartition(topic, int(part)) for topic, parts in whole.items() for part in parts]
     except (TypeError, ValueError):
         raise ConfigError(f"assign={text}: write e.g. {example}") from None
     if not places:

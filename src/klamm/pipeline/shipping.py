@@ -44,7 +44,7 @@ def ship(spark: SparkSession) -> bool:
     context = _context(spark)
     if context is None or is_local(context.master):
         return False
-    if any(each.endswith(f"#{NAME}") for each in context.listArchives):
+    if any(listArchive.endswith(f"#{NAME}") for listArchive in context.listArchives):
         return False
     path = _packed(f"{NAME}-{klamm.__version__}.zip")
     pack(path)
@@ -125,9 +125,9 @@ def _files_of(package: str) -> Iterator[tuple[str, str]]:
         found = metadata.distribution(package)
     except metadata.PackageNotFoundError:
         raise ConfigError(f"{package} is not installed: pip install --force-reinstall klamm") from None
-    for each in found.files or ():
-        relative = each.as_posix()
-        source = str(each.locate())
+    for file in found.files or ():
+        relative = file.as_posix()
+        source = str(file.locate())
         if not _NO_USE.search(relative) and os.path.isfile(source):
             yield source, relative
 
@@ -135,6 +135,6 @@ def _files_of(package: str) -> Iterator[tuple[str, str]]:
 def _is_installed(path: str) -> bool:
     """Whether a module is part of Python or of a package that pip installed."""
     homes = {sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(os.path.realpath(path).startswith(os.path.realpath(each) + os.sep) for each in homes if each) or (
+    return any(os.path.realpath(path).startswith(os.path.realpath(home) + os.sep) for home in homes if home) or (
         path in ("built-in", "frozen") or os.path.realpath(path).startswith(os.path.realpath(sys.base_prefix) + "/lib/")
     )

@@ -87,7 +87,7 @@ class _Writes:
 
     def _prepare(self, options: Mapping[str, str], schema: Any) -> None:
         self.options = write_options(options)
-        check_schema({each.name: each.dataType.simpleString() for each in schema.fields}, self.options.topic)
+        check_schema({field.name: field.dataType.simpleString() for field in schema.fields}, self.options.topic)
 
     def _write(self, iterator: Iterator[pa.RecordBatch], place: Place | None) -> Written:
         thread = loop_thread.acquire()
@@ -109,7 +109,7 @@ class _Writes:
             loop_thread.release(thread)
 
     def _end(self, messages: Sequence[Any], batch: int | None, *, commit: bool) -> None:
-        told = [each for each in messages if each is not None and each.place is not None]
+        told = [message for message in messages if message is not None and message.place is not None]
         if not told:
             return
         place = told[0].place

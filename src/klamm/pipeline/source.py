@@ -62,9 +62,9 @@ class _Reads:
         if not isinstance(partition, Piece):
             return  # Spark asks one task for a read that has no pieces: the topics are empty
         options = self.options
-        for each in partition.ranges:
+        for range_ in partition.ranges:
             yield from read_range(
-                each,
+                range_,
                 options.client,
                 headers=options.include_headers,
                 fail_on_data_loss=options.fail_on_data_loss,
@@ -80,8 +80,8 @@ class _Reads:
         """Refuse, or say and go on, as failOnDataLoss tells."""
         if words and self.options.fail_on_data_loss:
             raise DataLoss("; ".join(words))
-        for each in words:
-            _log.warning("records are lost", reason=each)
+        for word in words:
+            _log.warning("records are lost", reason=word)
 
 
 class BatchReader(_Reads, DataSourceReader):  # type: ignore[misc]

@@ -84,7 +84,7 @@ class Outputs(dict[str, list[Any]]):
         """AssertionError with the difference, row by row, unless `name` has these rows."""
         if name not in self:
             raise AssertionError(f"there is no output {name}{nearest(name, self)}")
-        found, wanted = [_shown(each) for each in self[name]], [_shown(_plain(each)) for each in rows]
+        found, wanted = [_shown(each) for each in self[name]], [_shown(_plain(row)) for row in rows]
         if not ordered:
             found, wanted = sorted(found), sorted(wanted)
         if found != wanted:
@@ -143,7 +143,7 @@ def _feeding(pipeline: Pipeline, query: Query) -> list[str]:
     node = query.node
     if query.name != node.name:
         return [node.topic]  # its dead letters
-    return [pipeline.node(each).topic for each in (node.tables if node.recomputed else node.streams)]
+    return [pipeline.node(table).topic for table in (node.tables if node.recomputed else node.streams)]
 
 
 def _session() -> SparkSession:
@@ -186,7 +186,7 @@ def _millis(time: Time) -> int:
 
 
 def _check_inputs(pipeline: Pipeline, steps: Sequence[Inputs]) -> None:
-    fit = [each.name for each in pipeline.nodes if each.has_topic and (each.create.select is None)]
+    fit = [node.name for node in pipeline.nodes if node.has_topic and (node.create.select is None)]
     low = {each.lower() for each in fit}
     for name in {each for step in steps for each in step}:
         if name.lower() not in low:
@@ -230,8 +230,8 @@ def _value(node: Node, row: Row) -> bytes | None:
         keys = {each.lower() for each in node.key}
         return _bytes(next((value for name, value in row.items() if name.lower() not in keys), None))
     if node.format == "csv":
-        columns = [each.name for each in node.create.columns if each.metadata is None]
-        return ",".join("" if row.get(each) is None else str(_plain(row[each])) for each in columns).encode()
+        columns = [column.name for column in node.create.columns if column.metadata is None]
+        return ",".join("" if row.get(column) is None else str(_plain(row[column])) for column in columns).encode()
     return json.dumps(_plain(row)).encode()
 
 
@@ -266,11 +266,11 @@ def _outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outpu
         if node.kind == VIEW:
             continue
         if node.name in pipeline.dead_letters:
-            letters = [_letter(each) for each in topics.records(pipeline.dead_letters[node.name])]
+            letters = [_letter(record) for record in topics.records(pipeline.dead_letters[node.name])]
             found.dead_letters[node.name] = [letter for name, letter in letters if name == node.name]
         if node.runs and node.name not in given:
             records = topics.records(node.name if node.kind == SINK else node.topic)
-            changes = [(each["key"], _decoded(node, each["value"])) for each in records]
+            changes = [(record["key"], _decoded(node, record["value"])) for record in records]
             found.changes[node.name] = changes
             if node.kind == TABLE:
                 newest = dict(changes)
@@ -281,7 +281,7 @@ def _outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outpu
 
 
 def _letter(record: Mapping[str, Any]) -> tuple[str, DeadLetter]:
-    headers = {each["key"]: (each["value"] or b"").decode() for each in record["headers"]}
+    headers = {header["key"]: (header["value"] or b"").decode() for header in record["headers"]}
     error, offset = headers["dead_letter.error"], int(headers["dead_letter.offset"])
     return headers["dead_letter.stream"], DeadLetter(record["key"], record["value"], error, offset)
 

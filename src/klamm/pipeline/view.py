@@ -39,7 +39,7 @@ class View(BlockingFace):
         choice = self._choice
         cluster = self._admin.cluster
         cluster.all_topics = choice.pattern is not None
-        names = set(choice.topics) | {each.topic for each in choice.partitions}
+        names = set(choice.topics) | {partition.topic for partition in choice.partitions}
         await cluster.retrying(lambda: cluster.refresh(names), cluster.settings.seconds("default.api.timeout.ms"))
         table = cluster.table
         if choice.pattern is not None:
@@ -57,13 +57,13 @@ class View(BlockingFace):
                 raise error_for(code, f"topic {name} cannot be read")
             if topic.topic_id != ZERO_UUID:
                 ids[name] = uuid_to_str(topic.topic_id)
-            places.extend(TopicPartition(name, each) for each in topic.partitions)
+            places.extend(TopicPartition(name, partition) for partition in topic.partitions)
         if choice.partitions:
             there = set(places)
-            absent = [str(each) for each in choice.partitions if each not in there]
+            absent = [str(partition) for partition in choice.partitions if partition not in there]
             if absent and not missing_ok:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"assign names {', '.join(absent)}")
-            places = [each for each in choice.partitions if each in there]
+            places = [partition for partition in choice.partitions if partition in there]
         return places, ids
 
     def ends(self, *, missing_ok: bool = False) -> Position:

@@ -124,12 +124,12 @@ class TaskWrite:
 def _unfinished(deliveries: Iterable[Delivery]) -> list[Delivery]:
     """Those not yet known; raises what made one fail."""
     left = []
-    for each in deliveries:
-        error = each.exception()
+    for delivery in deliveries:
+        error = delivery.exception()
         if error is not None:
             raise error
-        if not each.done():
-            left.append(each)
+        if not delivery.done():
+            left.append(delivery)
     return left
 
 
@@ -182,7 +182,7 @@ async def _commit(ledger: Ledger, writer: AsyncProducer, batch: int, handles: Se
         await ledger.give_up(handles)
         decision = Decision(ledger.sink, batch, tuple(handles))
         now_ms = time.time_ns() // 1_000_000
-        if any(now_ms - each.began_ms > _LONG_MS for each in handles):
+        if any(now_ms - handle.began_ms > _LONG_MS for handle in handles):
             gone = await ledger.still_open(handles)
             if gone:
                 raise SinkError(

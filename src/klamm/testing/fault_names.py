@@ -73,5 +73,5 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     import difflib
 
     by_lower = {each.lower(): each for each in known}
-    near = [by_lower[each] for each in difflib.get_close_matches(name.lower(), by_lower, 3)]
+    near = [by_lower[close_match] for close_match in difflib.get_close_matches(name.lower(), by_lower, 3)]
     return f"; did you mean {', '.join(near)}?" if near else ""

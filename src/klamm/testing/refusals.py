@@ -35,7 +35,7 @@ def refusal(api: Api, request: Any, code: ErrorCode, message: str = "refused by 
 def _mirror(asked: Any, answer: Any, code: ErrorCode, message: str) -> bool:
     """Fill `answer` by what was asked; whether an error found its place."""
     placed = False
-    own = {each.name for each in fields(answer)}
+    own = {field.name for field in fields(answer)}
     for name in own:
         if name == "error_code":
             setattr(answer, name, int(code))
@@ -47,13 +47,13 @@ def _mirror(asked: Any, answer: Any, code: ErrorCode, message: str) -> bool:
             if value is not None and not isinstance(value, list) and not is_dataclass(value):
                 setattr(answer, name, value)
     lists = [value for value in _values(asked) if isinstance(value, list) and value]
-    for each in fields(answer):
-        kind = each.metadata["wire"].type
+    for field in fields(answer):
+        kind = field.metadata["wire"].type
         if not isinstance(kind, Array) or not is_dataclass(kind.element) or not lists:
             continue
         made, found = _mirror_list(lists[0], kind.element, code, message)
         if found:
-            setattr(answer, each.name, made)
+            setattr(answer, field.name, made)
             placed = True
             break
     return placed
@@ -75,27 +75,27 @@ def _plain(item: Any, answer: Any, code: ErrorCode, message: str) -> bool:
     """An entry that is only a name or a number: the first field of its kind takes it."""
     placed = False
     taken = False
-    for each in fields(answer):
-        if each.name == "error_code":
-            setattr(answer, each.name, int(code))
+    for field in fields(answer):
+        if field.name == "error_code":
+            setattr(answer, field.name, int(code))
             placed = True
-        elif each.name == "error_message":
-            setattr(answer, each.name, message)
-        elif not taken and type(getattr(answer, each.name)) is type(item):
-            setattr(answer, each.name, item)
+        elif field.name == "error_message":
+            setattr(answer, field.name, message)
+        elif not taken and type(getattr(answer, field.name)) is type(item):
+            setattr(answer, field.name, item)
             taken = True
     return placed
 
 
 def _values(message: Any) -> list[Any]:
-    return [getattr(message, each.name) for each in fields(message)]
+    return [getattr(message, field.name) for field in fields(message)]
 
 
 def _counterpart(asked: Any, name: str) -> Any:
     if name in ("throttle_time_ms", "error_code"):
         return None
     names = next((group for group in _SAME if name in group), {name})
-    for each in fields(asked):
-        if each.name in names:
-            return getattr(asked, each.name)
+    for field in fields(asked):
+        if field.name in names:
+            return getattr(asked, field.name)
     return None

@@ -177,7 +177,7 @@ def test_compaction_keeps_every_row(tmp_path, folders):
     many(book, 20, folders)
     before = seen(book.path)
     merges = compaction.merges(book, 1 << 20)
-    assert [(each.partition, each.files, each.into) for each in merges] == [(each, 20, 1) for each in folders]
+    assert [(merge.partition, merge.files, merge.into) for merge in merges] == [(folder, 20, 1) for folder in folders]
     told = []
     assert compaction.compact(book, 1 << 20, told.append) == 20 * len(folders)
     assert told[-1] == 20 * len(folders)

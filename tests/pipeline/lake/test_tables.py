@@ -82,10 +82,10 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
 def test_a_task_writes_a_file_for_each_partition(tmp_path):
     rows = [pa.record_batch({"day": ["a", "b"], "n": [1, 2]}), pa.record_batch({"day": ["b", "b"], "n": [3, 4]})]
     files = TaskFiles(str(tmp_path), "p", ("day",), keep=False).write(iter(rows))
-    assert [(dict(each.partition), each.rows) for each in files] == [({"day": "a"}, 1), ({"day": "b"}, 3)]
-    for each in files:
-        assert pa.parquet.read_table(each.path, partitioning=None).column_names == ["n"]
-        assert (tmp_path / each.path).stat().st_size == each.size
+    assert [(dict(file.partition), file.rows) for file in files] == [({"day": "a"}, 1), ({"day": "b"}, 3)]
+    for file in files:
+        assert pa.parquet.read_table(file.path, partitioning=None).column_names == ["n"]
+        assert (tmp_path / file.path).stat().st_size == file.size
 
 
 @pytest.mark.parametrize(("kind", "library"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])

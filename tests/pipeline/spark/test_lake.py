@@ -41,7 +41,7 @@ def row(number):
 
 
 def frame(spark, numbers):
-    return spark.createDataFrame([row(each) for each in numbers], SCHEMA)
+    return spark.createDataFrame([row(number) for number in numbers], SCHEMA)
 
 
 def read(table):
@@ -109,7 +109,7 @@ def test_compaction_and_replacing_partitions(spark, tmp_path, kind):
     for batch in range(4):
         sink.write(frame(spark, range(batch * 3, batch * 3 + 3)), APP, batch)
     merges = sink.merges(1 << 20)
-    assert [(each.files, each.into) for each in merges] == [(4, 1)] * 3
+    assert [(merge.files, merge.into) for merge in merges] == [(4, 1)] * 3
     assert sink.compact(1 << 20, lambda _: None) == 12
     assert sink.merges(1 << 20) == []
     assert numbers(where) == list(range(12))

@@ -72,7 +72,7 @@ def test_broken_records_go_to_a_topic_of_their_own(spark, klamm_broker, servers,
     assert values == [{"id": 3, "drink": "tea"}, None, {"id": 4}]
     letters = klamm.read_topic(dead, bootstrap=klamm_broker.bootstrap, timeout_s=60).to_pylist()
     assert [each["value"] for each in letters] == [prefix(777) + b"x", b"garbage"]
-    told = [{each["key"]: each["value"] for each in letter["headers"]} for letter in letters]
+    told = [{header["key"]: header["value"] for header in letter["headers"]} for letter in letters]
     assert [(each["h"], each["dead_letter.topic"].decode(), each["dead_letter.offset"]) for each in told] == [
         (b"1", source, b"1"),
         (b"1", source, b"2"),

@@ -16,10 +16,10 @@ def test_the_driver_listens_on_this_machine_alone(spark):
     jvm = spark.sparkContext._gateway.proc
     family = [jvm, *psutil.Process(jvm.pid).children(recursive=True)]
     listening = {
-        each.laddr.ip
+        connection.laddr.ip
         for process in family
-        for each in psutil.Process(process.pid).net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN
+        for connection in psutil.Process(process.pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
     }
     assert listening
     assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}

@@ -57,7 +57,7 @@ def test_a_batch_read_has_the_connectors_schema_and_rows(spark, klamm_broker, se
         (b"k", b"v", topic, 1, 0, 1_700_000_000_123),
     ]
     assert not found[0].headers
-    assert [(each.key, each.value) for each in found[1].headers] == [("h", b"1"), ("n", None)]
+    assert [(header.key, header.value) for header in found[1].headers] == [("h", b"1"), ("n", None)]
 
 
 def test_a_batch_write_follows_its_columns(spark, klamm_broker, servers):
@@ -182,6 +182,8 @@ def test_tasks_that_die_and_a_commit_that_fails_in_the_middle(spark, patiently, 
     assert values(klamm_broker, sink) == list(range(20))
     with klamm_broker.admin() as admin:
         left = [
-            each for each in admin.list_transactions(states=["Ongoing"]) if each.transactional_id.startswith("klamm-")
+            transaction
+            for transaction in admin.list_transactions(states=["Ongoing"])
+            if transaction.transactional_id.startswith("klamm-")
         ]
     assert not left

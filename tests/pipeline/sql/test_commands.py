@@ -74,7 +74,7 @@ def test_plan_draws_and_compares(typed, tmp_path):
     assert "[rebuild: its SELECT changed, and its state was made by the old words]" in done.output
     assert "[continues: its SELECT changed]" in done.output
     rows = [json.loads(line) for line in typed("plan", "p.sql", "-o", "jsonl").output.splitlines()]
-    assert [each["change"] for each in rows] == [None, "rebuild", "continues"]
+    assert [row["change"] for row in rows] == [None, "rebuild", "continues"]
 
 
 def test_ls_show_and_stop(typed, tmp_path):

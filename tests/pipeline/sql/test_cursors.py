@@ -34,7 +34,7 @@ def test_extents_hold_as_many_rows_as_fit_however_they_lie(chance):
         rows = sorted(chance.randrange(spread) for _ in range(chance.randrange(1, 80)))
         most, guess = chance.randrange(1, 30), chance.choice([1, 7, 1 << 60])
         start, asked, taken = 0, 0, []
-        while rest := [each for each in rows if each >= start]:
+        while rest := [row for row in rows if row >= start]:
 
             def count(width, rest=rest):
                 nonlocal asked

@@ -30,7 +30,7 @@ def test_statements_come_after_what_they_read_wherever_they_are_written():
     order = [each.name for each in found.nodes]
     for node in found.nodes:
         assert all(order.index(each) < order.index(node.name) for each in node.inputs)
-    assert [each.name for each in found.queries] == ["balances", "suspicious", "owners", "audit"]
+    assert [query.name for query in found.queries] == ["balances", "suspicious", "owners", "audit"]
     assert found.outputs == ("balances", "suspicious", "owners")
     assert found.dead_letters == {
         "payments": "payments.dead_letters",

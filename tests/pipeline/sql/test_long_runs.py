@@ -65,8 +65,8 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
     assert told["words.dead_letters"]["bad_records"] == {"dead_letter": 2}
     assert told["sums"]["bad_records"]["drop"] in (1, 2)  # the stream is read twice: Spark may share the count
     assert told["words.dead_letters"]["rows_total"] == 3
-    lines = [each for each in log.read_text().splitlines() if "batch done" in each]
-    assert {each.split(" query=")[1].split()[0] for each in lines} == {"words.dead_letters", "sums"}
+    lines = [line for line in log.read_text().splitlines() if "batch done" in line]
+    assert {line.split(" query=")[1].split()[0] for line in lines} == {"words.dead_letters", "sums"}
 
     # Another machine, which knows nothing of the pipeline: what lies beside the checkpoints counts.
     shutil.rmtree(home.path)

@@ -47,9 +47,9 @@ def bank(klamm_broker, tmp_path, monkeypatch):
 
     def pay(numbers):
         with klamm_broker.producer() as producer:
-            for each in numbers:
-                value = json.dumps({"account": f"a{each % 3}", "amount": each}).encode()
-                producer.send(topic, value, partition=each % 2, timestamp=FIRST_MS + each // 10 * DAY_MS)
+            for number in numbers:
+                value = json.dumps({"account": f"a{number % 3}", "amount": number}).encode()
+                producer.send(topic, value, partition=number % 2, timestamp=FIRST_MS + number // 10 * DAY_MS)
 
     text = EXAMPLE.replace("topic = 'payments'", f"topic = '{topic}'")
     (tmp_path / "audit.sql").write_text(text)
@@ -95,7 +95,7 @@ def test_a_backfill_is_written_once(spark, klamm_broker, bank):
     day = Moment(everywhere=FIRST_MS + DAY_MS, timed=True), Moment(everywhere=FIRST_MS + 2 * DAY_MS, timed=True)
     for name in NAMES:
         job = prepare(pipeline, name, *day)
-        assert [(each.partition, each.start, each.end) for each in job.ranges] == [(0, 5, 10), (1, 5, 10)]
+        assert [(range_.partition, range_.start, range_.end) for range_ in job.ranges] == [(0, 5, 10), (1, 5, 10)]
         assert run_backfill(pipeline, job, spark=spark) is True
         assert read(name) == list(range(10, 20)), name
         assert run_backfill(pipeline, job, spark=spark) is False
@@ -141,7 +141,7 @@ def test_a_backfill_as_it_is_typed(klamm_broker, bank, monkeypatch):
     places = json.dumps({topic: {"0": 3, "1": 99}})
     done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "9", "--to", places, "--replace", "--yes")
     assert done.stdout == "delta was filled with this range before: nothing was written.\n", done.output
-    assert [(each.start, each.end) for each in jobs[1].ranges] == [(3, 3), (9, 15)]
+    assert [(range_.start, range_.end) for range_ in jobs[1].ranges] == [(3, 3), (9, 15)]
     assert (jobs[0].until_ms, jobs[1].until_ms, jobs[1].replace) == (FIRST_MS + 2 * DAY_MS, None, True)
     done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "yesterday")
     assert (done.exit_code, "is no time" in done.output) == (2, True)
@@ -159,7 +159,7 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
 
     def balances(at):
         rows = as_of(spark, topic, at, newest=True, options=servers).collect()
-        return {bytes(each.key).decode(): json.loads(each.value)["v"] for each in rows}
+        return {bytes(row.key).decode(): json.loads(row.value)["v"] for row in rows}
 
     assert balances(FIRST_MS + 2000) == {"a": 1, "b": 2}
     assert balances("2026-01-01T00:00:03Z") == {"a": 3, "b": 2}

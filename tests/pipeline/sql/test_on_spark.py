@@ -40,7 +40,7 @@ def test_the_bank(spark):
         customers = [{"id": each, "owner": owner} for each, owner in owners.items()] if not number else []
         steps.append({"customers": customers + ([Deleted(id="c")] if number else []), "payments": rows + bad})
         paid += rows
-        suspicious += [{**each, "owner": now[each["account"]]} for each in rows if each["amount"] > 900]
+        suspicious += [{**row, "owner": now[row["account"]]} for row in rows if row["amount"] > 900]
     out = run(EXAMPLES / "bank.sql", steps, spark=spark)
 
     balances = Counter()
@@ -67,7 +67,7 @@ def test_the_bank(spark):
             wealth[owners[account]] += balance
     known = {owners[each] for each in left if each != "c"}
     out.expect("wealth", [{"owner": each, "wealth": float(wealth[each])} for each in known])
-    assert [(each.value, each.offset) for each in out.dead_letters["payments"]] == [
+    assert [(payment.value, payment.offset) for payment in out.dead_letters["payments"]] == [
         (b"{no json", 16),
         (b'{"account": "a", "amount": "much"}', 17),
         (b'{"amount": 5}', 18),

@@ -31,7 +31,7 @@ def test_a_declared_stream():
     )
     assert isinstance(found, Create)
     assert (found.kind, found.name, found.select) == ("stream", "orders", None)
-    assert [(each.name, each.type, each.nullable, each.metadata) for each in found.columns] == [
+    assert [(column.name, column.type, column.nullable, column.metadata) for column in found.columns] == [
         ("id", "BIGINT", False, None),
         ("at", "TIMESTAMP", True, "timestamp"),
         ("lines", "ARRAY<STRUCT<`sku`: STRING, `n`: INT>>", True, None),
@@ -103,7 +103,7 @@ def test_refusals_say_where_and_what(text, line, column, words):
 
 def test_a_bad_statement_does_not_hide_the_next():
     statements, problems = parse("CREATE NONSENSE;\nCREATE VIEW v AS SELECT 1;\nSET;")
-    assert [each.name for each in statements] == ["v"]
+    assert [statement.name for statement in statements] == ["v"]
     assert len(problems) == 2
 
 
@@ -137,4 +137,4 @@ def test_any_row_of_words_is_read_or_refused_inside_the_text(words):
     text = " ".join(words)
     statements, problems = parse(text)
     assert len(statements) + len(problems) <= text.count(";") + 1
-    assert all(0 <= each.offset <= len(text) for each in problems)
+    assert all(0 <= problem.offset <= len(text) for problem in problems)

@@ -86,7 +86,7 @@ def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_adm
 
     letters = read(f"{names['orders']}.dead_letters")
     assert [each["value"] for each in letters] == [*records[3:], records[1]]
-    told = [{each["key"]: each["value"].decode() for each in letter["headers"]} for letter in letters]
+    told = [{header["key"]: header["value"].decode() for header in letter["headers"]} for letter in letters]
     errors = [each["dead_letter.error"] for each in told]
     assert errors[0] == "the registry has no schema 777"
     assert "no schema is named" in errors[1]
@@ -107,7 +107,7 @@ def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_adm
     ]
 
     (total,) = {each["key"]: each for each in read(names["totals"])}.values()
-    headers = {each["key"]: each["value"] for each in total["headers"]}
+    headers = {header["key"]: header["value"] for header in total["headers"]}
     for part in ("key", "value"):
         frame = unframe(total[part], headers[HEADERS[part]])
         assert frame.schema.int in registry.subjects[f"{names['totals']}-{part}"]
@@ -129,7 +129,7 @@ def test_columns_are_those_of_the_newest_schema_and_need_no_spark(registry):
     registry.register("s-value", json.dumps(OLD))
     registry.register("s-value", json.dumps(NEW))
     found = resolve(compile_text(LEFT_OUT.format(url=registry.url, more="")))
-    columns = [(each.name, each.type) for each in found.node("s").create.columns]
+    columns = [(column.name, column.type) for column in found.node("s").create.columns]
     assert columns == [("drink", "STRING"), ("price", "DOUBLE"), ("at", "TIMESTAMP")]
 
 

@@ -165,7 +165,7 @@ def test_a_line_of_the_log_for_every_batch(home):
         running.run(once=True)
     finally:
         configure()
-    told = [each.split(" pipeline ")[1] for each in lines.getvalue().splitlines() if "batch done" in each]
+    told = [line.split(" pipeline ")[1] for line in lines.getvalue().splitlines() if "batch done" in line]
     assert [each.split(" rows_per_s")[0] for each in told] == [
         f"batch done query=q batch={batch} rows=3" for batch in (7, 8)
     ]

@@ -144,7 +144,7 @@ class Inputs:
         self.clicks.append([self._click(now) for _ in range(chance.choice([0, 3, 15, 30]))])
         self.people.append(self._changes("abcd", "city", "xyz", chance.choice([0, 3, 8])))
         self.cities.append(self._changes("xyz", "country", "pq", chance.choice([0, 2, 6])))
-        broken = [Raw(*each) for each in BAD_CITIES if chance.random() < 0.1]
+        broken = [Raw(*city) for city in BAD_CITIES if chance.random() < 0.1]
         self.bad_cities += [each.value for each in broken]
         given = {"clicks": self.clicks, "people": self.people, "cities": self.cities}
         given = {name: [_told(each) for each in history[-1]] for name, history in given.items()}
@@ -271,7 +271,7 @@ def _tumbling(inputs):
 
 def _totals(rows):
     amount = total(rows)
-    first_id = min(each["id"] for each in rows)
+    first_id = min(row["id"] for row in rows)
     return {"who": rows[0]["who"], "total": amount, "n": len(rows), "first_id": first_id} if amount != 0 else None
 
 
@@ -330,5 +330,5 @@ def test_what_comes_out_is_what_plain_python_says(spark, seed):
     assert Counter(key for key, _ in out.changes["tagged"]) == Counter(
         None if each["tag"] is None else each["tag"].encode() for each in rows["tagged"]
     )
-    assert [(each.value, each.offset) for each in out.dead_letters["events"]] == inputs.bad
-    assert [each.value for each in out.dead_letters["cities"]] == inputs.bad_cities
+    assert [(event.value, event.offset) for event in out.dead_letters["events"]] == inputs.bad
+    assert [city.value for city in out.dead_letters["cities"]] == inputs.bad_cities

@@ -112,8 +112,8 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     assert [each["id"] for _, each in found] == [1, 2, 2, 7, 8]
     assert found[-1] == order(8, "pot", 5.0, 2)
     changes = [each for _, each in rows(klamm_broker, names["changes"])]
-    assert sorted(each["ITEM"] for each in changes) == ["cup", "mug", "pot", "tea", "tea"]
-    assert {each["SOLD"] for each in changes} == {f"2026-01-01T00:00:0{second}.000000Z" for second in (1, 2, 5)}
+    assert sorted(change["ITEM"] for change in changes) == ["cup", "mug", "pot", "tea", "tea"]
+    assert {change["SOLD"] for change in changes} == {f"2026-01-01T00:00:0{second}.000000Z" for second in (1, 2, 5)}
     assert sorted(key for key, _ in rows(klamm_broker, names["lines"])) == [b"a", b"c"]
     values = [each["value"] for _, each in rows(klamm_broker, names["ticks"])]
     assert sorted(values) == list(range(len(values)))

@@ -89,7 +89,7 @@ class Cluster:
         self.closed = False
 
     def end_offsets(self, places):
-        return {each: self.ends[each] for each in places}
+        return {place: self.ends[place] for place in places}
 
     def assign(self, places):
         self.at = dict.fromkeys(places, 0)

@@ -59,5 +59,5 @@ def test_places_cut_the_text_into_what_was_written(text):
         return
     for each in tokens:
         assert text[each.start : each.end] == each.text
-    ends = [0, *(each.end for each in tokens)]
+    ends = [0, *(token.end for token in tokens)]
     assert all(before <= each.start for before, each in zip(ends, tokens, strict=False))

@@ -90,10 +90,10 @@ class Standalone:
         found = []
         for worker in self.workers:
             with contextlib.suppress(psutil.NoSuchProcess):
-                for each in psutil.Process(worker.pid).children(recursive=True):
+                for child in psutil.Process(worker.pid).children(recursive=True):
                     with contextlib.suppress(psutil.NoSuchProcess):
-                        if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
-                            found.append(each)
+                        if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                            found.append(child)
         return found
 
     def started(self):

@@ -156,8 +156,8 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
         finally:
             run.kill()
     copies = rows(broker, names["copies"])
-    assert Counter(each["n"] for each in copies) == Counter(range(count))
-    check_origin({each["origin"] for each in copies})
+    assert Counter(copy["n"] for copy in copies) == Counter(range(count))
+    check_origin({copy["origin"] for copy in copies})
     check_metrics(told, count)
     check_state(tmp_path / ".klamm" / "pipelines" / "far" / "sums.0")
     lines = [line for line in run.words().splitlines() if "batch done query=copies " in line]
@@ -165,7 +165,7 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
 
 
 def newest(broker, topic):
-    return {each["parity"]: each["total"] for each in rows(broker, topic)}
+    return {row["parity"]: row["total"] for row in rows(broker, topic)}
 
 
 def check_origin(found):

@@ -309,11 +309,11 @@ def _check_producers(log: Log, story: Replay, expected: Expectation, *, compacte
         if facts != (producer.epoch, producer.coordinator_epoch, producer.txn_first_offset):
             problems.append(f"producer {producer_id} is {facts}, not {producer}")
         # A snapshot keeps the time of the producer's last batch or marker, whichever came later.
-        kept, met = ([each[:4] for each in batches] for batches in (found.batches, producer.batches))
+        kept, met = ([batch[:4] for batch in batches] for batches in (found.batches, producer.batches))
         recent = [each for each in met if each in kept] if compacted else met[len(met) - len(kept) :]
         if recent != kept or kept[-1:] != met[-1:]:
             problems.append(f"producer {producer_id} has the batches {kept}, not {met}")
-    problems += [f"producer {each} never wrote here" for each in log.producers.entries if each not in wanted]
+    problems += [f"producer {entry} never wrote here" for entry in log.producers.entries if entry not in wanted]
     return problems
 
 
@@ -327,13 +327,13 @@ def _check_writable(log: Log) -> list[str]:
 
 def _summary(log: Log) -> tuple:
     producers = {
-        each.producer_id: (
-            each.epoch,
-            each.coordinator_epoch,
-            each.txn_first_offset,
-            [met[:4] for met in each.batches[-1:]],
+        entry.producer_id: (
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.txn_first_offset,
+            [met[:4] for met in entry.batches[-1:]],
         )
-        for each in log.producers.entries.values()
+        for entry in log.producers.entries.values()
     }
     return (
         log.log_start_offset,

@@ -87,13 +87,13 @@ def quorum(cluster: Cluster) -> Quorum:
     def members(states: list[Any]) -> list[QuorumNode]:
         return [
             QuorumNode(
-                each.replica_id,
-                each.replica_directory_id,
-                each.log_end_offset,
-                each.last_fetch_timestamp,
-                each.last_caught_up_timestamp,
+                state.replica_id,
+                state.replica_directory_id,
+                state.log_end_offset,
+                state.last_fetch_timestamp,
+                state.last_caught_up_timestamp,
             )
-            for each in states
+            for state in states
         ]
 
     endpoints = {node.node_id: [(e.name, e.host, e.port) for e in node.listeners] for node in answer.nodes}
@@ -141,21 +141,21 @@ def log_dirs(cluster: Cluster, brokers: Iterable[int] | None = None) -> list[Log
         if answer.error_code:
             code = ErrorCode(answer.error_code)
             raise KlammError(code, f"broker {broker_id} does not tell its log dirs: {code.text}")
-        for each in answer.results:
+        for result in answer.results:
             replicas = [
                 Replica(topic.name, p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
-                for topic in each.topics
+                for topic in result.topics
                 for p in topic.partitions
             ]
             found.append(
                 LogDir(
                     broker_id,
-                    each.log_dir,
-                    ErrorCode(each.error_code),
-                    each.total_bytes,
-                    each.usable_bytes,
+                    result.log_dir,
+                    ErrorCode(result.error_code),
+                    result.total_bytes,
+                    result.usable_bytes,
                     replicas,
-                    each.is_cordoned,
+                    result.is_cordoned,
                 )
             )
     return found

@@ -78,7 +78,7 @@ def describe_all(
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {result.resource_name}")
             check(result.error_code, result.error_message)
-            found[result.resource_name] = [_setting(each) for each in result.configs]
+            found[result.resource_name] = [_setting(config) for config in result.configs]
     return found
 
 

@@ -53,10 +53,17 @@ class UnknownRelease(ValueError):
 def describe(cluster: Cluster) -> tuple[list[Feature], int]:
     """All features by name, and the epoch of their levels."""
     answer = cluster.ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="0"))
-    levels = {each.name: each.max_version_level for each in answer.finalized_features}
+    levels = {
+        finalized_feature.name: finalized_feature.max_version_level for finalized_feature in answer.finalized_features
+    }
     features = [
-        Feature(each.name, each.min_version, each.max_version, levels.get(each.name, 0))
-        for each in answer.supported_features
+        Feature(
+            supported_feature.name,
+            supported_feature.min_version,
+            supported_feature.max_version,
+            levels.get(supported_feature.name, 0),
+        )
+        for supported_feature in answer.supported_features
     ]
     return sorted(features, key=lambda feature: feature.name), answer.finalized_features_epoch
 
@@ -69,7 +76,7 @@ def update(
     answer = cluster.ask(UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only))
     if answer.error_code:
         return dict.fromkeys(levels, (ErrorCode(answer.error_code), answer.error_message))
-    single = {each.feature: (ErrorCode(each.error_code), each.error_message) for each in answer.results}
+    single = {result.feature: (ErrorCode(result.error_code), result.error_message) for result in answer.results}
     return {name: single.get(name, (ErrorCode.NONE, None)) for name in levels}
 
 

@@ -86,18 +86,18 @@ def _consumer(coordinator: Connection, name: str, where: tuple[int, str, int]) -
         return str(answer.error_message or "")
     check(answer.error_code, answer.error_message)
     members = []
-    for each in answer.members:
-        owned = [(t.topic_name, i) for t in each.assignment.topic_partitions for i in t.partitions]
-        target = [(t.topic_name, i) for t in each.target_assignment.topic_partitions for i in t.partitions]
-        kind = getattr(each, "member_type", -1)
+    for member in answer.members:
+        owned = [(t.topic_name, i) for t in member.assignment.topic_partitions for i in t.partitions]
+        target = [(t.topic_name, i) for t in member.target_assignment.topic_partitions for i in t.partitions]
+        kind = getattr(member, "member_type", -1)
         members.append(
             Member(
-                each.member_id,
-                each.instance_id,
-                each.client_host,
-                each.client_id,
+                member.member_id,
+                member.instance_id,
+                member.client_host,
+                member.client_id,
                 owned,
-                each.member_epoch,
+                member.member_epoch,
                 target,
                 None if kind == -1 else kind == 1,
             )
@@ -116,13 +116,13 @@ def _classic(coordinator: Connection, name: str, where: tuple[int, str, int], sa
     check(answer.error_code, answer.error_message)
     members = [
         Member(
-            each.member_id,
-            each.group_instance_id,
-            each.client_host,
-            each.client_id,
-            _assigned(each.member_assignment) if answer.protocol_type == "consumer" else [],
+            member.member_id,
+            member.group_instance_id,
+            member.client_host,
+            member.client_id,
+            _assigned(member.member_assignment) if answer.protocol_type == "consumer" else [],
         )
-        for each in answer.members
+        for member in answer.members
     ]
     return Group(name, answer.group_state, answer.protocol_data, *where, members)
 
@@ -132,10 +132,10 @@ def _committed(coordinator: Connection, name: str) -> dict[Place, tuple[int, int
     answer = coordinator.ask(OffsetFetchRequest(groups=[group]), OFFSET_FETCH_VERSION).groups[0]
     check(answer.error_code)
     return {
-        (topic.name, each.partition_index): (each.committed_offset, each.committed_leader_epoch)
+        (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_leader_epoch)
         for topic in answer.topics
-        for each in topic.partitions
-        if each.committed_offset >= 0
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
     }
 
 

@@ -177,8 +177,8 @@ def _latest(cluster: Cluster, place: Place) -> int:
 def _records(place: Place, span: Span, part: Any, *, committed: bool) -> list[Record]:
     aborted: dict[int, list[int]] = {}
     if committed:
-        for each in part.aborted_transactions or ():
-            aborted.setdefault(each.producer_id, []).append(each.first_offset)
+        for transaction in part.aborted_transactions or ():
+            aborted.setdefault(transaction.producer_id, []).append(transaction.first_offset)
         for offsets in aborted.values():
             offsets.sort()
     found: list[Record] = []

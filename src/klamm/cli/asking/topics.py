@@ -57,13 +57,13 @@ def find_topics(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
     asked = [MetadataRequestTopic(name=name) for name in dict.fromkeys(names)]
     answer = cluster.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
     found = {}
-    for each in answer.topics:
-        code = ErrorCode(each.error_code)
+    for topic in answer.topics:
+        code = ErrorCode(topic.error_code)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise missing_topic(cluster, each.name)
+            raise missing_topic(cluster, topic.name)
         if code and code != ErrorCode.LEADER_NOT_AVAILABLE:
-            raise KlammError(code, f"{each.name}: {code.text}")
-        found[each.name] = _from_metadata(each)
+            raise KlammError(code, f"{topic.name}: {code.text}")
+        found[topic.name] = _from_metadata(topic)
     return [found[name] for name in names]
 
 
@@ -181,7 +181,7 @@ def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, tuple[Err
         topics=[DeleteTopicState(name=name) for name in wanted], topic_names=wanted, timeout_ms=_TIMEOUT_MS
     )
     answer = cluster.ask(request)
-    return {each.name: (ErrorCode(each.error_code), each.error_message) for each in answer.responses}
+    return {response.name: (ErrorCode(response.error_code), response.error_message) for response in answer.responses}
 
 
 def add_partitions(

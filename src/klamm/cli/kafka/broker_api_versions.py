@@ -37,7 +37,7 @@ def main(args: list[str]) -> int:
 
 def _listed(versions: list[ApiVersion]) -> str:
     known = _client_apis()
-    spoken = {each.api_key: (each.min_version, each.max_version) for each in versions}
+    spoken = {version.api_key: (version.min_version, version.max_version) for version in versions}
     lines = []
     for key in sorted({*known, *spoken}):
         name, (_, latest) = known.get(key, ("UNKNOWN", (0, -1)))

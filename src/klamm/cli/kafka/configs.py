@@ -254,7 +254,7 @@ def _names(cluster: Cluster, kind: str) -> list[str | None]:
 
     answer = cluster.ask(ListConfigResourcesRequest(resource_types=[KINDS[kind]]))
     check(answer.error_code)
-    listed: list[str | None] = [each.resource_name for each in answer.config_resources]
+    listed: list[str | None] = [resource.resource_name for resource in answer.config_resources]
     if kind == "groups":
         from klamm.client.groups import list_groups
 

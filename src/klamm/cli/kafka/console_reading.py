@@ -74,7 +74,7 @@ def consumer_settings(parsed: Parsed) -> dict[str, Any]:
             filed.update(read_properties(parsed.text(name)))
     own = settings(parsed, "consumer", *FILES, pairs=PAIRS)
     groups = [parsed.get("group"), filed.get("group.id"), parsed.pairs(*PAIRS).get("group.id")]
-    given = list(dict.fromkeys(each for each in groups if each is not None))
+    given = list(dict.fromkeys(group for group in groups if group is not None))
     if len(given) > 1:
         names = ", ".join(f"'{each}'" for each in given)
         raise Usage(
@@ -197,7 +197,7 @@ class Source:
         while not self._signals.caught() and not self._over(began):
             found = cluster.ask(asked).topics[0]
             if not found.error_code and found.partitions:
-                return sorted(each.partition_index for each in found.partitions)
+                return sorted(partition.partition_index for partition in found.partitions)
             code = ErrorCode(found.error_code)
             if code and not code.retriable:
                 raise KlammError(code, f"{topic}: {code.text}")

@@ -28,7 +28,7 @@ class ControllerCluster(Cluster):
     def broker_ids(self) -> list[int]:
         """Every controller."""
         if not self._brokers:
-            self._brokers = {each.broker_id: (each.host, each.port) for each in self._overview().brokers}
+            self._brokers = {broker.broker_id: (broker.host, broker.port) for broker in self._overview().brokers}
         return sorted(self._brokers)
 
     def broker(self, broker_id: int) -> Connection:

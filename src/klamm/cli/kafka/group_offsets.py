@@ -140,6 +140,6 @@ def _before(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None or text.endswith(("P", "T")):
         raise Usage("Text cannot be parsed to a Duration", flags=False)
-    days, hours, minutes, seconds = (float(each or 0) for each in match.groups()[1:])
+    days, hours, minutes, seconds = (float(group or 0) for group in match.groups()[1:])
     length = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     return int((time.time() - length.total_seconds()) * 1000)

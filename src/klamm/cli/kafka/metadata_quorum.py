@@ -74,7 +74,7 @@ def _describe(parsed: Parsed) -> int:
 
 
 def _replication(found: Quorum, *, human: bool) -> str:
-    leader = next(each for each in found.voters if each.id == found.leader)
+    leader = next(voter for voter in found.voters if voter.id == found.leader)
     now = int(time.time() * 1000)
 
     def when(moment: int) -> str:
@@ -93,14 +93,14 @@ def _replication(found: Quorum, *, human: bool) -> str:
 
     heads = ["NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"]
     rows = [row(leader, "Leader")]
-    rows += [row(each, "Follower") for each in found.voters if each.id != found.leader]
-    rows += [row(each, "Observer") for each in found.observers]
+    rows += [row(voter, "Follower") for voter in found.voters if voter.id != found.leader]
+    rows += [row(observer, "Observer") for observer in found.observers]
     return columns(heads, rows)
 
 
 def _status(found: Quorum, cluster_id: str) -> str:
-    leader = next(each for each in found.voters if each.id == found.leader)
-    followers = [each for each in found.voters if each.id != found.leader]
+    leader = next(voter for voter in found.voters if voter.id == found.leader)
+    followers = [voter for voter in found.voters if voter.id != found.leader]
     behind = min(followers, key=lambda each: each.log_end_offset, default=leader)
     lag_time: object = 0
     if behind is not leader and behind.log_end_offset != leader.log_end_offset:
@@ -109,11 +109,11 @@ def _status(found: Quorum, cluster_id: str) -> str:
 
     def members(nodes: list[QuorumNode]) -> str:
         entries: list[dict[str, Any]] = []
-        for each in nodes:
-            entry: dict[str, Any] = {"id": each.id}
-            if any(each.directory_id):
-                entry["directoryId"] = uuid_to_str(each.directory_id)
-            addresses = [f"{name}://{host}:{port}" for name, host, port in found.endpoints.get(each.id, [])]
+        for node in nodes:
+            entry: dict[str, Any] = {"id": node.id}
+            if any(node.directory_id):
+                entry["directoryId"] = uuid_to_str(node.directory_id)
+            addresses = [f"{name}://{host}:{port}" for name, host, port in found.endpoints.get(node.id, [])]
             if addresses:
                 entry["endpoints"] = addresses
             entries.append(entry)
@@ -190,10 +190,11 @@ def _add(parsed: Parsed) -> int:
         raise ToolFailed(f"Unable to read meta.properties from {config.metadata_log_dir}")
     directory = identity.directory_id
     listeners = [
-        Listener(name=each.name, host=each.host or "localhost", port=each.port) for each in config.controller_listeners
+        Listener(name=listener.name, host=listener.host or "localhost", port=listener.port)
+        for listener in config.controller_listeners
     ]
     named = uuid_to_str(directory)
-    where = ", ".join(f"{each.name}://{each.host}:{each.port}" for each in listeners)
+    where = ", ".join(f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners)
     sentence = f"controller {config.node_id} with directory id {named} and endpoints: {where}"
     if parsed.has("dry-run"):
         print(f"DRY RUN of adding {sentence}")

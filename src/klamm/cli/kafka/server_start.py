@@ -27,7 +27,7 @@ def main(args: list[str]) -> int:
             next(rest, None)
         else:
             raise ToolFailed(f"Found non argument parameters: {word}")
-    if any("=" not in each for each in overrides):
+    if any("=" not in override for override in overrides):
         raise ToolFailed("Option override requires a property=value")
     from klamm.cli.refusal import Refusal
     from klamm.cli.serving import serve, set_log_level

@@ -230,7 +230,7 @@ def _print_topic(
     alive: set[int],
     parsed: Parsed,
 ) -> None:
-    own = [each for each in settings if not each.is_default]
+    own = [setting for setting in settings if not setting.is_default]
     reports = [name for name in _REPORTS if parsed.has(name)]
     if not reports and (own or not parsed.has("topics-with-overrides")):
         words = ",".join(f"{each.name}={each.value}" for each in own)
@@ -241,7 +241,7 @@ def _print_topic(
         )
     if parsed.has("topics-with-overrides"):
         return
-    min_isr = int(next((each.value for each in settings if each.name == "min.insync.replicas"), "1") or 1)
+    min_isr = int(next((setting.value for setting in settings if setting.name == "min.insync.replicas"), "1") or 1)
     for partition in topic.partitions:
         move = moves.get((topic.name, partition.index))
         if not reports or any(_reported(name, partition, move, min_isr, alive) for name in reports):

@@ -70,8 +70,8 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
         answer = cluster.broker(broker).ask(request)
         check(answer.error_code)
         rows += [
-            [each.transactional_id, str(broker), str(each.producer_id), each.transaction_state]
-            for each in answer.transaction_states
+            [state.transactional_id, str(broker), str(state.producer_id), state.transaction_state]
+            for state in answer.transaction_states
         ]
     print(columns(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], rows))
 
@@ -162,21 +162,21 @@ def _find_hanging(cluster: Cluster, parsed: Parsed) -> None:
                 continue
             if p.leader < 0 or (parsed.has("broker-id") and p.leader != parsed.integer("broker-id")):
                 continue
-            for each in _producers(cluster, topic.name, p.index, None):
-                open_ms = now - each.last_timestamp
-                if each.current_txn_start_offset < 0 or open_ms <= limit_ms:
+            for producer in _producers(cluster, topic.name, p.index, None):
+                open_ms = now - producer.last_timestamp
+                if producer.current_txn_start_offset < 0 or open_ms <= limit_ms:
                     continue
-                if (topic.name, p.index) in known.get(each.producer_id, set()):
+                if (topic.name, p.index) in known.get(producer.producer_id, set()):
                     continue
                 rows.append(
                     [
                         topic.name,
                         str(p.index),
-                        str(each.producer_id),
-                        str(each.producer_epoch),
-                        str(each.coordinator_epoch),
-                        str(each.current_txn_start_offset),
-                        str(each.last_timestamp),
+                        str(producer.producer_id),
+                        str(producer.producer_epoch),
+                        str(producer.coordinator_epoch),
+                        str(producer.current_txn_start_offset),
+                        str(producer.last_timestamp),
                         str(open_ms // 60_000),
                     ]
                 )
@@ -192,9 +192,9 @@ def _known_producers(cluster: Cluster) -> dict[int, set[tuple[str, int]]]:
 
     known: dict[int, set[tuple[str, int]]] = {}
     for broker in cluster.broker_ids:
-        for each in cluster.broker(broker).ask(ListTransactionsRequest(duration_filter=-1)).transaction_states:
-            request = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
-            found = cluster.coordinator(TRANSACTION, each.transactional_id).ask(request).transaction_states[0]
+        for state in cluster.broker(broker).ask(ListTransactionsRequest(duration_filter=-1)).transaction_states:
+            request = DescribeTransactionsRequest(transactional_ids=[state.transactional_id])
+            found = cluster.coordinator(TRANSACTION, state.transactional_id).ask(request).transaction_states[0]
             for topic in found.topics:
                 known.setdefault(found.producer_id, set()).update((topic.topic, index) for index in topic.partitions)
     return known

@@ -44,9 +44,9 @@ class AccessAdmin(AdminBase):
         """The rules that match, all of them without a filter."""
         answer = await self._ask(DescribeAclsRequest(**_matching(filter or AclFilter())))
         return sorted(
-            _binding(resource.resource_type, resource.resource_name, resource.pattern_type, each)
+            _binding(resource.resource_type, resource.resource_name, resource.pattern_type, acl)
             for resource in answer.resources
-            for each in resource.acls
+            for acl in resource.acls
         )
 
     async def create_acls(self, rules: Iterable[AclBinding]) -> None:
@@ -85,9 +85,9 @@ class AccessAdmin(AdminBase):
         def read(answer: Any, outcomes: Outcomes) -> None:
             for rule, result in zip(wanted, answer.filter_results, strict=True):
                 outcomes.add(rule, result.error_code, result.error_message, [])
-                for each in result.matching_acls:
-                    removed = _binding(each.resource_type, each.resource_name, each.pattern_type, each)
-                    outcomes.add(removed, each.error_code, each.error_message, [removed])
+                for acl in result.matching_acls:
+                    removed = _binding(acl.resource_type, acl.resource_name, acl.pattern_type, acl)
+                    outcomes.add(removed, acl.error_code, acl.error_message, [removed])
 
         found = await self._settle(request, read)
         return sorted({each for removed in found.values() for each in removed})
@@ -107,7 +107,7 @@ class AccessAdmin(AdminBase):
         answer = await self._ask(DescribeClientQuotasRequest(components=components, strict=strict))
         return {
             tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
-                each.key: each.value for each in entry.values
+                value.key: value.value for value in entry.values
             }
             for entry in answer.entries or ()
         }
@@ -141,16 +141,16 @@ class AccessAdmin(AdminBase):
     ) -> dict[str, list[ScramCredential]]:
         """Which mechanisms users have, the smaller first; users without any are left out when all are asked for."""
         names = (
-            None if users is None else [UserName(name=each) for each in texts(users, "describe_user_scram_credentials")]
+            None if users is None else [UserName(name=text) for text in texts(users, "describe_user_scram_credentials")]
         )
         answer = await self._ask(DescribeUserScramCredentialsRequest(users=names))
         found: dict[str, list[ScramCredential]] = {}
-        for each in answer.results:
-            if each.error_code != ErrorCode.RESOURCE_NOT_FOUND:
-                raise_for(each.error_code, each.error_message)
-            found[each.user] = [
+        for result in answer.results:
+            if result.error_code != ErrorCode.RESOURCE_NOT_FOUND:
+                raise_for(result.error_code, result.error_message)
+            found[result.user] = [
                 ScramCredential(ScramMechanism(info.mechanism), info.iterations)
-                for info in sorted(each.credential_infos, key=lambda info: info.mechanism)  # brokers keep no order
+                for info in sorted(result.credential_infos, key=lambda info: info.mechanism)  # brokers keep no order
             ]
         return found
 
@@ -179,8 +179,8 @@ class AccessAdmin(AdminBase):
         )
 
         def read(answer: Any, outcomes: Outcomes) -> None:
-            for each in answer.results:
-                outcomes.add(each.user, each.error_code, each.error_message)
+            for result in answer.results:
+                outcomes.add(result.user, result.error_code, result.error_message)
 
         await self._settle(request, read)
 

@@ -42,13 +42,18 @@ class ClusterAdmin(AdminBase):
         except UnsupportedVersionError:
             await self._retrying(self.cluster.refresh)
             table = self.cluster.table
-            brokers = tuple(Node(each.node_id, each.host, each.port, each.rack) for each in table.brokers.values())
+            brokers = tuple(
+                Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in table.brokers.values()
+            )
             return ClusterDescription(table.cluster_id or "", table.controller_id, tuple(sorted(brokers)))
         return ClusterDescription(
             answer.cluster_id,
             answer.controller_id,
             tuple(
-                sorted(Node(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in answer.brokers)
+                sorted(
+                    Node(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+                    for broker in answer.brokers
+                )
             ),
             operations(answer.cluster_authorized_operations),
         )
@@ -71,7 +76,7 @@ class ClusterAdmin(AdminBase):
                 tuple(map(_replica, found.current_voters)),
                 tuple(map(_replica, found.observers)),
                 {
-                    node.node_id: tuple((each.name, each.host, each.port) for each in node.listeners)
+                    node.node_id: tuple((listener.name, listener.host, listener.port) for listener in node.listeners)
                     for node in answer.nodes
                 },
             )
@@ -112,8 +117,8 @@ class ClusterAdmin(AdminBase):
         """The levels the cluster runs at."""
         answer = await self._ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="0.1.0"))
         return FeatureDescription(
-            {each.name: each.max_version_level for each in answer.finalized_features},
-            {each.name: (each.min_version, each.max_version) for each in answer.supported_features},
+            {feature.name: feature.max_version_level for feature in answer.finalized_features},
+            {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features},
             answer.finalized_features_epoch,
         )
 

@@ -42,8 +42,8 @@ class ConfigsAdmin(AdminBase):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Every setting of the resources, or those of some names; a broker is asked about itself."""
         groups: dict[int | None, list[ConfigResource]] = {}
-        for each in _resources(resources, "describe_configs"):
-            groups.setdefault(_owner(each), []).append(each)
+        for resource in _resources(resources, "describe_configs"):
+            groups.setdefault(_owner(resource), []).append(resource)
         wanted = None if keys is None else texts(keys, "describe_configs, keys")
 
         async def once() -> Outcomes:
@@ -66,7 +66,7 @@ class ConfigsAdmin(AdminBase):
                         key,
                         result.error_code,
                         result.error_message,
-                        {each.name: _entry(each) for each in result.configs},
+                        {config.name: _entry(config) for config in result.configs},
                     )
             return outcomes
 
@@ -101,9 +101,9 @@ class ConfigsAdmin(AdminBase):
                     validate_only=validate_only,
                 )
                 answer = await self.request(request, broker=broker)
-                for each in answer.responses:
-                    key = ConfigResource(ResourceType(each.resource_type), each.resource_name)
-                    outcomes.add(key, each.error_code, each.error_message)
+                for response in answer.responses:
+                    key = ConfigResource(ResourceType(response.resource_type), response.resource_name)
+                    outcomes.add(key, response.error_code, response.error_message)
             return outcomes
 
         (await self._retrying(once)).settled()
@@ -113,7 +113,8 @@ class ConfigsAdmin(AdminBase):
         wanted = several(types, int, "list_config_resources", "ResourceType.TOPIC")
         answer = await self._ask(ListConfigResourcesRequest(resource_types=[int(each) for each in wanted]))
         return sorted(
-            ConfigResource(ResourceType(each.resource_type), each.resource_name) for each in answer.config_resources
+            ConfigResource(ResourceType(resource.resource_type), resource.resource_name)
+            for resource in answer.config_resources
         )
 
 
@@ -152,7 +153,7 @@ def _entry(found: DescribeConfigsResourceResult) -> ConfigEntry:
         source_of(found.config_source),
         found.read_only,
         found.is_sensitive,
-        tuple(ConfigSynonym(each.name, each.value, source_of(each.source)) for each in found.synonyms),
+        tuple(ConfigSynonym(synonym.name, synonym.value, source_of(synonym.source)) for synonym in found.synonyms),
         found.config_type,
         found.documentation,
     )

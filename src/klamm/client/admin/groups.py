@@ -60,9 +60,9 @@ class GroupsAdmin(AdminBase):
         )
         answers = await self._of_all(await self._broker_ids(), lambda broker: self._ask(request, broker=broker))
         found = [
-            GroupListing(each.group_id, each.group_type, each.protocol_type, each.group_state, broker)
+            GroupListing(group.group_id, group.group_type, group.protocol_type, group.group_state, broker)
             for broker, answer in answers.items()
-            for each in answer.groups
+            for group in answer.groups
         ]
         return sorted(found, key=lambda each: each.group_id)
 
@@ -151,18 +151,18 @@ class GroupsAdmin(AdminBase):
             group = answer.groups[0] if answer.groups else answer
             raise_for(group.error_code, group_id)
             for topic in group.topics:
-                for each in topic.partitions:
-                    raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
+                for partition in topic.partitions:
+                    raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
 
         answer = await self._ask_group(group_id, request, check, _OFFSET_FETCH_BY_NAME)
         group = answer.groups[0] if answer.groups else answer
         return {
-            TopicPartition(topic.name, each.partition_index): OffsetAndMetadata(
-                each.committed_offset, each.metadata or "", each.committed_leader_epoch
+            TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
+                partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
             )
             for topic in group.topics
-            for each in topic.partitions
-            if each.committed_offset >= 0
+            for partition in topic.partitions
+            if partition.committed_offset >= 0
         }
 
     async def alter_group_offsets(
@@ -180,12 +180,12 @@ class GroupsAdmin(AdminBase):
                     name=topic,
                     partitions=[
                         OffsetCommitRequestPartition(
-                            partition_index=each,
-                            committed_offset=wanted[TopicPartition(topic, each)].offset,
-                            committed_leader_epoch=wanted[TopicPartition(topic, each)].leader_epoch,
-                            committed_metadata=wanted[TopicPartition(topic, each)].metadata,
+                            partition_index=partition,
+                            committed_offset=wanted[TopicPartition(topic, partition)].offset,
+                            committed_leader_epoch=wanted[TopicPartition(topic, partition)].leader_epoch,
+                            committed_metadata=wanted[TopicPartition(topic, partition)].metadata,
                         )
-                        for each in partitions
+                        for partition in partitions
                     ],
                 )
                 for topic, partitions in by_topic(wanted).items()
@@ -197,10 +197,10 @@ class GroupsAdmin(AdminBase):
             outcomes.results.clear()
             outcomes.failures.clear()
             for topic in answer.topics:
-                for each in topic.partitions:
-                    if each.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                for partition in topic.partitions:
+                    if partition.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                         raise GroupNotEmptyError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members; stop them first")
-                    outcomes.add(TopicPartition(topic.name, each.partition_index), each.error_code)
+                    outcomes.add(TopicPartition(topic.name, partition.partition_index), partition.error_code)
 
         await self._ask_group(group_id, request, check, _OFFSET_COMMIT_BY_NAME)
         outcomes.settled()
@@ -211,7 +211,7 @@ class GroupsAdmin(AdminBase):
             group_id=group_id,
             topics=[
                 OffsetDeleteRequestTopic(
-                    name=name, partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in indexes]
+                    name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
                 )
                 for name, indexes in by_topic(places(partitions, "delete_group_offsets")).items()
             ],
@@ -221,8 +221,8 @@ class GroupsAdmin(AdminBase):
         def check(answer: Any) -> None:
             raise_for(answer.error_code, group_id)
             for topic in answer.topics:
-                for each in topic.partitions:
-                    outcomes.add(TopicPartition(topic.name, each.partition_index), each.error_code)
+                for partition in topic.partitions:
+                    outcomes.add(TopicPartition(topic.name, partition.partition_index), partition.error_code)
 
         await self._ask_group(group_id, request, check)
         outcomes.settled()
@@ -239,18 +239,18 @@ class GroupsAdmin(AdminBase):
             found = (await self.describe_groups([group_id]))[group_id]
             members = [
                 MemberIdentity(
-                    member_id="" if each.instance_id else each.member_id,
-                    group_instance_id=each.instance_id,
+                    member_id="" if member.instance_id else member.member_id,
+                    group_instance_id=member.instance_id,
                     reason=reason,
                 )
-                for each in found.members
+                for member in found.members
             ]
         outcomes = Outcomes()
 
         def check(answer: Any) -> None:
             raise_for(answer.error_code, group_id)
-            for each in answer.members:
-                outcomes.add(each.group_instance_id or each.member_id, each.error_code)
+            for member in answer.members:
+                outcomes.add(member.group_instance_id or member.member_id, member.error_code)
 
         if members:
             await self._ask_group(group_id, LeaveGroupRequest(group_id=group_id, members=members), check)
@@ -261,25 +261,25 @@ def _described_new(found: Any, node: Node) -> GroupDescription:
     def places(assignment: Any) -> tuple[TopicPartition, ...]:
         return tuple(
             sorted(
-                TopicPartition(topic.topic_name, each)
+                TopicPartition(topic.topic_name, partition)
                 for topic in assignment.topic_partitions
-                for each in topic.partitions
+                for partition in topic.partitions
             )
         )
 
     members = tuple(
         MemberDescription(
-            each.member_id,
-            each.instance_id,
-            each.client_id,
-            each.client_host.lstrip("/"),
-            places(each.assignment),
-            each.rack_id,
-            each.member_epoch,
-            places(each.target_assignment),
-            tuple(each.subscribed_topic_names),
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            places(member.assignment),
+            member.rack_id,
+            member.member_epoch,
+            places(member.target_assignment),
+            tuple(member.subscribed_topic_names),
         )
-        for each in found.members
+        for member in found.members
     )
     return GroupDescription(
         found.group_id,
@@ -299,14 +299,14 @@ def _described_classic(found: Any, node: Node) -> GroupDescription:
     of_consumers = found.protocol_type in ("consumer", "")
     members = tuple(
         MemberDescription(
-            each.member_id,
-            each.group_instance_id,
-            each.client_id,
-            each.client_host.lstrip("/"),
-            assigned(each.member_assignment) if of_consumers else (),
-            subscription=subscribed(each.member_metadata) if of_consumers else (),
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            assigned(member.member_assignment) if of_consumers else (),
+            subscription=subscribed(member.member_metadata) if of_consumers else (),
         )
-        for each in found.members
+        for member in found.members
     )
     return GroupDescription(
         found.group_id,
@@ -329,7 +329,11 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     except RemoteProtocolError:
         return ()
     return tuple(
-        sorted(TopicPartition(topic.topic, each) for topic in found.assigned_partitions for each in topic.partitions)
+        sorted(
+            TopicPartition(topic.topic, partition)
+            for topic in found.assigned_partitions
+            for partition in topic.partitions
+        )
     )
 
 

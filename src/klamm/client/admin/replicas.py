@@ -72,10 +72,10 @@ class ReplicasAdmin(AdminBase):
         topics = []
         for topic, indexes in by_topic(wanted).items():
             parts = []
-            for each in indexes:
-                replicas = wanted[TopicPartition(topic, each)]
+            for index in indexes:
+                replicas = wanted[TopicPartition(topic, index)]
                 parts.append(
-                    ReassignablePartition(partition_index=each, replicas=None if replicas is None else list(replicas))
+                    ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
                 )
             topics.append(ReassignableTopic(name=topic, partitions=parts))
         request = AlterPartitionReassignmentsRequest(
@@ -87,8 +87,12 @@ class ReplicasAdmin(AdminBase):
         def read(answer: Any, outcomes: Outcomes) -> None:
             raise_for(answer.error_code, answer.error_message)
             for topic in answer.responses:
-                for each in topic.partitions:
-                    outcomes.add(TopicPartition(topic.name, each.partition_index), each.error_code, each.error_message)
+                for partition in topic.partitions:
+                    outcomes.add(
+                        TopicPartition(topic.name, partition.partition_index),
+                        partition.error_code,
+                        partition.error_message,
+                    )
 
         await self._settle(request, read)
 
@@ -109,11 +113,11 @@ class ReplicasAdmin(AdminBase):
         )
         answer = await self._ask(request)
         return {
-            TopicPartition(topic.name, each.partition_index): Reassignment(
-                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+            TopicPartition(topic.name, partition.partition_index): Reassignment(
+                tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
             )
             for topic in answer.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         }
 
     async def describe_log_dirs(
@@ -126,9 +130,9 @@ class ReplicasAdmin(AdminBase):
             names = texts(topics, "describe_log_dirs, topics")
             await self._retrying(lambda: self.cluster.refresh(names))
             wanted = [
-                DescribableLogDirTopic(topic=each, partitions=sorted(self.cluster.table.topics[each].partitions))
-                for each in names
-                if each in self.cluster.table.topics
+                DescribableLogDirTopic(topic=name, partitions=sorted(self.cluster.table.topics[name].partitions))
+                for name in names
+                if name in self.cluster.table.topics
             ]
         request = DescribeLogDirsRequest(topics=wanted)
         ids = await self._broker_ids() if asked is None else asked
@@ -141,11 +145,11 @@ class ReplicasAdmin(AdminBase):
                     result.total_bytes,
                     result.usable_bytes,
                     {
-                        TopicPartition(topic.name, each.partition_index): ReplicaInfo(
-                            each.partition_size, each.offset_lag, each.is_future_key
+                        TopicPartition(topic.name, partition.partition_index): ReplicaInfo(
+                            partition.partition_size, partition.offset_lag, partition.is_future_key
                         )
                         for topic in result.topics
-                        for each in topic.partitions
+                        for partition in topic.partitions
                     },
                     result.is_cordoned,
                 )
@@ -175,6 +179,8 @@ class ReplicasAdmin(AdminBase):
             )
             answer = await self._ask(request, broker=broker)
             for topic in answer.results:
-                for each in topic.partitions:
-                    outcomes.add((TopicPartition(topic.topic_name, each.partition_index), broker), each.error_code)
+                for partition in topic.partitions:
+                    outcomes.add(
+                        (TopicPartition(topic.topic_name, partition.partition_index), broker), partition.error_code
+                    )
         outcomes.settled()

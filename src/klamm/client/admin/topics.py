@@ -38,9 +38,9 @@ class TopicsAdmin(AdminBase):
         """Every topic, by name; those the brokers keep for themselves only when asked for."""
         answer = await self._ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         found = [
-            TopicListing(each.name, each.topic_id, each.is_internal)
-            for each in answer.topics
-            if each.name and (internal or not each.is_internal)
+            TopicListing(topic.name, topic.topic_id, topic.is_internal)
+            for topic in answer.topics
+            if topic.name and (internal or not topic.is_internal)
         ]
         return sorted(found)
 
@@ -62,7 +62,7 @@ class TopicsAdmin(AdminBase):
         collected: dict[str, TopicDescription] = {}
         while True:
             request = DescribeTopicPartitionsRequest(
-                topics=[TopicRequest(name=each) for each in sorted(names or ())],
+                topics=[TopicRequest(name=name) for name in sorted(names or ())],
                 response_partition_limit=_PAGE,
                 cursor=cursor,
             )
@@ -70,16 +70,18 @@ class TopicsAdmin(AdminBase):
             for topic in answer.topics:
                 parts = tuple(
                     PartitionDescription(
-                        each.partition_index,
-                        each.leader_id,
-                        each.leader_epoch,
-                        tuple(each.replica_nodes),
-                        tuple(each.isr_nodes),
-                        tuple(each.offline_replicas),
-                        None if each.eligible_leader_replicas is None else tuple(each.eligible_leader_replicas),
-                        None if each.last_known_elr is None else tuple(each.last_known_elr),
+                        partition.partition_index,
+                        partition.leader_id,
+                        partition.leader_epoch,
+                        tuple(partition.replica_nodes),
+                        tuple(partition.isr_nodes),
+                        tuple(partition.offline_replicas),
+                        None
+                        if partition.eligible_leader_replicas is None
+                        else tuple(partition.eligible_leader_replicas),
+                        None if partition.last_known_elr is None else tuple(partition.last_known_elr),
                     )
-                    for each in topic.partitions
+                    for partition in topic.partitions
                 )
                 before = collected.get(topic.name)
                 collected[topic.name] = TopicDescription(
@@ -96,7 +98,7 @@ class TopicsAdmin(AdminBase):
         return outcomes.settled()
 
     async def _describe_by_metadata(self, names: list[str] | None, authorized: bool) -> dict[str, TopicDescription]:
-        topics = None if names is None else [MetadataRequestTopic(name=each) for each in names]
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         answer = await self._ask(
             MetadataRequest(
                 topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=authorized
@@ -106,14 +108,14 @@ class TopicsAdmin(AdminBase):
         for topic in answer.topics:
             parts = tuple(
                 PartitionDescription(
-                    each.partition_index,
-                    each.leader_id,
-                    each.leader_epoch,
-                    tuple(each.replica_nodes),
-                    tuple(each.isr_nodes),
-                    tuple(each.offline_replicas),
+                    partition.partition_index,
+                    partition.leader_id,
+                    partition.leader_epoch,
+                    tuple(partition.replica_nodes),
+                    tuple(partition.isr_nodes),
+                    tuple(partition.offline_replicas),
                 )
-                for each in sorted(topic.partitions, key=lambda part: part.partition_index)
+                for partition in sorted(topic.partitions, key=lambda part: part.partition_index)
             )
             found = TopicDescription(
                 topic.name, topic.topic_id, topic.is_internal, parts, operations(topic.topic_authorized_operations)
@@ -163,15 +165,15 @@ class TopicsAdmin(AdminBase):
         request = CreateTopicsRequest(topics=wanted, timeout_ms=int(limit_s * 1000), validate_only=validate_only)
 
         def read(answer: Any, outcomes: Outcomes) -> None:
-            for each in answer.topics:
+            for topic in answer.topics:
                 made = CreatedTopic(
-                    each.name,
-                    each.topic_id,
-                    each.num_partitions,
-                    each.replication_factor,
-                    {entry.name: entry.value for entry in each.configs or ()},
+                    topic.name,
+                    topic.topic_id,
+                    topic.num_partitions,
+                    topic.replication_factor,
+                    {entry.name: entry.value for entry in topic.configs or ()},
                 )
-                outcomes.add(each.name, each.error_code, each.error_message, made)
+                outcomes.add(topic.name, topic.error_code, topic.error_message, made)
 
         return await self._settle(request, read, timeout_s=limit_s)
 
@@ -186,8 +188,8 @@ class TopicsAdmin(AdminBase):
         )
 
         def read(answer: Any, outcomes: Outcomes) -> None:
-            for each in answer.responses:
-                outcomes.add(each.name, each.error_code, each.error_message)
+            for response in answer.responses:
+                outcomes.add(response.name, response.error_code, response.error_message)
 
         await self._settle(request, read, timeout_s=limit_s)
 
@@ -215,8 +217,8 @@ class TopicsAdmin(AdminBase):
         )
 
         def read(answer: Any, outcomes: Outcomes) -> None:
-            for each in answer.results:
-                outcomes.add(each.name, each.error_code, each.error_message)
+            for result in answer.results:
+                outcomes.add(result.name, result.error_code, result.error_message)
 
         await self._settle(request, read)
 
@@ -229,8 +231,10 @@ class TopicsAdmin(AdminBase):
                 DeleteRecordsTopic(
                     name=topic,
                     partitions=[
-                        DeleteRecordsPartition(partition_index=each, offset=places[TopicPartition(topic, each)])
-                        for each in partitions
+                        DeleteRecordsPartition(
+                            partition_index=partition, offset=places[TopicPartition(topic, partition)]
+                        )
+                        for partition in partitions
                     ],
                 )
                 for topic, partitions in mine.items()
@@ -239,9 +243,9 @@ class TopicsAdmin(AdminBase):
 
         def read(answer: Any, outcomes: Outcomes) -> None:
             for topic in answer.topics:
-                for each in topic.partitions:
-                    where = TopicPartition(topic.name, each.partition_index)
-                    outcomes.add(where, each.error_code, None, each.low_watermark)
+                for partition in topic.partitions:
+                    where = TopicPartition(topic.name, partition.partition_index)
+                    outcomes.add(where, partition.error_code, None, partition.low_watermark)
 
         return await self._settle_by_leader(places, request, read)
 
@@ -260,8 +264,10 @@ class TopicsAdmin(AdminBase):
                 ListOffsetsTopic(
                     name=topic,
                     partitions=[
-                        ListOffsetsPartition(partition_index=each, timestamp=places[TopicPartition(topic, each)])
-                        for each in partitions
+                        ListOffsetsPartition(
+                            partition_index=partition, timestamp=places[TopicPartition(topic, partition)]
+                        )
+                        for partition in partitions
                     ],
                 )
                 for topic, partitions in mine.items()
@@ -275,10 +281,10 @@ class TopicsAdmin(AdminBase):
 
         def read(answer: Any, outcomes: Outcomes) -> None:
             for topic in answer.topics:
-                for each in topic.partitions:
-                    where = TopicPartition(topic.name, each.partition_index)
-                    found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
-                    outcomes.add(where, each.error_code, None, found)
+                for partition in topic.partitions:
+                    where = TopicPartition(topic.name, partition.partition_index)
+                    found = OffsetAndTimestamp(partition.offset, partition.timestamp, partition.leader_epoch)
+                    outcomes.add(where, partition.error_code, None, found)
 
         return await self._settle_by_leader(places, request, read)
 
@@ -290,6 +296,6 @@ class TopicsAdmin(AdminBase):
             found = self.cluster.table.topics.get(topic)
             raise_for(3 if found is None else found.error_code, f"topic {topic}")
             assert found is not None
-            return [TopicPartition(topic, each) for each in found.partitions]
+            return [TopicPartition(topic, partition) for partition in found.partitions]
 
         return await self._retrying(once)

@@ -42,9 +42,9 @@ class TransactionsAdmin(AdminBase):
         )
         answers = await self._of_all(await self._broker_ids(), lambda broker: self._ask(request, broker=broker))
         found = [
-            TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, broker)
+            TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, broker)
             for broker, answer in answers.items()
-            for each in answer.transaction_states
+            for state in answer.transaction_states
         ]
         return sorted(found, key=lambda each: each.transactional_id)
 
@@ -89,7 +89,7 @@ class TransactionsAdmin(AdminBase):
 
         def read(answer: Any, outcomes: Outcomes) -> None:
             for topic in answer.topics:
-                for each in topic.partitions:
+                for partition in topic.partitions:
                     states = [
                         ProducerState(
                             state.producer_id,
@@ -99,10 +99,10 @@ class TransactionsAdmin(AdminBase):
                             state.coordinator_epoch,
                             state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None,
                         )
-                        for state in each.active_producers
+                        for state in partition.active_producers
                     ]
-                    where = TopicPartition(topic.name, each.partition_index)
-                    outcomes.add(where, each.error_code, each.error_message, states)
+                    where = TopicPartition(topic.name, partition.partition_index)
+                    outcomes.add(where, partition.error_code, partition.error_message, states)
 
         return await self._settle_by_leader(places(partitions, "describe_producers"), request, read)
 

@@ -81,7 +81,7 @@ def range_assign(members: Members, counts: Counts) -> Assignment:
 
 def round_robin_assign(members: Members, counts: Counts) -> Assignment:
     """All partitions dealt out one by one to those who want them."""
-    assignment: Assignment = {each: [] for each in members}
+    assignment: Assignment = {member: [] for member in members}
     ordered = _order(members)
     turn = 0
     for where in _topic_partitions(members, counts):

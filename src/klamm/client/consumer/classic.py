@@ -49,7 +49,7 @@ class ClassicGroup:
         self._coordinator = coordinator
         self._host = host
         self._assignors = assignors(settings["partition.assignment.strategy"])
-        self._cooperative = all(each.cooperative for each in self._assignors)
+        self._cooperative = all(assignor.cooperative for assignor in self._assignors)
         self._session_ms = settings.number("session.timeout.ms")
         self._interval_s = settings.seconds("heartbeat.interval.ms")
         self._poll_ms = settings.number("max.poll.interval.ms")
@@ -180,8 +180,8 @@ class ClassicGroup:
             group_instance_id=self._instance_id,
             protocol_type="consumer",
             protocols=[
-                JoinGroupRequestProtocol(name=each.name, metadata=self._subscription(topics, each))
-                for each in self._assignors
+                JoinGroupRequestProtocol(name=assignor.name, metadata=self._subscription(topics, assignor))
+                for assignor in self._assignors
             ],
         )
         joined = await connection.request(request, timeout_s=self._poll_ms / 1000 + 5)
@@ -340,7 +340,9 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     if len(data) < 2:
         return []
     found, _ = decode(ConsumerProtocolAssignment, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
-    return [TopicPartition(topic.topic, each) for topic in found.assigned_partitions for each in topic.partitions]
+    return [
+        TopicPartition(topic.topic, partition) for topic in found.assigned_partitions for partition in topic.partitions
+    ]
 
 
 def decode_subscription(data: bytes, instance_id: str | None) -> Member:
@@ -348,7 +350,9 @@ def decode_subscription(data: bytes, instance_id: str | None) -> Member:
     if len(data) < 2:
         return Member(frozenset(), instance_id=instance_id)
     found, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
-    owned = tuple(TopicPartition(topic.topic, each) for topic in found.owned_partitions for each in topic.partitions)
+    owned = tuple(
+        TopicPartition(topic.topic, partition) for topic in found.owned_partitions for partition in topic.partitions
+    )
     generation = found.generation_id
     if generation < 0 and found.user_data and len(found.user_data) == 4:
         generation = int.from_bytes(found.user_data, "big", signed=True)

@@ -245,7 +245,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         subscription = self._subscription
         if subscription.mode is Mode.PATTERN and self._cluster.table.topics:
             hidden = self.settings["exclude.internal.topics"]
-            names = [each.name for each in self._cluster.table.topics.values() if not (hidden and each.internal)]
+            names = [topic.name for topic in self._cluster.table.topics.values() if not (hidden and topic.internal)]
             if subscription.match(names) and self._group is not None:
                 self._group.rejoin()
         if self._group is not None:
@@ -285,7 +285,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
     def assign(self, partitions: Iterable[Place]) -> None:
         """Read exactly these partitions, without a group's say; offsets may still be committed for group.id."""
-        self._subscription.assign_manually(TopicPartition(*each) for each in partitions)
+        self._subscription.assign_manually(TopicPartition(*partition) for partition in partitions)
         self._shelf.forget()
         if self._cluster is not None:
             self._cluster.wanted |= self._wanted_topics()

@@ -244,7 +244,9 @@ class Fetcher:
             return False
         aborted = None
         if self._committed:
-            aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+            aborted = [
+                (transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions or ()
+            ]
         try:
             batches, next_offset = readable(records, state.fetch_offset, aborted)
         except CorruptBatch as error:
@@ -256,7 +258,7 @@ class Fetcher:
         state.fetch_offset = next_offset
         if batches:
             state.batches.extend(batches)
-            size = sum(each.size for each in batches)
+            size = sum(batch.size for batch in batches)
             state.buffered += size
             self.fetched.bytes += size
         elif not state.batches and not state.pending and not state.lent:

@@ -106,12 +106,12 @@ async def list_offsets(
                 timeout_ms=cluster.settings.number("request.timeout.ms"),
             )
             for topic in (await connection.request(request)).topics:
-                for each in topic.partitions:
-                    where = TopicPartition(topic.name, each.partition_index)
-                    if each.error_code:
-                        refusal = error_for(each.error_code, str(where))
+                for partition in topic.partitions:
+                    where = TopicPartition(topic.name, partition.partition_index)
+                    if partition.error_code:
+                        refusal = error_for(partition.error_code, str(where))
                     else:
-                        found[where] = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+                        found[where] = OffsetAndTimestamp(partition.offset, partition.timestamp, partition.leader_epoch)
         if refusal is not None:
             raise refusal
 
@@ -134,10 +134,10 @@ async def epoch_ends(
     )
     answer = await connection.request(request)
     return {
-        TopicPartition(topic.topic, each.partition): (each.leader_epoch, each.end_offset)
+        TopicPartition(topic.topic, partition.partition): (partition.leader_epoch, partition.end_offset)
         for topic in answer.topics
-        for each in topic.partitions
-        if not each.error_code
+        for partition in topic.partitions
+        if not partition.error_code
     }
 
 
@@ -167,11 +167,11 @@ async def fetch_committed(
         raise_for(group.error_code, coordinator.group_id)
         found = {}
         for topic in group.topics:
-            for each in topic.partitions:
-                raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
-                if each.committed_offset >= 0:
-                    found[TopicPartition(topic.name, each.partition_index)] = OffsetAndMetadata(
-                        each.committed_offset, each.metadata or "", each.committed_leader_epoch
+            for partition in topic.partitions:
+                raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
+                if partition.committed_offset >= 0:
+                    found[TopicPartition(topic.name, partition.partition_index)] = OffsetAndMetadata(
+                        partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                     )
         return found
 
@@ -208,17 +208,19 @@ async def commit(
         )
         answer = await connection.request(request, connection.version_of("OffsetCommit", _BY_NAME))
         for topic in answer.topics:
-            for each in topic.partitions:
-                if each.error_code == ErrorCode.STALE_MEMBER_EPOCH and member() != metadata:
+            for partition in topic.partitions:
+                if partition.error_code == ErrorCode.STALE_MEMBER_EPOCH and member() != metadata:
                     raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the member's epoch went up meanwhile")
-                if each.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+                if partition.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
                     raise CommitFailedError(
                         ErrorCode.REBALANCE_IN_PROGRESS,
                         "the group rebalances; poll, then commit what is still assigned",
                     )
-                where = f"{topic.name}-{each.partition_index}"
-                if each.error_code in _NOT_A_MEMBER:
-                    raise error_for(each.error_code, f"{where}: {_ANOTHER_HAS_IT if metadata.member_id else _NO_PLACE}")
-                raise_for(each.error_code, where)
+                where = f"{topic.name}-{partition.partition_index}"
+                if partition.error_code in _NOT_A_MEMBER:
+                    raise error_for(
+                        partition.error_code, f"{where}: {_ANOTHER_HAS_IT if metadata.member_id else _NO_PLACE}"
+                    )
+                raise_for(partition.error_code, where)
 
     await coordinator.cluster.retrying(once, timeout_s, coordinator.look)

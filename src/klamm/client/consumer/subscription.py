@@ -177,7 +177,7 @@ class Subscription:
         """Look which topics the pattern matches now; True when others than before."""
         if self.pattern is None:
             return False
-        found = frozenset(each for each in names if self.pattern.fullmatch(each))
+        found = frozenset(name for name in names if self.pattern.fullmatch(name))
         changed = found != self.topics
         self.topics = found
         return changed
@@ -196,7 +196,7 @@ class Subscription:
 
     def take(self, partitions: Iterable[TopicPartition]) -> None:
         """Have exactly these; those that stay keep their place."""
-        wanted = dict.fromkeys(TopicPartition(*each) for each in partitions)
+        wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         for where in list(self.assigned):
             if where not in wanted:
                 self.assigned.pop(where).clear()

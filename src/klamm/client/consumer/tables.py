@@ -48,7 +48,7 @@ class Take(NamedTuple):
     @property
     def rows(self) -> int:
         """Records in them."""
-        return sum(each.record_count for each in self.batches)
+        return sum(batch.record_count for batch in self.batches)
 
     @property
     def valid(self) -> bool:

@@ -170,7 +170,7 @@ class Batch:
         """Two batches of half the records each, for a broker that found this one too large."""
         data = self.part.encode() if self.data is None and self.part is not None else self.data
         assert data is not None
-        rows: list[Row] = [(each[1], each[2], each[3], each[4]) for each in BatchView(data).decode_rows()]
+        rows: list[Row] = [(row[1], row[2], row[3], row[4]) for row in BatchView(data).decode_rows()]
         middle = len(rows) // 2
         halves = []
         for part in (rows[:middle], rows[middle:]):

@@ -131,11 +131,11 @@ class Coordinator:
             version = connection.version_of("AddPartitionsToTxn", _ADD_PARTITIONS_BY_CLIENTS)
             answer = await connection.request(request, version)
             codes = [
-                each.partition_error_code
+                result.partition_error_code
                 for topic in answer.results_by_topic_v3_and_below
-                for each in topic.results_by_partition
+                for result in topic.results_by_partition
             ]
-            others = [each for each in codes if each not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)]
+            others = [code for code in codes if code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)]
             _check(next(iter(others or codes), 0))
 
         await self._asking(TRANSACTION_COORDINATOR, transactions.transactional_id, ask, timeout_s)
@@ -209,8 +209,8 @@ class Coordinator:
             version = connection.version_of("TxnOffsetCommit", 5 if transactions.implicit else 4)
             answer = await connection.request(request, version)
             for topic in answer.topics:
-                for each in topic.partitions:
-                    _check(each.error_code)
+                for partition in topic.partitions:
+                    _check(partition.error_code)
 
         await self._asking(GROUP_COORDINATOR, group.group_id, commit, timeout_s)
 

@@ -160,7 +160,7 @@ class Sender:
             ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted"
         )
         with self._guard:
-            if self._identity is not None and any(each.retries for each in self._accumulator.queues.values()):
+            if self._identity is not None and any(queue.retries for queue in self._accumulator.queues.values()):
                 self._identity.bump_needed = True  # nobody knows whether a broker has these
             self._accumulator.fail_waiting(reason)
         self._released()
@@ -314,9 +314,9 @@ class Sender:
     def _judge(self, taken: list[tuple[PartitionQueue, Batch]], answer: Any) -> None:
         names = self._cluster.table.names
         results = {
-            TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
+            TopicPartition(topic.name or names.get(topic.topic_id, ""), response.index): response
             for topic in answer.responses
-            for each in topic.partition_responses
+            for response in topic.partition_responses
         }
         for queue, batch in taken:
             result = results.get(batch.where)
@@ -339,7 +339,8 @@ class Sender:
         words = result.error_message or f"{batch.where}"
         if result.record_errors:
             words += "".join(
-                f"; record {each.batch_index}: {each.batch_index_error_message}" for each in result.record_errors[:3]
+                f"; record {record_error.batch_index}: {record_error.batch_index_error_message}"
+                for record_error in result.record_errors[:3]
             )
         error = error_for(result.error_code, words)
         code = error.code

@@ -169,7 +169,7 @@ def _is_headers(kind: pa.DataType) -> bool:
     parts = {"key", "value"}
     if not types.is_struct(pair) or parts - {pair.field(each).name for each in range(pair.num_fields)}:
         return False
-    return all(_is_bytes(pair.field(each).type) for each in parts)
+    return all(_is_bytes(pair.field(part).type) for part in parts)
 
 
 _ACCEPTS: dict[str, Callable[[Any], bool]] = {
@@ -210,7 +210,8 @@ def unfolded(rows: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
     columns = [
-        plain_bytes(each.dictionary_decode()) if pa.types.is_dictionary(each.type) else each for each in rows.columns
+        plain_bytes(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
+        for column in rows.columns
     ]
     return pa.RecordBatch.from_arrays(columns, rows.schema.names)
 

@@ -183,15 +183,15 @@ async def _looked_at(
     asked = not placed and "partition" not in chosen.roles and producer.settings["partitioner"] != "default"
     chunks: list[_Chunk] = []
     before = 0
-    for each in source.to_batches():
-        if not each.num_rows:
+    for batch in source.to_batches():
+        if not batch.num_rows:
             continue
         if chunks:
             await asyncio.sleep(0)
-        rows = plain(each, chosen)
+        rows = plain(batch, chosen)
         _check_sizes(rows, producer._request_size, before)
         chunks.append(_Chunk(rows, _asked(producer, topic, rows, count) if asked else None, chosen.folded))
-        before += each.num_rows
+        before += batch.num_rows
     return chunks
 
 
@@ -238,8 +238,8 @@ def _check_sizes(rows: pa.RecordBatch, limit: int, before: int) -> None:
     import pyarrow as pa  # noqa: PLC0415
 
     names = [each for each in ("key", "value", "headers") if each in rows.schema.names]
-    folded = [each for each in names if pa.types.is_dictionary(rows.schema.field(each).type)]
-    others = [each for each in names if each not in folded]
+    folded = [name for name in names if pa.types.is_dictionary(rows.schema.field(name).type)]
+    others = [name for name in names if name not in folded]
     if folded:  # any row may have the longest entry: when that fits, they need not be unfolded to know
         longest = sum(_longest(rows.column(each).dictionary) for each in folded)
         small = HEADER_SIZE + RECORD_OVERHEAD + longest <= limit // 2
@@ -307,7 +307,7 @@ def _told(column: pa.Array) -> bytearray:
 def _asked(producer: AsyncProducer, topic: str, rows: pa.RecordBatch, count: int) -> bytearray:
     """The places that a partitioner other than the default one chooses; it is asked for every row, as `send` does."""
     choose = producer._partitioner
-    return bytearray(array("i", [choose(topic, each, count) for each in _keys(rows)]).tobytes())
+    return bytearray(array("i", [choose(topic, key, count) for key in _keys(rows)]).tobytes())
 
 
 def _keys(rows: pa.RecordBatch) -> Iterable[bytes | None]:

@@ -67,8 +67,8 @@ def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
 def replace(ledger: Ledger, moves: Sequence[Move]) -> None:
     """Put files in the place of all others of their folders, a folder at a time. Needs the lock."""
     folders: dict[str, list[Move]] = {}
-    for each in moves:
-        folders.setdefault(os.path.dirname(each.final), []).append(each)
+    for move in moves:
+        folders.setdefault(os.path.dirname(move.final), []).append(move)
     work = os.path.join(ledger.side, "replacing")
     shutil.rmtree(work, ignore_errors=True)
     for inside, group in sorted(folders.items()):
@@ -91,7 +91,7 @@ def _folders(ledger: Ledger) -> list[str]:
     found = []
     for folder, inside, names in os.walk(ledger.path):
         inside[:] = sorted(each for each in inside if not each.startswith(("_", ".")))
-        if not any(_counts(each) for each in names):
+        if not any(_counts(name) for name in names):
             continue
         below = [each for each in os.listdir(folder) if os.path.isdir(os.path.join(folder, each))]
         if below:
@@ -106,7 +106,7 @@ def _counts(name: str) -> bool:
 
 def _files(folder: str) -> tuple[list[str], list[int]]:
     names = sorted(each for each in os.listdir(folder) if _counts(each))
-    return names, [os.path.getsize(os.path.join(folder, each)) for each in names]
+    return names, [os.path.getsize(os.path.join(folder, name)) for name in names]
 
 
 def _linked(old: str, new: str, merged: set[str]) -> bool:
@@ -127,8 +127,8 @@ def _merge(paths: Sequence[str], target: str) -> None:
     import pyarrow.dataset as ds  # type: ignore[import-untyped] # noqa: PLC0415
     import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
 
-    schema = pa.unify_schemas([pq.read_schema(each) for each in paths])
-    rows = sum(pq.read_metadata(each).num_rows for each in paths)
+    schema = pa.unify_schemas([pq.read_schema(path) for path in paths])
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
     whole = ds.dataset(list(paths), schema=schema, format="parquet", partitioning=None)
     with pq.ParquetWriter(target, schema, compression="snappy") as writer:
         for batch in whole.to_batches():

@@ -42,7 +42,7 @@ class DeltaSink:
 
     def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
         """Add a batch, or let it take the place of its partitions, in one commit; False when it was there."""
-        types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
         table = self._ready(frame, names)
         if _version(table, app) >= batch:
@@ -61,17 +61,17 @@ class DeltaSink:
         if not DeltaTable.is_deltatable(self._uri, self._storage):
             DeltaTable.create(self._uri, wanted, mode="ignore", partition_by=list(names), storage_options=self._storage)
         table = self._open()
-        there = {each.name: each for each in table.schema().fields}
+        there = {field.name: field for field in table.schema().fields}
         if tuple(table.metadata().partition_columns) != names:
             raise ConfigError(
                 f"{self._table.where} is partitioned by {table.metadata().partition_columns}, not by {list(names)}"
             )
-        for each in wanted.fields:
-            if each.name in there and each.type != there[each.name].type:
+        for field in wanted.fields:
+            if field.name in there and field.type != there[field.name].type:
                 raise ConfigError(
-                    f"column {each.name} of {self._table.where} is {there[each.name].type}, not {each.type}"
+                    f"column {field.name} of {self._table.where} is {there[field.name].type}, not {field.type}"
                 )
-        new = [each for each in wanted.fields if each.name not in there]
+        new = [field for field in wanted.fields if field.name not in there]
         if new:
             table.alter.add_columns(new)
         return table
@@ -91,20 +91,20 @@ class DeltaSink:
         now_ms = time.time_ns() // 1_000_000
         actions = [
             AddAction(
-                path=each.path.removeprefix(self._uri).lstrip("/"),
-                size=each.size,
-                partition_values=dict(_values(each.partition)),
+                path=file.path.removeprefix(self._uri).lstrip("/"),
+                size=file.size,
+                partition_values=dict(_values(file.partition)),
                 modification_time=now_ms,
                 data_change=True,
-                stats=json.dumps({"numRecords": each.rows}),
+                stats=json.dumps({"numRecords": file.rows}),
             )
-            for each in files
+            for file in files
         ]
         for left in range(_TRIES - 1, -1, -1):
             table = self._open()
             if _version(table, app) >= batch:
                 return False
-            gone = _removed(table, {_values(each.partition) for each in files}, now_ms) if replace else []
+            gone = _removed(table, {_values(file.partition) for file in files}, now_ms) if replace else []
             try:
                 table.create_write_transaction(
                     [*actions, *gone],

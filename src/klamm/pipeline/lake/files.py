@@ -81,7 +81,7 @@ class FileSink:
 
     def _stage(self, frame: DataFrame, folder: str) -> None:
         table = self._table
-        types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(table.partition_by, types, table.name)
         writer = frame.write.format(table.format).options(**table.options)
         if names:

@@ -42,7 +42,7 @@ class IcebergSink:
 
     def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
         """Add a batch, or let it take the place of its partitions, in one commit; False when it was there."""
-        types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
         table = self._ready(frame, names)
         if _version(table, app) >= batch:
@@ -73,7 +73,7 @@ class IcebergSink:
             except TableAlreadyExistsError:
                 pass  # another driver has made it
         table = self._load()
-        there = tuple(table.schema().find_column_name(each.source_id) for each in table.spec().fields)
+        there = tuple(table.schema().find_column_name(field.source_id) for field in table.spec().fields)
         if there != names:
             raise ConfigError(f"{self._table.where} is partitioned by {list(there)}, not by {list(names)}")
         self._check_types(table, wanted)
@@ -88,15 +88,15 @@ class IcebergSink:
         from pyiceberg.types import PrimitiveType  # noqa: PLC0415
 
         schema = table.schema()
-        there = {each.name: each.field_type for each in schema.fields}
+        there = {field.name: field.field_type for field in schema.fields}
         shared = [each for each in wanted if isinstance(there.get(each.name), PrimitiveType)]
         if not shared:
             return
         chosen = wanted.empty_table().select([each.name for each in shared]).schema
-        for each in pyarrow_to_schema(chosen, schema.name_mapping).fields:
-            if each.field_type != there[each.name]:
+        for field in pyarrow_to_schema(chosen, schema.name_mapping).fields:
+            if field.field_type != there[field.name]:
                 raise ConfigError(
-                    f"column {each.name} of {self._table.where} is {there[each.name]}, not {each.field_type}"
+                    f"column {field.name} of {self._table.where} is {there[field.name]}, not {field.field_type}"
                 )
 
     def _load(self) -> Any:
@@ -121,7 +121,7 @@ class IcebergSink:
                 with table.transaction() as work:
                     if replace:
                         work.delete(_partitions(table, files), snapshot_properties=told)
-                    work.add_files([each.path for each in files], snapshot_properties=told, check_duplicate_files=False)
+                    work.add_files([file.path for file in files], snapshot_properties=told, check_duplicate_files=False)
                     work.set_properties({_property(app): str(batch)})
                 break
             except CommitFailedException:
@@ -144,7 +144,7 @@ class IcebergSink:
     def _groups(table: Any, target: int) -> Iterator[tuple[str, list[Any]]]:
         """Small files of one partition that become one."""
         parts: dict[str, list[Any]] = {}
-        names = [each.name for each in table.spec().fields]
+        names = [field.name for field in table.spec().fields]
         for each in table.scan().plan_files():
             if each.file.spec_id != table.spec().spec_id:
                 continue
@@ -153,7 +153,7 @@ class IcebergSink:
             parts.setdefault(key, []).append(each)
         for key in sorted(parts):
             tasks = sorted(parts[key], key=lambda each: str(each.file.file_path))
-            for group in bins([each.file.file_size_in_bytes for each in tasks], target):
+            for group in bins([task.file.file_size_in_bytes for task in tasks], target):
                 yield key, [tasks[place] for place in group]
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
@@ -174,11 +174,11 @@ class IcebergSink:
         new: list[DataFile] = []
         for left in range(_TRIES - 1, -1, -1):
             table = self._load()
-            tasks = [each for each in table.scan().plan_files() if each.file.file_path in set(paths)]
+            tasks = [file for file in table.scan().plan_files() if file.file.file_path in set(paths)]
             if len(tasks) != len(paths):
                 return False
             if not new:
-                names = tuple(each.name for each in table.spec().fields)
+                names = tuple(field.name for field in table.spec().fields)
                 scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
                 new = self._work(table, "compacted", names).write(scan.to_record_batches(tasks))
             try:
@@ -188,8 +188,8 @@ class IcebergSink:
                         snapshot_properties={"klamm.compacted": str(len(paths))}
                     ).overwrite() as update,
                 ):
-                    for each in tasks:
-                        update.delete_data_file(each.file)
+                    for task in tasks:
+                        update.delete_data_file(task.file)
                     for added in parquet_files_to_data_files(
                         table.io, work.table_metadata, iter([each.path for each in new])
                     ):
@@ -219,21 +219,21 @@ def _partitions(table: Any, files: Sequence[DataFile]) -> Any:
     """What is true for the rows of all partitions that files belong to."""
     from pyiceberg.expressions import And, EqualTo, IsNull, Or, literal  # noqa: PLC0415
 
-    types = {each.name: each.field_type for each in table.schema().fields}
+    types = {field.name: field.field_type for field in table.schema().fields}
 
     def one(name: str, text: str | None) -> Any:
         return IsNull(name) if text is None else EqualTo(name, literal(text).to(types[name]))
 
     found = [
         functools.reduce(And, [one(name, text) for name, text in partition])
-        for partition in dict.fromkeys(each.partition for each in files)
+        for partition in dict.fromkeys(file.partition for file in files)
     ]
     return functools.reduce(Or, found)
 
 
 def _columns(table: Any) -> set[str]:
     """The columns a table has."""
-    return {each.name for each in table.schema().fields}
+    return {field.name for field in table.schema().fields}
 
 
 def _property(app: str) -> str:

@@ -69,7 +69,7 @@ class Ledger:
         try:
             with open(self._file(app), encoding="utf-8") as file:
                 whole = json.load(file)
-            return Entry(int(whole["batch"]), tuple(Move(*each) for each in whole["moves"]))
+            return Entry(int(whole["batch"]), tuple(Move(*move) for move in whole["moves"]))
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
@@ -86,8 +86,8 @@ class Ledger:
 
     def settle(self, app: str, batch: int, moves: Sequence[Move]) -> None:
         """Decide a batch, and move its files. Needs the lock."""
-        for each in moves:
-            sync(os.path.join(self.side, each.staged))
+        for move in moves:
+            sync(os.path.join(self.side, move.staged))
         entry = Entry(batch, tuple(moves))
         self._decide(app, entry)
         self._finish(app, entry)
@@ -121,13 +121,13 @@ class Ledger:
 
     def _finish(self, app: str, entry: Entry) -> None:
         folders = set()
-        for each in entry.moves:
-            staged, final = os.path.join(self.side, each.staged), os.path.join(self.path, each.final)
+        for move in entry.moves:
+            staged, final = os.path.join(self.side, move.staged), os.path.join(self.path, move.final)
             folder = os.path.dirname(final)
             folders.add(folder)
             os.makedirs(folder, exist_ok=True)
             if not _moved(staged, final):
-                raise SinkError(f"batch {entry.batch} was decided, but its file {each.staged} is gone")
+                raise SinkError(f"batch {entry.batch} was decided, but its file {move.staged} is gone")
         for folder in folders:
             sync(folder)
         self._decide(app, entry._replace(moves=()))

@@ -89,7 +89,7 @@ def partition_folder(partition: Iterable[tuple[str, str | None]]) -> str:
 
 def partition_names(names: Sequence[str], types: Mapping[str, str], table: str) -> tuple[str, ...]:
     """The columns of partition_by as they are spelled; refuses what has no one way to be written as a text."""
-    known = {each.lower(): each for each in types}
+    known = {type_.lower(): type_ for type_ in types}
     for name in names:
         if name.lower() not in known:
             raise ConfigError(f"{table} has no column {name} for partition_by: it has {', '.join(types)}")

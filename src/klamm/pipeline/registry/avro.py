@@ -47,8 +47,8 @@ class AvroCodec:
         self.schema = schema
         named: dict[str, Any] = {}
         try:
-            for each in references.values():
-                fastavro.parse_schema(json.loads(each.text), named)
+            for reference in references.values():
+                fastavro.parse_schema(json.loads(reference.text), named)
             self.parsed: Any = fastavro.parse_schema(json.loads(schema.text), named)
         except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
             raise BadRecord(f"schema {schema.id} is no Avro schema: {error}") from None
@@ -109,7 +109,7 @@ def _arrow(node: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> pa.D
         name = node["name"]
         if name in inside:
             raise ConfigError(f"Avro record {name} contains itself, and columns cannot")
-        return pa.struct([(each["name"], _arrow(each["type"], named, (*inside, name))) for each in node["fields"]])
+        return pa.struct([(field["name"], _arrow(field["type"], named, (*inside, name))) for field in node["fields"]])
     if kind == "array":
         return pa.list_(_arrow(node["items"], named, inside))
     if kind == "map":
@@ -130,7 +130,7 @@ def _shape(node: Any, named: Mapping[str, Any], depth: int = 0) -> Callable[[Any
         return _shape_union(node, named, depth)
     kind = node["type"]
     if kind in ("record", "error"):
-        parts = {each["name"]: _shape(each["type"], named, depth + 1) for each in node["fields"]}
+        parts = {field["name"]: _shape(field["type"], named, depth + 1) for field in node["fields"]}
         work = {name: each for name, each in parts.items() if each is not None}
         if not work:
             return None
@@ -151,11 +151,11 @@ def _shape(node: Any, named: Mapping[str, Any], depth: int = 0) -> Callable[[Any
 
 def _shape_union(node: list[Any], named: Mapping[str, Any], depth: int) -> Callable[[Any], Any] | None:
     others = [each for each in node if each != "null"]
-    shapes = [_shape(each, named, depth + 1) for each in others]
+    shapes = [_shape(other, named, depth + 1) for other in others]
     if len(others) == 1:
         (inner,) = shapes
         return None if inner is None else lambda value: None if value is None else inner(value)
-    tests = [_test(each, named) for each in others]
+    tests = [_test(other, named) for other in others]
 
     def shape(value: Any) -> Any:
         if value is None:
@@ -174,7 +174,7 @@ def _test(node: Any, named: Mapping[str, Any]) -> Callable[[Any], bool]:
     kind = node if isinstance(node, str) else node["type"]
     logical = None if isinstance(node, str) else node.get("logicalType")
     if kind in ("record", "error"):
-        names = {each["name"] for each in node["fields"]}
+        names = {field["name"] for field in node["fields"]}
         return lambda value: isinstance(value, dict) and value.keys() == names
     wanted = _OF_LOGICAL.get(logical or "") or _OF_KIND.get(kind, object)
     return lambda value: type(value) is wanted

@@ -89,7 +89,7 @@ def settings(registry: str | Mapping[str, str]) -> Settings:
         if name not in _NAMES:
             raise ConfigError(f"{name} is no setting of a registry; there are {', '.join(_NAMES)}")
     urls = tuple(each.strip().rstrip("/") for each in given.get("schema.registry.url", "").split(",") if each.strip())
-    if not urls or not all(each.startswith(("http://", "https://")) for each in urls):
+    if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
         raise ConfigError("schema.registry.url names the registry: http://host:8081")
     return Settings(
         urls, given.get("basic.auth.user.info"), given.get("bearer.auth.token"), given.get("ssl.ca.location")
@@ -153,20 +153,20 @@ class Registry:
         return found
 
     def _collect(self, schema: Schema, found: dict[str, Schema]) -> None:
-        for each in schema.references:
-            if each.name in found:
+        for reference in schema.references:
+            if reference.name in found:
                 continue
             if len(found) >= _REFERENCES_MAX:
                 raise RegistryError(f"a schema refers to more than {_REFERENCES_MAX} others")
-            key = (each.subject, each.version)
+            key = (reference.subject, reference.version)
             other = self._schemas.get(key)
             if other is None:
-                quoted = urllib.parse.quote(each.subject, safe="")
-                other = Schema.parse(self._ask(f"/subjects/{quoted}/versions/{each.version}", **_SERIALIZED))
+                quoted = urllib.parse.quote(reference.subject, safe="")
+                other = Schema.parse(self._ask(f"/subjects/{quoted}/versions/{reference.version}", **_SERIALIZED))
                 _keep(self._schemas, key, other)
-            found[each.name] = other  # a circle ends here
+            found[reference.name] = other  # a circle ends here
             self._collect(other, found)
-            found[each.name] = found.pop(each.name)
+            found[reference.name] = found.pop(reference.name)
 
     def _ask(self, path: str, body: Any = None, **query: str) -> dict[str, Any]:
         words = ""

@@ -96,7 +96,7 @@ def picked(arrow: Any, names: Sequence[str], alone: str | None) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     known = _fields(arrow, alone)
-    return pa.struct([(each, known.get(each.lower(), pa.string())) for each in names])
+    return pa.struct([(name, known.get(name.lower(), pa.string())) for name in names])
 
 
 def _fields(arrow: Any, alone: str | None) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def _pick(values: Any, picking: _Picking) -> Any:
         parts = {} if picking.alone is None else {picking.alone.lower(): values}
     empty = pa.nulls(len(values), pa.string())
     return pa.StructArray.from_arrays(
-        [parts.get(each.lower(), empty) for each in picking.names],
+        [parts.get(name.lower(), empty) for name in picking.names],
         names=list(picking.names),
         mask=pc.is_null(values),
     )

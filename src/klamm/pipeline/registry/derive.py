@@ -134,7 +134,7 @@ def _protobuf(arrow: pa.DataType, name: str, numbers: Mapping[str, int]) -> str:
         raise ConfigError("Protobuf has no values but messages")
     lines = _message(arrow, name, numbers, "")
     head = ['syntax = "proto3";']
-    if any("google.protobuf.Timestamp" in each for each in lines):
+    if any("google.protobuf.Timestamp" in line for line in lines):
         head.append('import "google/protobuf/timestamp.proto";')
     return "\n".join([*head, *lines]) + "\n"
 

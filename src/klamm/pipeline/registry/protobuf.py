@@ -54,8 +54,8 @@ class ProtobufCodec:
         self.schema = schema
         try:
             pool = descriptor_pool.DescriptorPool()
-            for each in _files(schema, references):
-                pool.AddSerializedFile(each.SerializeToString())
+            for file in _files(schema, references):
+                pool.AddSerializedFile(file.SerializeToString())
             self._file = pool.FindFileByName(_MAIN)
         except (TypeError, KeyError, ValueError, DecodeError) as error:
             raise BadRecord(f"schema {schema.id} is no Protobuf file: {error}") from None
@@ -98,7 +98,7 @@ class ProtobufCodec:
     @property
     def numbers(self) -> dict[str, int]:
         """The numbers of the message's fields by their names."""
-        return {each.name: each.number for each in self._class(self._path).DESCRIPTOR.fields}
+        return {field.name: field.number for field in self._class(self._path).DESCRIPTOR.fields}
 
     @property
     def arrow(self) -> pa.DataType:
@@ -233,7 +233,7 @@ def _single(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
 def _struct(message: Descriptor, inside: tuple[str, ...]) -> pa.DataType:
     if message.full_name in inside:
         raise ConfigError(f"Protobuf message {message.full_name} contains itself, and columns cannot")
-    return pa.struct([(each.name, _type(each, (*inside, message.full_name))) for each in message.fields])
+    return pa.struct([(field.name, _type(field, (*inside, message.full_name))) for field in message.fields])
 
 
 def _value(message: Message) -> Any:

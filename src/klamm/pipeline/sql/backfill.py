@@ -52,7 +52,7 @@ class Backfill:
     @property
     def records(self) -> int:
         """How many offsets; gaps count."""
-        return sum(each.size for each in self.ranges)
+        return sum(range_.size for range_ in self.ranges)
 
     @property
     def target(self) -> str:
@@ -70,15 +70,15 @@ class BoundedTopics(ClusterTopics):
 
     def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
         """The range, as a batch; of topics that are not part of the job whatever there is."""
-        ranges = [each for each in self._job.ranges if each.topic in set(names)]
+        ranges = [range_ for range_ in self._job.ranges if range_.topic in set(names)]
         options = {
             **self._settings(CONSUMER_CONFIGS, node),
             "subscribe": ",".join(names),
             "includeHeaders": "true",
         }
         if ranges:
-            options["startingOffsets"] = _offsets((each.topic, each.partition, each.start) for each in ranges)
-            options["endingOffsets"] = _offsets((each.topic, each.partition, each.end) for each in ranges)
+            options["startingOffsets"] = _offsets((range_.topic, range_.partition, range_.start) for range_ in ranges)
+            options["endingOffsets"] = _offsets((range_.topic, range_.partition, range_.end) for range_ in ranges)
         return spark.read.format("klamm").options(**options).load()
 
     def whole(self, spark: SparkSession, name: str) -> DataFrame:
@@ -125,7 +125,7 @@ def prepare(
     if replace and (table is None or not table.partition_by):
         raise ConfigError(f"{node.name} has no partitions to replace: --replace is for sinks with partition_by")
     topics = ClusterTopics(pipeline, client)
-    names = tuple(dict.fromkeys(pipeline.node(each).topic for each in node.streams))
+    names = tuple(dict.fromkeys(pipeline.node(stream).topic for stream in node.streams))
     with View(topics.consumer_settings(), Choice(topics=names)) as view:
         first = view.at(start, "--from", late_is_latest=True)
         last = view.at(end, "--to", late_is_latest=True)
@@ -141,7 +141,7 @@ def prepare(
 
 
 def _query(pipeline: Pipeline, name: str) -> Node:
-    names = [each.name for each in pipeline.queries if each.kind != SOURCE]
+    names = [query.name for query in pipeline.queries if query.kind != SOURCE]
     found = next((each for each in names if each.lower() == name.lower()), None)
     if found is None:
         raise ConfigError(f"there is no sink, stream or table {name} to fill{nearest(name, names)}")
@@ -231,7 +231,7 @@ def app_of(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
 
     What replaces rows is another job once its SELECT is another.
     """
-    described: list[Any] = [[each.topic, each.partition, each.start, each.end] for each in job.ranges]
+    described: list[Any] = [[range_.topic, range_.partition, range_.start, range_.end] for range_ in job.ranges]
     if job.replace:
         described.append(describe(pipeline)[job.node.name])
     word = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
@@ -258,7 +258,7 @@ def _done(home: Home) -> list[dict[str, Any]]:
 
 
 def _note(home: Home, job: Backfill, app: str) -> None:
-    ranges = [[each.topic, each.partition, each.start, each.end] for each in job.ranges]
+    ranges = [[range_.topic, range_.partition, range_.start, range_.end] for range_ in job.ranges]
     entry = {
         "query": job.node.name,
         "ranges": ranges,
@@ -274,8 +274,8 @@ def _note(home: Home, job: Backfill, app: str) -> None:
 
 def _overlap(done: Iterable[Sequence[Any]], ranges: Sequence[Range]) -> bool:
     before = {TopicPartition(topic, part): (first, last) for topic, part, first, last in done}
-    for each in ranges:
-        first, last = before.get(TopicPartition(each.topic, each.partition), (0, 0))
-        if max(first, each.start) < min(last, each.end):
+    for range_ in ranges:
+        first, last = before.get(TopicPartition(range_.topic, range_.partition), (0, 0))
+        if max(first, range_.start) < min(last, range_.end):
             return True
     return False

@@ -50,9 +50,11 @@ def _check_jdbc(node: Node) -> Iterator[Problem]:
         yield Problem(create.offset, "jdbc needs a cursor: the column by which rows that are new are told from others")
         return
     bare = cursor.text.rsplit(".", 1)[-1].strip('"`[]').lower()
-    for each in create.columns:
-        if each.name.lower() == bare and not (each.type in TIMES or each.type in WHOLE or each.type.endswith(",0)")):
-            yield Problem(cursor.offset, f"{each.name} is {each.type}; a cursor is a whole number or a TIMESTAMP")
+    for column in create.columns:
+        if column.name.lower() == bare and not (
+            column.type in TIMES or column.type in WHOLE or column.type.endswith(",0)")
+        ):
+            yield Problem(cursor.offset, f"{column.name} is {column.type}; a cursor is a whole number or a TIMESTAMP")
 
 
 _OF_REGISTRY: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")

@@ -85,10 +85,10 @@ class DeadLetters:
             first, last = consumer.beginning_offsets(places), consumer.end_offsets(places)
             sent = consumer.committed(places)
         waiting = 0
-        for each in places:
-            done = sent.get(each)
-            waiting += last[each] - max(first[each], done.offset if done else 0)
-        total = sum(last[each] - first[each] for each in places)
+        for place in places:
+            done = sent.get(place)
+            waiting += last[place] - max(first[place], done.offset if done else 0)
+        total = sum(last[place] - first[place] for place in places)
         return {"stream": self.name, "topic": self.topic, "records": total, "waiting": waiting}
 
     def read(self, limit: int, *, again: bool = False) -> list[Letter]:
@@ -146,18 +146,18 @@ class DeadLetters:
         sent = {} if again else consumer.committed(places)
         consumer.assign(places)
         at = {}
-        for each in places:
-            done = sent.get(each)
-            at[each] = max(first[each], done.offset if done else 0)
-            consumer.seek(each, at[each])
+        for place in places:
+            done = sent.get(place)
+            at[place] = max(first[place], done.offset if done else 0)
+            consumer.seek(place, at[place])
         deadline = time.monotonic() + _QUIET_S
-        while any(at[each] < ends[each] for each in places):
+        while any(at[place] < ends[place] for place in places):
             for record in consumer.poll(0.5, _PORTION):
                 where = TopicPartition(record.topic, record.partition)
                 if record.offset < ends[where]:
                     yield record
                 deadline = time.monotonic() + _QUIET_S
-            for each in places:
-                at[each] = consumer.position(each)
+            for place in places:
+                at[place] = consumer.position(place)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.topic} says nothing for {_QUIET_S:.0f} s")

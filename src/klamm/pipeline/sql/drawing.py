@@ -10,7 +10,7 @@ from klamm.pipeline.sql.identity import Change
 
 def draw(pipeline: Pipeline, changes: Iterable[Change] = ()) -> list[str]:
     """The graph from its beginnings down; a statement met again is only named."""
-    verdicts = {each.name: each for each in changes}
+    verdicts = {change.name: change for change in changes}
     readers: dict[str, list[Node]] = {}
     for node in pipeline.nodes:
         for name in node.inputs:
@@ -33,7 +33,9 @@ def draw(pipeline: Pipeline, changes: Iterable[Change] = ()) -> list[str]:
         if not node.inputs:
             visit(node, "", "", "")
     lines.extend(
-        f"{each.name}: {each.verdict}, {each.reason}" for each in verdicts.values() if each.verdict == "removed"
+        f"{verdict.name}: {verdict.verdict}, {verdict.reason}"
+        for verdict in verdicts.values()
+        if verdict.verdict == "removed"
     )
     return lines
 

@@ -32,7 +32,7 @@ class Encodings:
         """Functions that read a statement's records."""
         if not self._new(node, "read"):
             return
-        names = [each.name for each in columns if each.metadata is None]
+        names = [column.name for column in columns if column.metadata is None]
         try:
             if node.registered:
                 self._register(rows.value_reader(node), self._reader(node, VALUE, names))
@@ -56,7 +56,7 @@ class Encodings:
             if node.key_registered:
                 keys = [fields[each.lower()] for each in node.key]
                 single = len(keys) == 1 and schemas.kind_of(node, KEY) != "PROTOBUF"
-                self._writer(node, KEY, keys[0].type if single else pa.struct(keys), [each.name for each in keys])
+                self._writer(node, KEY, keys[0].type if single else pa.struct(keys), [key.name for key in keys])
         except (ConfigError, KlammError) as error:
             raise self._refused(node, error) from None
 

@@ -83,7 +83,7 @@ class Engine:
         self._streams: dict[str, DataFrame] = {}
         self._columns: dict[str, Sequence[Column]] = {}
         self._encodings = Encodings(spark, pipeline)
-        self._versioned = {each.name.lower() for node in pipeline.nodes for each in node.moments}
+        self._versioned = {moment.name.lower() for node in pipeline.nodes for moment in node.moments}
 
     def build(self, given: Container[str] = ()) -> list[Query]:
         """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
@@ -199,7 +199,7 @@ class Engine:
         judged = self._file_rows(node)
         policy = self._pipeline.source_policy(node)
         good = judged.where(rows.fine_or_fail_row(node) if policy == "fail" else f"{rows.ERROR} IS NULL")
-        return good.selectExpr(*(quoted(each.name) for each in node.create.columns))
+        return good.selectExpr(*(quoted(column.name) for column in node.create.columns))
 
     def _file_rows(self, node: Node) -> DataFrame:
         """Rows of files, judged; `_broken` is the text of those that are no rows of these columns."""
@@ -237,11 +237,11 @@ class Engine:
             raise SqlError(self._pipeline.source, [Problem(select.offset + told.original(offset), words)]) from None
 
     def _names(self, table: str) -> list[str]:
-        return [each.name for each in self._columns[self._pipeline.node(table).name]]
+        return [column.name for column in self._columns[self._pipeline.node(table).name]]
 
     def _check_columns(self, node: Node, columns: Sequence[Column]) -> None:
         """Options of a derived statement name columns that only Spark knows."""
-        names = {each.name.lower() for each in columns}
+        names = {column.name.lower() for column in columns}
         for option in ("key", "timestamp", "deduplicate"):
             value = node.create.options.get(option)
             for each in name_list(value.text) if value else ():
@@ -252,7 +252,7 @@ class Engine:
     def _check_partitions(self, node: Node, frame: DataFrame) -> None:
         """A sink's partition_by names columns that only Spark knows, and not all types will do."""
         value = node.create.options.get("partition_by")
-        types = {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         if value is None:
             return
         try:
@@ -331,7 +331,7 @@ class Engine:
         return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
 
     def _recomputed(self, node: Node) -> Any:
-        changes = self._topics.stream(self._spark, [self._pipeline.node(each).topic for each in node.tables], None)
+        changes = self._topics.stream(self._spark, [self._pipeline.node(table).topic for table in node.tables], None)
 
         def save(_: DataFrame, number: int) -> None:
             if self._topics.listed:
@@ -451,14 +451,14 @@ def load_function(target: str) -> Callable[..., Any]:
 
 def columns_of(schema: Any) -> list[Column]:
     """The columns of a frame."""
-    return [Column(each.name, spark_type(each.dataType), 0) for each in schema.fields]
+    return [Column(field.name, spark_type(field.dataType), 0) for field in schema.fields]
 
 
 def spark_type(kind: Any) -> str:
     """A type of Spark in the spelling of declarations; names of fields are quoted, whatever they are."""
     name = kind.typeName()
     if name == "struct":
-        return f"STRUCT<{', '.join(f'{quoted(each.name)}: {spark_type(each.dataType)}' for each in kind.fields)}>"
+        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {spark_type(field.dataType)}' for field in kind.fields)}>"
     if name == "array":
         return f"ARRAY<{spark_type(kind.elementType)}>"
     if name == "map":
@@ -471,8 +471,8 @@ def place_of(error: Any, text: str) -> tuple[int, str]:
     words = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
     contexts = error.getQueryContext() if hasattr(error, "getQueryContext") else []
     offset = 0
-    for each in contexts or []:
-        start = each.startIndex()
+    for context in contexts or []:
+        start = context.startIndex()
         if 0 <= start < len(text):
             offset = start
             break
@@ -480,5 +480,5 @@ def place_of(error: Any, text: str) -> tuple[int, str]:
         match = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
         if match is not None:
             lines = text.split("\n")
-            offset = sum(len(each) + 1 for each in lines[: int(match[1]) - 1]) + int(match[2])
+            offset = sum(len(line) + 1 for line in lines[: int(match[1]) - 1]) + int(match[2])
     return min(offset, max(len(text) - 1, 0)), words.split("SQLSTATE")[0].split(";\n")[0].strip().rstrip(".;")

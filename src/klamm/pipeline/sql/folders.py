@@ -87,10 +87,10 @@ class FolderTopics:
 
     def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:  # noqa: ARG002
         """Files as they come."""
-        frames = [spark.readStream.schema(_DDL).parquet(self._folder(each)) for each in names]
+        frames = [spark.readStream.schema(_DDL).parquet(self._folder(name)) for name in names]
         whole = frames[0]
-        for each in frames[1:]:
-            whole = whole.unionAll(each)
+        for frame in frames[1:]:
+            whole = whole.unionAll(frame)
         return whole
 
     def whole(self, spark: SparkSession, name: str) -> DataFrame:

@@ -156,7 +156,7 @@ class Pipeline:
     _by_name: dict[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_name", {each.name.lower(): each for each in self.nodes})
+        object.__setattr__(self, "_by_name", {node.name.lower(): node for node in self.nodes})
 
     def node(self, name: str) -> Node:
         """The statement of a name; KeyError when there is none."""
@@ -165,12 +165,12 @@ class Pipeline:
     @property
     def queries(self) -> tuple[Node, ...]:
         """Those that run."""
-        return tuple(each for each in self.nodes if each.runs)
+        return tuple(node for node in self.nodes if node.runs)
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The topics it writes."""
-        return tuple(each.topic for each in self.nodes if each.runs and each.has_topic)
+        return tuple(node.topic for node in self.nodes if node.runs and node.has_topic)
 
     def policy(self, node: Node) -> str:
         """What happens to bad records; in our own results there are none, and if there are we stop."""
@@ -183,7 +183,7 @@ class Pipeline:
         if node.connector != "files":
             return "fail"
         parsed = (node.option("file_format") or "json").lower() in ("json", "csv")
-        if not parsed and all(each.nullable for each in node.create.columns):
+        if not parsed and all(column.nullable for column in node.create.columns):
             return "fail"
         return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
 
@@ -192,14 +192,14 @@ class Pipeline:
         if node.kind not in (STREAM, TABLE) or len(node.streams) != 1 or not node.tables:
             return False
         views = self.views_of(node)
-        flowing = {each.lower() for each in node.streams} | {each.name.lower() for each in views if each.streams}
+        flowing = {stream.lower() for stream in node.streams} | {view.name.lower() for view in views if view.streams}
         readings = [each.reading for each in (node, *views) if each.reading is not None]
         return not any(
-            each.grouped
-            or each.distinct
-            or each.limited
-            or sum(some.name.lower() in flowing for some in each.reads) > 1
-            for each in readings
+            reading.grouped
+            or reading.distinct
+            or reading.limited
+            or sum(some.name.lower() in flowing for some in reading.reads) > 1
+            for reading in readings
         )
 
     def views_of(self, node: Node) -> list[Node]:
@@ -233,25 +233,25 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     statements, problems = parse(text)
     unread = bool(problems)
     settings: dict[str, str] = {}
-    for each in statements:
-        if isinstance(each, Set):
-            problems.extend(check_setting(each))
-            settings[each.name] = each.value.text
+    for statement in statements:
+        if isinstance(statement, Set):
+            problems.extend(check_setting(statement))
+            settings[statement.name] = statement.value.text
     for setting, value in (overrides or {}).items():
         wrong = list(check_setting(Set(setting, Value(value, 0, 0))))
         problems.extend(Problem(0, f"--set: {each.words}") for each in wrong)
         settings[setting] = value
     creates: dict[str, Create] = {}
-    functions = [each for each in statements if isinstance(each, CreateFunction)]
-    for each in statements:
-        if not isinstance(each, Create):
+    functions = [statement for statement in statements if isinstance(statement, CreateFunction)]
+    for statement in statements:
+        if not isinstance(statement, Create):
             continue
-        if each.name.lower() in creates:
-            line, _ = source.position(creates[each.name.lower()].offset)
-            problems.append(Problem(each.offset, f"there is a {each.name} already, in line {line}"))
+        if statement.name.lower() in creates:
+            line, _ = source.position(creates[statement.name.lower()].offset)
+            problems.append(Problem(statement.offset, f"there is a {statement.name} already, in line {line}"))
             continue
-        creates[each.name.lower()] = each
-        problems.extend(check_options(each))
+        creates[statement.name.lower()] = statement
+        problems.extend(check_options(statement))
     nodes, wrong_names = _resolve(creates, unread=unread)
     problems.extend(wrong_names)
     for node in nodes:
@@ -261,10 +261,12 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
         problems.append(Problem(0, "there is nothing in it: write CREATE STREAM ..."))
-    errors = [each for each in problems if not each.warning]
+    errors = [problem for problem in problems if not problem.warning]
     found = Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
     if not errors:
-        errors = [Problem(each.offset, _BY_ROW) for node in nodes for each in node.moments if not found.looks_up(node)]
+        errors = [
+            Problem(moment.offset, _BY_ROW) for node in nodes for moment in node.moments if not found.looks_up(node)
+        ]
     if errors:
         raise SqlError(source, errors)
     return found
@@ -283,7 +285,7 @@ def _resolve(creates: Mapping[str, Create], *, unread: bool) -> tuple[list[Node]
             target = read.name.lower()
             if target not in creates:
                 if not unread:
-                    hint = nearest(read.name, [each.name for each in creates.values() if each.kind != SINK])
+                    hint = nearest(read.name, [create.name for create in creates.values() if create.kind != SINK])
                     problems.append(Problem(read.offset, f"there is no stream or table {read.name}{hint}"))
             elif creates[target].kind == SINK:
                 problems.append(Problem(read.offset, f"{read.name} is a sink: nothing can be read from it"))
@@ -306,13 +308,13 @@ def _resolve(creates: Mapping[str, Create], *, unread: bool) -> tuple[list[Node]
         inputs = [creates[each.lower()].name for each in (reading.names if reading else ()) if each.lower() in nodes]
         streams: dict[str, None] = {}
         tables: dict[str, None] = {}
-        for each in dict.fromkeys(inputs):
-            node = nodes[each.lower()]
+        for fromkey in dict.fromkeys(inputs):
+            node = nodes[fromkey.lower()]
             if node.kind == VIEW:
                 streams |= dict.fromkeys(node.streams)
                 tables |= dict.fromkeys(node.tables)
             else:
-                (tables if node.kind == TABLE else streams)[each] = None
+                (tables if node.kind == TABLE else streams)[fromkey] = None
         nodes[name] = Node(creates[name], reading, tuple(dict.fromkeys(inputs)), tuple(streams), tuple(tables))
     return list(nodes.values()), problems
 
@@ -344,7 +346,7 @@ def _check_derived(node: Node) -> Iterator[Problem]:
         yield Problem(create.columns[0].offset, "columns are those of the SELECT: leave the list out")
     if create.kind == SOURCE:
         yield Problem(create.offset, "a source takes no SELECT: read its stream in another statement")
-    known = len(node.inputs) == len({each.lower() for each in reading.names})
+    known = len(node.inputs) == len({name.lower() for name in reading.names})
     if not reading.reads:
         yield Problem(create.offset, f"{create.name} reads nothing: its SELECT has no FROM")
     if create.kind == STREAM and known and node.tables and not node.streams:

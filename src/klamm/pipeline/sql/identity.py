@@ -87,15 +87,15 @@ class Identity:
 
 def describe(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
     """What matters of each query."""
-    return {each.name: _described(pipeline, each) for each in pipeline.queries}
+    return {query.name: _described(pipeline, query) for query in pipeline.queries}
 
 
 def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
     inputs = {name: _input(pipeline.node(name)) for name in (*node.streams, *node.tables)}
     views = sorted(
-        " ".join((each.name, *normal(each.create.select)))
-        for each in _views(pipeline, node)
-        if each.create.select is not None
+        " ".join((view.name, *normal(view.create.select)))
+        for view in _views(pipeline, node)
+        if view.create.select is not None
     )
     options = {
         name: covered(value.text)
@@ -110,7 +110,7 @@ def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
         "topic": node.topic if node.has_topic else "",
         "format": node.format,
         "key": [*node.key, "text" if node.key_format == "string" else node.key_format],
-        "stateful": node.stateful or any(pipeline.node(each).option("deduplicate") for each in node.streams),
+        "stateful": node.stateful or any(pipeline.node(stream).option("deduplicate") for stream in node.streams),
         "recomputed": node.recomputed,
         "columns": _columns(node),
         "options": {
@@ -136,7 +136,7 @@ def _columns(node: Node) -> list[str]:
     """Declared columns; those of a registry change when somebody registers a schema, and say nothing of this file."""
     if node.create.resolved:
         return []
-    return [f"{each.name} {each.type} {each.metadata or ''}".strip() for each in node.create.columns]
+    return [f"{column.name} {column.type} {column.metadata or ''}".strip() for column in node.create.columns]
 
 
 def _views(pipeline: Pipeline, node: Node) -> list[Node]:

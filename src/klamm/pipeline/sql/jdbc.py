@@ -115,12 +115,12 @@ class Database:
         columns = self.node.create.columns
         if not columns:
             return _in_utc(frame)
-        there = {each.lower() for each in frame.columns}
-        missing = [each.name for each in columns if each.name.lower() not in there]
+        there = {column.lower() for column in frame.columns}
+        missing = [column.name for column in columns if column.name.lower() not in there]
         if missing:
             raise ConfigError(f"{self.node.name}: the database has no column {missing[0]}: {', '.join(frame.columns)}")
         return frame.selectExpr(
-            *(f"cast({quoted(each.name)} AS {each.type}) AS {quoted(each.name)}" for each in columns)
+            *(f"cast({quoted(column.name)} AS {column.type}) AS {quoted(column.name)}" for column in columns)
         )
 
     def bounds(self, start: int | None) -> tuple[int, int] | None:
@@ -153,7 +153,7 @@ class Database:
         frame = self._ask(query)
         self._kind = self._kind_of(frame.schema.fields[0])
         shape = "cast({} AS DECIMAL(38, 0))" if self._kind == INTEGER else "unix_micros(cast({} AS TIMESTAMP))"
-        return frame.selectExpr(*(shape.format(quoted(each)) for each in frame.columns)).first()
+        return frame.selectExpr(*(shape.format(quoted(column)) for column in frame.columns)).first()
 
     def _kind_of(self, field: Any) -> str:
         name = field.dataType.typeName()
@@ -168,7 +168,7 @@ class Database:
 
 
 def _first_line(text: str) -> str:
-    return next((each.strip() for each in text.splitlines() if each.strip()), "")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _root(error: Exception) -> str | None:
@@ -189,17 +189,19 @@ def _is_number(kind: Any) -> bool:
 
 def _in_utc(frame: DataFrame) -> DataFrame:
     """Times that have no zone are taken for UTC, as everywhere in a pipeline."""
-    times = {each.name for each in frame.schema.fields if each.dataType.typeName() == "timestamp_ntz"}
+    times = {field.name for field in frame.schema.fields if field.dataType.typeName() == "timestamp_ntz"}
     shape = "cast({0} AS TIMESTAMP) AS {0}"
-    return frame.selectExpr(*(shape.format(quoted(each)) if each in times else quoted(each) for each in frame.columns))
+    return frame.selectExpr(
+        *(shape.format(quoted(column)) if column in times else quoted(column) for column in frame.columns)
+    )
 
 
 def _column(cursor: str, names: list[str]) -> str:
     """The frame's column of a cursor that is written in the database's SQL, perhaps quoted."""
     bare = cursor.rsplit(".", 1)[-1].strip('"`[]').lower()
-    for each in names:
-        if each.lower() == bare:
-            return each
+    for name in names:
+        if name.lower() == bare:
+            return name
     raise ConfigError(f"the cursor {cursor} is no column of what is read: {', '.join(names)}")
 
 

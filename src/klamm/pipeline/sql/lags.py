@@ -80,8 +80,8 @@ def measure(cluster: Cluster, positions: Mapping[str, Position], now_ms: int) ->
 def _oldest(cluster: Cluster, position: Position, places: list[TopicPartition]) -> int | None:
     """The time of the oldest first unread record; None when none of them is read in time."""
     cluster.assign(places)
-    for each in places:
-        cluster.seek(each, position[each.topic, each.partition])
+    for place in places:
+        cluster.seek(place, position[place.topic, place.partition])
     waiting, oldest = set(places), None
     deadline = time.monotonic() + _PATIENCE_S
     while waiting and time.monotonic() < deadline:

@@ -95,14 +95,14 @@ def rewrite(select: Select, columns: Callable[[str], Sequence[str]]) -> Rewritte
     parts: list[str] = []
     edits: list[tuple[int, int, int]] = []
     done = 0
-    for each in moments(select):
-        names = ", ".join(map(quoted, columns(each.name)))
-        valid = f"{FROM} <= {each.time} AND ({UNTIL} IS NULL OR {each.time} < {UNTIL})"
-        new = f"LATERAL (SELECT {names} FROM {quoted(versions_of(each.name))} WHERE {valid})"  # noqa: S608 - as written
-        new += "" if each.named else f" AS {quoted(each.name)}"
-        parts += [select.text[done : each.start], new]
-        edits.append((each.start, each.end - each.start, len(new)))
-        done = each.end
+    for moment in moments(select):
+        names = ", ".join(map(quoted, columns(moment.name)))
+        valid = f"{FROM} <= {moment.time} AND ({UNTIL} IS NULL OR {moment.time} < {UNTIL})"
+        new = f"LATERAL (SELECT {names} FROM {quoted(versions_of(moment.name))} WHERE {valid})"  # noqa: S608 - as written
+        new += "" if moment.named else f" AS {quoted(moment.name)}"
+        parts += [select.text[done : moment.start], new]
+        edits.append((moment.start, moment.end - moment.start, len(new)))
+        done = moment.end
     return Rewritten("".join([*parts, select.text[done:]]), tuple(edits))
 
 

@@ -96,7 +96,7 @@ def _topic(text: str) -> str | None:
 
 def _registry(text: str) -> str | None:
     urls = [each.strip() for each in text.split(",")]
-    fine = all(each.startswith(("http://", "https://", "${")) for each in urls)
+    fine = all(url.startswith(("http://", "https://", "${")) for url in urls)
     return None if fine else "write where the registry is: 'http://host:8081'"
 
 
@@ -249,7 +249,7 @@ def check_setting(setting: Set) -> Iterator[Problem]:
     elif setting.name.startswith("kafka."):
         yield from _client_setting(setting.name, setting.value)
     elif setting.name.startswith("registry."):
-        known = [f"registry.{each}" for each in REGISTRY_SETTINGS]
+        known = [f"registry.{registry_setting}" for registry_setting in REGISTRY_SETTINGS]
         if setting.name not in known:
             words = f"there is no setting {setting.name}{nearest(setting.name, known) or f': {listed(known)}'}"
             yield Problem(setting.value.name_offset, words)
@@ -270,5 +270,5 @@ def _client_setting(name: str, value: Value) -> Iterator[Problem]:
         hint = "SET bootstrap says it" if setting == "bootstrap.servers" else "the pipeline sets it"
         yield Problem(value.name_offset, f"{name} is not yours to set: {hint}")
     elif setting not in CONSUMER_CONFIGS and setting not in PRODUCER_CONFIGS:
-        known = [f"kafka.{each}" for each in (*CONSUMER_CONFIGS.keys, *PRODUCER_CONFIGS.keys)]
+        known = [f"kafka.{key}" for key in (*CONSUMER_CONFIGS.keys, *PRODUCER_CONFIGS.keys)]
         yield Problem(value.name_offset, f"{name} is no setting of a client{nearest(name, known)}")

@@ -133,7 +133,7 @@ class Positions:
         return cls(SparkFolder(spark, path) if is_far(path) else NearFolder(path))
 
     def _numbers(self, kind: str) -> list[int]:
-        return sorted(int(each) for each in self._folder.names(kind) if each.isdecimal())
+        return sorted(int(name) for name in self._folder.names(kind) if name.isdecimal())
 
     def last(self) -> tuple[int, Range, bool] | None:
         """The newest batch: its number, its range and whether it is done."""

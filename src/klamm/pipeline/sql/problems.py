@@ -67,7 +67,7 @@ class SqlError(ConfigError):
     def __init__(self, source: Source, problems: Sequence[Problem]) -> None:
         self.source = source
         self.problems = sorted(problems)
-        super().__init__("\n".join(source.show(each) for each in self.problems))
+        super().__init__("\n".join(source.show(problem) for problem in self.problems))
 
 
 class Refused(Exception):

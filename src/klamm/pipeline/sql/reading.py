@@ -115,7 +115,7 @@ class Reading:
     @property
     def names(self) -> tuple[str, ...]:
         """The names once each, in the order they were written."""
-        return tuple(dict.fromkeys(each.name for each in self.reads))
+        return tuple(dict.fromkeys(read.name for read in self.reads))
 
 
 def scan(select: Select) -> Reading:
@@ -151,7 +151,7 @@ def scan(select: Select) -> Reading:
 
 def normal(select: Select) -> tuple[str, ...]:
     """The words of a SELECT without what does not matter: space, comments, the case of unquoted words."""
-    return tuple(each.text.upper() if each.kind == WORD else each.text for each in select.tokens)
+    return tuple(token.text.upper() if token.kind == WORD else token.text for token in select.tokens)
 
 
 def _says(tokens: Sequence[Token], place: int, *words: str) -> bool:

@@ -70,12 +70,12 @@ def literal(text: str) -> str:
 
 def ddl(columns: Iterable[Column]) -> str:
     """Columns as Spark's DDL."""
-    return ", ".join(f"{quoted(each.name)} {each.type}" for each in columns)
+    return ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
 
 
 def value_columns(node: Node, columns: Sequence[Column]) -> list[Column]:
     """Those columns that are in the value: all but metadata, and but the key where the value is a single column."""
-    found = [each for each in columns if each.metadata is None]
+    found = [column for column in columns if column.metadata is None]
     if node.format in SINGLE:
         keys = {each.lower() for each in node.key}
         found = [each for each in found if each.name.lower() not in keys]
@@ -84,7 +84,7 @@ def value_columns(node: Node, columns: Sequence[Column]) -> list[Column]:
 
 def needs_headers(columns: Iterable[Column]) -> bool:
     """Whether a column is taken from the headers."""
-    return any(each.metadata == "headers" for each in columns)
+    return any(column.metadata == "headers" for column in columns)
 
 
 def parsed(node: Node, columns: Sequence[Column]) -> str:
@@ -151,12 +151,14 @@ def fine_or_fail(node: Node) -> str:
 
 def row_error(node: Node, kind: str) -> str:
     """What is wrong with a row of a file: a text, or null."""
-    words = literal(f"no {kind.upper()} of {', '.join(f'{each.name} {each.type}' for each in node.create.columns)}")
+    words = literal(
+        f"no {kind.upper()} of {', '.join(f'{column.name} {column.type}' for column in node.create.columns)}"
+    )
     cases = [f"WHEN {BROKEN} IS NOT NULL THEN {words}"]
     cases += [
-        f"WHEN {quoted(each.name)} IS NULL THEN {literal(f'{each.name} is null')}"
-        for each in node.create.columns
-        if not each.nullable
+        f"WHEN {quoted(column.name)} IS NULL THEN {literal(f'{column.name} is null')}"
+        for column in node.create.columns
+        if not column.nullable
     ]
     return f"CASE {' '.join(cases)} END"
 
@@ -169,26 +171,26 @@ def fine_or_fail_row(node: Node) -> str:
 
 def bad_row(node: Node) -> str:
     """A row of a file as it came; where its text is not known, as JSON."""
-    names = ", ".join(quoted(each.name) for each in node.create.columns)
+    names = ", ".join(quoted(column.name) for column in node.create.columns)
     return f"cast(coalesce({BROKEN}, to_json(struct({names}))) AS BINARY)"
 
 
 def version_time(node: Node, columns: Sequence[Column]) -> str:
     """Since when a record of a table is valid: its own time column, or the record's time; a deletion has only that."""
     stamp = (node.option("timestamp") or "").lower()
-    found = next((each for each in columns if each.name.lower() == stamp), None)
+    found = next((column for column in columns if column.name.lower() == stamp), None)
     return "timestamp" if found is None else f"coalesce({_read(node, found, columns)}, timestamp)"
 
 
 def read(node: Node, columns: Sequence[Column]) -> list[str]:
     """The columns, named."""
-    return [f"{_read(node, each, columns)} AS {quoted(each.name)}" for each in columns]
+    return [f"{_read(node, column, columns)} AS {quoted(column.name)}" for column in columns]
 
 
 def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
     if column.metadata is not None:
         return f"cast({_METADATA[column.metadata]} AS {column.type})"
-    inside = {each.name.lower() for each in value_columns(node, columns)}
+    inside = {value_column.name.lower() for value_column in value_columns(node, columns)}
     from_value = f"{PARSED}.{quoted(column.name)}" if column.name.lower() in inside else None
     if node.registered and from_value is not None:
         from_value = _cast(node, column)

@@ -71,16 +71,17 @@ def renew(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> Identi
     """The identity to run with; ConfigError when the file and the folder do not go together."""
     stored = home.identity()
     wanted = frozenset(rebuild)
-    unknown = wanted - {each.name for each in pipeline.queries}
+    unknown = wanted - {query.name for query in pipeline.queries}
     if unknown:
         raise ConfigError(f"there is no query {min(unknown)} to rebuild")
     changes = compare(stored, pipeline)
-    for each in changes:
-        if each.verdict == INCOMPATIBLE:
-            raise ConfigError(f"{each.name} cannot go on: {each.reason}; give it another name or topic")
-        if each.verdict == REBUILD and each.name not in wanted:
+    for change in changes:
+        if change.verdict == INCOMPATIBLE:
+            raise ConfigError(f"{change.name} cannot go on: {change.reason}; give it another name or topic")
+        if change.verdict == REBUILD and change.name not in wanted:
             raise ConfigError(
-                f"{each.name} must be rebuilt: {each.reason}; --rebuild {each.name} reads its topics from the beginning"
+                f"{change.name} must be rebuilt: {change.reason}; "
+                f"--rebuild {change.name} reads its topics from the beginning"
             )
     base = stored or Identity(uuid.uuid4().hex, name_of(pipeline), {}, {})
     return base.renewed(pipeline, wanted if stored else frozenset())
@@ -169,7 +170,7 @@ def _far_folder(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str],
         if stored is not None:
             home.keep(stored)
         return far
-    if not is_local(spark.sparkContext.master) and any(each.stateful for each in pipeline.queries):
+    if not is_local(spark.sparkContext.master) and any(query.stateful for query in pipeline.queries):
         words = "executors keep state there: on other machines they must see it too, or SET checkpoint = 'hdfs://...'"
         say(f"checkpoints are in {os.path.abspath(home.path)}; {words}")
     return None
@@ -207,7 +208,7 @@ class Runner:
         self._log_batches = log_batches
         self._status: dict[str, Any] = {}
         self._first_pause_s = first_pause_s
-        self._all = [_Running(each, tally=Tally(position=committed(each.checkpoint))) for each in queries]
+        self._all = [_Running(query, tally=Tally(position=committed(query.checkpoint))) for query in queries]
         self._home = home
         self._limit = limit
         self._trigger = trigger

@@ -33,7 +33,7 @@ def registry_of(pipeline: Pipeline, node: Node, environment: Mapping[str, str] |
     """Where a statement's schemas are, and who asks, as serializers are told."""
     known = os.environ if environment is None else environment
     url = node.option("registry") or pipeline.settings.get("registry") or ""
-    told = {each: pipeline.settings.get(f"registry.{each}") for each in REGISTRY_SETTINGS}
+    told = {setting: pipeline.settings.get(f"registry.{setting}") for setting in REGISTRY_SETTINGS}
     found = {"schema.registry.url": expand(url, known, "registry")}
     return {**found, **{each: expand(text, known, f"registry.{each}") for each, text in told.items() if text}}
 
@@ -56,7 +56,7 @@ def message_of(node: Node, part: str = VALUE) -> str | None:
 def alone(node: Node, names: Sequence[str], part: str = VALUE) -> str | None:
     """The column that is the whole value (or key) where a schema is no record; None when there are several."""
     keys = {each.lower() for each in node.key}
-    found = [each for each in names if (each.lower() in keys) == (part == KEY)]
+    found = [name for name in names if (name.lower() in keys) == (part == KEY)]
     return found[0] if len(found) == 1 else None
 
 
@@ -113,7 +113,7 @@ def _columns(pipeline: Pipeline, node: Node) -> tuple[Column, ...]:
     if node.key_registered:
         keys = shape_of(pipeline, node, KEY)
         if pa.types.is_struct(keys):
-            found |= {each.name: from_arrow(each.type) for each in keys}
+            found |= {key.name: from_arrow(key.type) for key in keys}
         elif len(node.key) == 1:
             found[node.key[0]] = from_arrow(keys)
     if pa.types.is_struct(arrow):
@@ -129,22 +129,22 @@ def _compared(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
     import pyarrow as pa  # noqa: PLC0415
 
     if not pa.types.is_struct(arrow):
-        names = [each.name for each in node.create.columns if each.metadata is None]
+        names = [column.name for column in node.create.columns if column.metadata is None]
         if alone(node, names) is None:
             words = f"values of subject {subject_of(node)} are {from_arrow(arrow)}: declare one column beside the key"
             yield Problem(node.create.offset, words)
         return
     known = {each.name.lower(): from_arrow(each.type) for each in arrow}
     keys = {each.lower() for each in node.key}
-    for each in node.create.columns:
-        if each.metadata is not None:
+    for column in node.create.columns:
+        if column.metadata is not None:
             continue
-        found = known.get(each.name.lower())
-        if found is None and each.name.lower() not in keys:
+        found = known.get(column.name.lower())
+        if found is None and column.name.lower() not in keys:
             there = ", ".join(some.name for some in arrow)
-            yield Problem(each.offset, f"subject {subject_of(node)} has no field {each.name}: it has {there}")
-        elif found is not None and "<" in found + each.type and found.lower() != each.type.lower():
-            yield Problem(each.offset, f"{each.name} is {found} in subject {subject_of(node)}")
+            yield Problem(column.offset, f"subject {subject_of(node)} has no field {column.name}: it has {there}")
+        elif found is not None and "<" in found + column.type and found.lower() != column.type.lower():
+            yield Problem(column.offset, f"{column.name} is {found} in subject {subject_of(node)}")
 
 
 def register(pipeline: Pipeline, node: Node, part: str, arrow: pa.DataType) -> None:

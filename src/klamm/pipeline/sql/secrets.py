@@ -37,6 +37,6 @@ def expand(text: str, environment: Mapping[str, str], what: str) -> str:
 
 def covered(text: str, secrets: Iterable[str] = ()) -> str:
     """A text in which secrets, and passwords inside of addresses, cannot be read."""
-    for each in sorted((each for each in secrets if each), key=len, reverse=True):
+    for each in sorted((secret for secret in secrets if secret), key=len, reverse=True):
         text = text.replace(each, SHOWN_INSTEAD)
     return _IN_URL.sub(lambda match: f"{match[1] or match[2]}{SHOWN_INSTEAD}", text)

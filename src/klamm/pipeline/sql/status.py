@@ -76,7 +76,7 @@ def committed(checkpoint: str) -> dict[tuple[str, int], int]:
             lines = file.read().splitlines()[2:]  # after the version and what the batch was planned with
     except (OSError, ValueError):
         return {}
-    return positions({"sources": [{"endOffset": each} for each in lines]})
+    return positions({"sources": [{"endOffset": line} for line in lines]})
 
 
 def lag_records(end: Any, latest: Any) -> int | None:
@@ -214,7 +214,7 @@ def homes(root: str = DEFAULT_HOME) -> dict[str, Home]:
     except FileNotFoundError:
         return {}
     return {
-        each: Home(os.path.join(root, each)) for each in names if os.path.exists(os.path.join(root, each, IDENTITY))
+        name: Home(os.path.join(root, name)) for name in names if os.path.exists(os.path.join(root, name, IDENTITY))
     }
 
 
@@ -231,9 +231,9 @@ def home(name: str, root: str = DEFAULT_HOME) -> Home:
 def gist(error: object) -> str:
     """One line of an error: the last of a Python traceback, otherwise the first."""
     text = str(error).split("\nDuring handling of the above exception")[0]
-    lines = [each for each in text.splitlines() if each.strip()]
-    if any("Traceback (most recent call last)" in each for each in lines):
-        lines = [each for each in lines if not each.startswith(" ")][-1:]
+    lines = [line for line in text.splitlines() if line.strip()]
+    if any("Traceback (most recent call last)" in line for line in lines):
+        lines = [line for line in lines if not line.startswith(" ")][-1:]
     return lines[0].strip() if lines else ""
 
 

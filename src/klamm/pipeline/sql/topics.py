@@ -108,7 +108,7 @@ class ClusterTopics:
     def absent(self) -> list[tuple[int, str]]:
         """What is read and not there, with the place of the statement that reads it."""
         with self.admin() as admin:
-            return self._absent({each.name for each in admin.list_topics()})
+            return self._absent({topic.name for topic in admin.list_topics()})
 
     def _absent(self, there: Container[str]) -> list[tuple[int, str]]:
         return [
@@ -122,7 +122,7 @@ class ClusterTopics:
         pipeline = self._pipeline
         made: list[str] = []
         with self.admin() as admin:
-            there = {each.name for each in admin.list_topics()}
+            there = {topic.name for topic in admin.list_topics()}
             absent = self._absent(there)
             if absent:
                 raise SqlError(pipeline.source, [Problem(offset, words) for offset, words in absent])

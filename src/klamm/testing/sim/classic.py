@@ -107,7 +107,7 @@ class ClassicMember(GroupMember):
             member_id=self.member_id,
             protocol_type="consumer",
             protocol_name=PROTOCOL,
-            assignments=self._deal(sorted(each.member_id for each in joined.members), dealt) if leads else [],
+            assignments=self._deal(sorted(member.member_id for member in joined.members), dealt) if leads else [],
         )
         response = await self.ask(self.node, request, 5, timeout_ms=JOIN_MS)
         code = ErrorCode(response.error_code)
@@ -117,7 +117,7 @@ class ClassicMember(GroupMember):
         self._joined = True
         self._dealt = dealt if leads else 0
         found, _ = decode(ConsumerProtocolAssignment, 0, response.assignment, 2)
-        self.give({index for each in found.assigned_partitions for index in each.partitions})
+        self.give({index for partition in found.assigned_partitions for index in partition.partitions})
 
     def _deal(self, members: list[str], count: int) -> list[SyncGroupRequestAssignment]:
         hands: dict[str, list[int]] = {member: [] for member in members}

@@ -53,7 +53,7 @@ def may_lose(run: "Run", node: int) -> bool:
 
 def voters_are_whole(run: "Run") -> bool:
     """Whether every voter still has its disk: then one of them can be let go."""
-    alive = {run.cluster.voter(each).key for each in run.cluster.layout.controllers}
+    alive = {run.cluster.voter(controller).key for controller in run.cluster.layout.controllers}
     cores = [core for core in map(_core_of, run.cluster.machines.values()) if core is not None]
     newest = max(cores, key=lambda core: core.epoch, default=None)
     return newest is not None and {voter.key for voter in newest.voters} <= alive
@@ -68,7 +68,7 @@ def _core_of(machine: Machine) -> Any:
 def _quorum_can_do_without(run: "Run", node: int) -> bool:
     """Whether a voter can forget everything; its own process may be gone already."""
     cluster = run.cluster
-    others = [cluster.machines[each] for each in cluster.layout.controllers if each != node]
+    others = [cluster.machines[controller] for controller in cluster.layout.controllers if controller != node]
     cores = [machine.node.services.raft.core for machine in others]  # type: ignore[union-attr]
     own = _core_of(cluster.machines[node])
     if own is not None:
@@ -80,5 +80,5 @@ def _quorum_can_do_without(run: "Run", node: int) -> bool:
         return False
     if not cluster.layout.dynamic:
         return bool(others)
-    alive = {cluster.voter(each).key for each in cluster.layout.controllers}
+    alive = {cluster.voter(controller).key for controller in cluster.layout.controllers}
     return all({voter.key for voter in core.voters} == alive for core in cores)

@@ -51,4 +51,4 @@ class Member(GroupMember):
         self.heard(contested)
         self.epoch = response.member_epoch
         if response.assignment is not None:
-            self.give({index for each in response.assignment.topic_partitions for index in each.partitions})
+            self.give({index for partition in response.assignment.topic_partitions for index in partition.partitions})
