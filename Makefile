@@ -84,7 +84,7 @@ bench: setup
 
 sim: setup
 	@echo "== a cluster under simulation"
-	@$(BIN)/python -m klamm.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0))
+	@$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0))
 	@echo "== the quorum under simulation"
 	@KLAMM_SIM_SEEDS=$(or $(SEEDS),1000) $(BIN)/python -m pytest -q tests/raft/test_simulation.py
 	@echo "== crashes"
@@ -99,7 +99,7 @@ sim: setup
 
 sim-bugs: setup
 	@echo "== planted bugs"
-	@$(BIN)/python -m klamm.testing.sim --bugs --seeds $(or $(SEEDS),2000)
+	@$(BIN)/python -m simulation --bugs --seeds $(or $(SEEDS),2000)
 
 campaign: java setup
 	@echo "== exactly once from Spark: every kill point"

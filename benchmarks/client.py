@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compat.brokers import KINDS
-
 from benchmarks import loaders
 from benchmarks.client_work import WORKS
 from benchmarks.loads import Bench, Load, Reach, Sample
 from benchmarks.machine import PageCache, cpu_seconds, facts
+from compat.brokers import KINDS
 
 PARTITIONS = 6
 LIMIT_S = 300.0

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from compat.clusters import BrokerCluster
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import loaders
 from benchmarks.loads import GB, LIMIT_S, MIB_BATCH, SMALL_BATCH, Load, Reach, Sample, with_rates
 from benchmarks.machine import PageCache, cpu_seconds, rss_mb
+from compat.clusters import BrokerCluster
 from klamm.client.wire import Connection, Unreachable
 from klamm.model.errors import KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

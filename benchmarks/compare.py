@@ -9,9 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compat.brokers import KINDS, BrokerFailed
-from compat.clusters import BrokerCluster
-from compat.toolchain import cache_dir
 from confluent_kafka import KafkaException
 
 from benchmarks.care import CARE
@@ -22,6 +19,9 @@ from benchmarks.coordinators import COORDINATORS
 from benchmarks.loaders import LoadFailed
 from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
 from benchmarks.machine import PageCache
+from compat.brokers import KINDS, BrokerFailed
+from compat.clusters import BrokerCluster
+from compat.toolchain import cache_dir
 
 HEAP_MB = 1024
 # The one setting that is not the default: what a load wrote shall be gone before the next one is measured.

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compat.brokers import KINDS
-
 from benchmarks import loaders
 from benchmarks.compare import HEAP_MB, OVERRIDES, work_folder
 from benchmarks.loads import Bench, Sample
 from benchmarks.machine import PageCache
+from compat.brokers import KINDS
 
 LIMIT_S = 300.0
 REACH = 1.25

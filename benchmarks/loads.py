@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compat import toolchain
-from compat.brokers import Broker, api_versions
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from benchmarks import loaders
 from benchmarks.machine import PageCache, cpu_seconds, rss_mb
+from compat import toolchain
+from compat.brokers import Broker, api_versions
 
 GB = 1e9
 PARTITIONS = 8

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import psutil
 import pyarrow as pa
-from compat import toolchain
-from compat.brokers import KINDS, Broker
 
 from benchmarks import machine
+from compat import toolchain
+from compat.brokers import KINDS, Broker
 from klamm.client import Admin, Producer
 from klamm.pipeline import session
 

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from compat import toolchain
 
+from compat import toolchain
 from ecosystem import results
 
 TOOLS = ("mvn", "java", "javac", "go", "kcat")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat import toolchain
 
+from compat import toolchain
 from ecosystem import manifests
 from ecosystem.processes import Process
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from compat.clusters import BrokerCluster
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat.clusters import BrokerCluster
 
 WAIT_S = 120.0
 # Coordinators on every node, and transactions whose time is over ended within a second.

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from compat.brokers import KINDS
 
+from compat.brokers import KINDS
 from ecosystem.cluster import Cluster
 from ecosystem.recorder import Recorder
 

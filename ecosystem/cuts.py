@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Self
 
 from compat.brokers import free_port
-
 from ecosystem.cluster import Cluster
 from harness.proxy import CuttingProxy
 

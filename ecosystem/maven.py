@@ -8,7 +8,6 @@ from pathlib import Path
 
 from compat import toolchain
 from compat.toolchain import cached, run_build
-
 from ecosystem import manifests
 
 JAVA = Path(__file__).resolve().parent / "java"

@@ -8,9 +8,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
 from compat import toolchain
 from compat.brokers import free_port
-
 from ecosystem import manifests
 from ecosystem.clients import GO, value
 from ecosystem.cluster import Cluster, eventually

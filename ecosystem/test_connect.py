@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat.brokers import free_port
 
+from compat.brokers import free_port
 from ecosystem import maven
 from ecosystem.cluster import Cluster, eventually
 from ecosystem.processes import Process

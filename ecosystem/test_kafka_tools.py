@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat import toolchain
 
+from compat import toolchain
 from ecosystem import manifests
 from ecosystem.cluster import Cluster, eventually
 from ecosystem.processes import Process, run

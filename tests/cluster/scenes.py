@@ -8,9 +8,9 @@ from typing import Any
 from klamm.metadata.image import PartitionImage
 from klamm.replication import Replica
 from klamm.telemetry.log import Level, configure
-from klamm.testing.sim.faults import KINDS, Fault
-from klamm.testing.sim.final import check_end
-from klamm.testing.sim.run import Plan, Run
+from simulation.faults import KINDS, Fault
+from simulation.final import check_end
+from simulation.run import Plan, Run
 
 PATIENCE_S = 60.0
 """In the time of the simulation, which costs nothing."""

@@ -11,7 +11,7 @@ from cluster.scenes import Scene
 from harness import KlammProcess, Wire, batch, rows, unique
 from harness.wire import produce_fields
 from klamm.storage import segment_scan
-from klamm.testing.sim.bugs import planted
+from simulation.bugs import planted
 
 pytestmark = pytest.mark.timeout(300)
 SEEDS = range(1, 9)

@@ -1,6 +1,7 @@
 """How results of programs are kept, dropped and shown; versions come from manifests."""
 
 import pytest
+
 from ecosystem import manifests
 from ecosystem.results import Check, Results
 

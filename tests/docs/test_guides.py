@@ -23,7 +23,7 @@ def test_a_reader_types_the_guide(name, tmp_path):
     blocks = parse_blocks(GUIDES[name].read_text())
     with small_registry() if name in REGISTRY else nullcontext() as registry:
         ports = {"8081": int(registry.url.rpartition(":")[2])} if registry else {}
-        Reader(tmp_path, ports).read(blocks)
+        Reader(tmp_path, ports, in_checkout=name == "simulation").read(blocks)
 
 
 def test_a_block_that_fails_is_noticed(tmp_path):

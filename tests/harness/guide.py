@@ -193,6 +193,8 @@ class Reader:
 
     folder: Path
     ports: dict[str, int] = field(default_factory=dict)
+    in_checkout: bool = False
+    """Whether Python finds the packages that lie in the source tree beside the wheel's."""
     services: list[Service] = field(default_factory=list)
     shell: PythonShell | None = None
     last_output: str = ""
@@ -212,6 +214,8 @@ class Reader:
             "SPARK_CONF_DIR": str(spark),
             "COLUMNS": "200",
         }
+        if self.in_checkout:
+            self.environment["PYTHONPATH"] = str(Path(__file__).parents[2])
 
     def read(self, blocks: list[Block]) -> None:
         try:

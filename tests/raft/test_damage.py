@@ -12,7 +12,7 @@ from klamm.raft.core.quorum import ReplicaKey
 from klamm.raft.core.roles import ElectionState
 from klamm.raft.core.voter_history import Configuration
 from klamm.raft.recovery import open_storage
-from klamm.testing.sim.disk import Image, SimDisk
+from simulation.disk import Image, SimDisk
 
 NOW = 1_000_000
 DIRECTORY = bytes(range(16))

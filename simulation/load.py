@@ -1,0 +1,63 @@
+"""Who loads the cluster of a run."""
+
+from typing import TYPE_CHECKING, Any
+
+from simulation.classic import ClassicMember
+from simulation.consumers import Consumer
+from simulation.copiers import Copier
+from simulation.eager import EagerTransactionalProducer, PipelinedProducer
+from simulation.keyed import KeyedProducer
+from simulation.layout import rack_of
+from simulation.members import Member
+from simulation.producers import Producer
+from simulation.transactions import TransactionalProducer
+
+if TYPE_CHECKING:
+    from simulation.run import Run
+
+KEYS_TOPIC = "keys"
+COPY_TOPIC = "copy"
+
+
+def topics_of(run: "Run") -> list[tuple[str, int, int, dict[str, str]]]:
+    """The topics of a run: name, partitions, replication factor, settings."""
+    plan, factor = run.plan, run.factor
+    safe = {"min.insync.replicas": "2" if factor == 3 else "1"}
+    topics = [("t", plan.partitions, factor, safe)]
+    if plan.copiers:
+        topics.append((COPY_TOPIC, plan.partitions, factor, safe))
+    if plan.keyed:
+        topics.append((KEYS_TOPIC, 1, factor, {**safe, "cleanup.policy": "compact"}))
+    return topics
+
+
+def make_load(run: "Run") -> list[Any]:
+    """The clients of a run."""
+    plan, cluster, ledger = run.plan, run.cluster, run.ledger
+    count, pace = plan.partitions, plan.pace
+    brokers = cluster.layout.brokers
+    clients: list[Any] = [Producer(cluster, ledger, f"producer-{i}", "t", count, pace) for i in range(plan.producers)]
+    clients += [
+        Consumer(
+            cluster,
+            ledger,
+            f"consumer-{i}",
+            "t",
+            count,
+            committed_only=bool(i % 2),
+            rack=rack_of(brokers[i % len(brokers)]) if plan.racks else "",
+        )
+        for i in range(plan.consumers)
+    ]
+    clients += [TransactionalProducer(cluster, ledger, i, "t", count, 3 * pace) for i in range(plan.transactional)]
+    clients += [
+        EagerTransactionalProducer(cluster, ledger, i, "t", count, 3 * pace, name="eager") for i in range(plan.eager)
+    ]
+    clients += [PipelinedProducer(cluster, ledger, f"pipelined-{i}", "t", count, pace) for i in range(plan.pipelined)]
+    clients += [
+        Copier(cluster, ledger, (plan.seed + i) % 2, "t", COPY_TOPIC, count, 3 * pace) for i in range(plan.copiers)
+    ]
+    clients += [Member(cluster, ledger, i, "t") for i in range(plan.members)]
+    clients += [ClassicMember(cluster, ledger, i, "t", count) for i in range(plan.classic)]
+    clients += [KeyedProducer(cluster, ledger, run.keyed, i, KEYS_TOPIC, 1, pace) for i in range(plan.keyed)]
+    return clients
