@@ -20,7 +20,7 @@ from harness.column_stories import COLUMNS
 from harness.group_stories import GROUPS
 from klamm.client import Admin, Producer
 from klamm.client.errors import DisconnectedError
-from klamm.client.producer.partitioners import by_murmur2
+from klamm.client.producer.core.partitioners import by_murmur2
 
 KEYS = 100_000
 PARTITIONS = 13

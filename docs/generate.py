@@ -19,11 +19,11 @@ import click
 import klamm.client
 import klamm.client.errors
 import klamm.testing
-from klamm.cli.exits import MEANINGS
+from klamm.cli.exit_codes import MEANINGS
 from klamm.cli.main import cli
 from klamm.client.config import COMMON, DEFINITIONS
 from klamm.client.errors import KafkaError
-from klamm.client.kafka_settings import PASSED_OVER, REFUSED
+from klamm.client.unsupported_settings import PASSED_OVER, REFUSED
 from klamm.model.broker_configs import BROKER_CONFIGS, FAMILIES
 from klamm.model.config import REQUIRED, ConfigKey, ConfigType
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS

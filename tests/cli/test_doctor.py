@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import KLAMM, KlammProcess
 from harness.members import wait_until
-from klamm.cli import exits
+from klamm.cli import exit_codes
 from klamm.cli.main import cli
 from klamm.testing import broker
 
@@ -31,7 +31,7 @@ def no_contexts(monkeypatch, tmp_path):
 
 def run(bootstrap, *args, exits=0):
     result = CliRunner().invoke(cli, [*args, "-b", bootstrap], prog_name="klamm")
-    assert result.exit_code == exits, result.output
+    assert result.exit_code == exit_codes, result.output
     return result
 
 
@@ -48,7 +48,7 @@ def test_a_wrong_advertised_address_is_told_at_once(tmp_path):
     overrides = {"advertised.listeners": "PLAINTEXT://nowhere.invalid:9092"}
     with KlammProcess(tmp_path, overrides=overrides) as node:
         began = time.monotonic()
-        found = run(node.bootstrap, "doctor", "--timeout", "4s", exits=exits.REFUSED)
+        found = run(node.bootstrap, "doctor", "--timeout", "4s", exits=exit_codes.REFUSED)
         assert time.monotonic() - began < 30
         states = checks(found)
         assert states["advertised addresses"] == "wrong"
@@ -132,10 +132,10 @@ def answering():
 )
 def test_a_port_that_speaks_something_else(answering, answer, words):
     bootstrap = answering(answer)
-    said = run(bootstrap, "topic", "ls", exits=exits.NO_ANSWER).stderr
-    found = run(bootstrap, "doctor", exits=exits.REFUSED).stdout
+    said = run(bootstrap, "topic", "ls", exits=exit_codes.NO_ANSWER).stderr
+    found = run(bootstrap, "doctor", exits=exit_codes.REFUSED).stdout
     sent = CliRunner().invoke(cli, ["produce", "t", "--timeout", "2s", "-b", bootstrap], input="x\n")
-    assert sent.exit_code == exits.NO_ANSWER, sent.output
+    assert sent.exit_code == exit_codes.NO_ANSWER, sent.output
     assert words[0] in sent.stderr
     for word in words:
         assert word in said
@@ -152,12 +152,14 @@ def test_a_port_with_tls_that_hangs_up(answering):
             served.wrap_socket(connection, server_side=True).close()
 
     bootstrap = answering(shake)
-    assert "speaks TLS; try -X security.protocol=SSL" in run(bootstrap, "topic", "ls", exits=exits.NO_ANSWER).stderr
-    assert "speaks TLS" in run(bootstrap, "doctor", exits=exits.REFUSED).stdout
+    assert (
+        "speaks TLS; try -X security.protocol=SSL" in run(bootstrap, "topic", "ls", exits=exit_codes.NO_ANSWER).stderr
+    )
+    assert "speaks TLS" in run(bootstrap, "doctor", exits=exit_codes.REFUSED).stdout
 
 
 def test_tls_at_a_port_without(klamm):
-    said = run(klamm.bootstrap, "topic", "ls", "-X", "security.protocol=SSL", exits=exits.NO_ANSWER).stderr
+    said = run(klamm.bootstrap, "topic", "ls", "-X", "security.protocol=SSL", exits=exit_codes.NO_ANSWER).stderr
     assert "does not speak TLS; leave security.protocol=SSL out" in said
 
 

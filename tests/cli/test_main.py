@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 import klamm
+from klamm.cli.command_errors import explain
 from klamm.cli.main import COMMANDS, cli
-from klamm.cli.refusal import explain
 
 
 def run(*args: str):

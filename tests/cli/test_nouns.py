@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from harness import unique
-from klamm.cli import exits
+from klamm.cli import exit_codes
 from klamm.cli.main import cli
 
 
@@ -23,7 +23,7 @@ def run(klamm):
     def call(*args, exits=0, stdin=None, where=True):
         words = [*args, *(["-b", klamm.bootstrap] if where else [])]
         result = CliRunner().invoke(cli, words, input=stdin, prog_name="klamm")
-        assert result.exit_code == exits, result.output
+        assert result.exit_code == exit_codes, result.output
         return result
 
     return call
@@ -40,7 +40,7 @@ def test_a_topic_from_creation_to_deletion(run):
     assert dry.stdout == f"+ topic {name} partitions=3 replicas=1 retention.ms=7d\n"
     assert name not in run("topic", "ls").stdout
     assert run("topic", "create", name, "-p", "3", "-c", "retention=7d").stdout.startswith(f"Created {name}")
-    again = run("topic", "create", name, exits=exits.REFUSED)
+    again = run("topic", "create", name, exits=exit_codes.REFUSED)
     assert "TOPIC_ALREADY_EXISTS" in again.stderr
     assert "klamm topic show" in again.stderr
     run("topic", "create", name, "--if-not-exists")
@@ -62,10 +62,10 @@ def test_a_topic_from_creation_to_deletion(run):
     assert after["settings"]["cleanup.policy"] == "compact"
     assert "retention.ms" not in after["settings"]
     assert "Nothing to change" in run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact").stderr
-    assert "nobody can be asked" in run("topic", "delete", name, exits=exits.NOT_AGREED).stderr
+    assert "nobody can be asked" in run("topic", "delete", name, exits=exit_codes.NOT_AGREED).stderr
     assert run("topic", "delete", name, "--dry-run").stdout.startswith(f"- topic {name} ")
     assert run("topic", "delete", name, "-y").stdout == f"Deleted {name}.\n"
-    gone = run("topic", "show", name, exits=exits.NOT_FOUND)
+    gone = run("topic", "show", name, exits=exit_codes.NOT_FOUND)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr
     assert "klamm topic ls" in gone.stderr
     run("topic", "delete", name, "--if-exists", "-y")
@@ -74,7 +74,7 @@ def test_a_topic_from_creation_to_deletion(run):
 def test_a_missing_topic_is_answered_with_one_of_nearly_its_name(run):
     name = unique("nearly-the-same-name")
     run("topic", "create", name)
-    said = run("topic", "show", f"{name}x", exits=exits.NOT_FOUND).stderr
+    said = run("topic", "show", f"{name}x", exits=exit_codes.NOT_FOUND).stderr
     assert said == f"klamm: UNKNOWN_TOPIC_OR_PARTITION: there is no topic {name}x; did you mean topic {name}?\n"
 
 
@@ -82,8 +82,8 @@ def test_what_the_broker_refuses_is_said_in_its_words(run):
     assert "INVALID_TOPIC_EXCEPTION" in run("topic", "create", "no/slash", exits=1).stderr
     assert "INVALID_REPLICATION_FACTOR" in run("topic", "create", unique(), "-r", "9", exits=1).stderr
     assert "INVALID_CONFIG" in run("topic", "create", unique(), "-c", "segment.bytes=1", exits=1).stderr
-    run("topic", "create", unique(), "-c", "retention=soon", exits=exits.USAGE)
-    nobody = run("topic", "ls", "-b", "127.0.0.1:1", exits=exits.NO_ANSWER, where=False)
+    run("topic", "create", unique(), "-c", "retention=soon", exits=exit_codes.USAGE)
+    nobody = run("topic", "ls", "-b", "127.0.0.1:1", exits=exit_codes.NO_ANSWER, where=False)
     assert "nobody answers at 127.0.0.1:1" in nobody.stderr
     assert "klamm doctor" in nobody.stderr
 
@@ -100,7 +100,7 @@ def test_settings(run):
     run("config", "unset", "topic", name, "retention")
     assert "retention.ms" not in run("config", "ls", "topic", name).stdout
     assert rows(run("config", "ls", "broker", "1", "--all"))
-    run("config", "ls", "topic", "not-there", exits=exits.NOT_FOUND)
+    run("config", "ls", "topic", "not-there", exits=exit_codes.NOT_FOUND)
 
 
 @pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["done", "dry"])
@@ -113,10 +113,10 @@ def test_settings_nobody_has_are_refused(run, words):
         ("topic", name, "retension.ms=5", "retention.ms"),
         ("group", "billing", "consumer.sesion.timeout.ms=50000", "consumer.session.timeout.ms"),
     ):
-        said = run("config", "set", kind, thing, wrong, *words, exits=exits.REFUSED).stderr
+        said = run("config", "set", kind, thing, wrong, *words, exits=exit_codes.REFUSED).stderr
         assert "INVALID_CONFIG" in said
         assert f"did you mean {right}?" in said
-        assert run("config", "unset", kind, thing, wrong.partition("=")[0], *words, exits=exits.REFUSED)
+        assert run("config", "unset", kind, thing, wrong.partition("=")[0], *words, exits=exit_codes.REFUSED)
     assert "did you mean retention.ms?" in run("topic", "alter", name, "-c", "retension.ms=5", *words, exits=1).stderr
 
 
@@ -176,10 +176,10 @@ def test_reading_by_every_means(run, filled):
         "topic,partition,offset,timestamp,key,value"
     )
     assert run("consume", filled, "-n", "1", "-o", "table").stdout.startswith("TOPIC ")
-    run("consume", filled, "--where", "import os", exits=exits.USAGE)
-    run("consume", filled, "-f", "%x", exits=exits.USAGE)
-    run("consume", filled, "--since", "2h", "--last", "1", exits=exits.USAGE)
-    run("consume", "not-there", exits=exits.NOT_FOUND)
+    run("consume", filled, "--where", "import os", exits=exit_codes.USAGE)
+    run("consume", filled, "-f", "%x", exits=exit_codes.USAGE)
+    run("consume", filled, "--since", "2h", "--last", "1", exits=exit_codes.USAGE)
+    run("consume", "not-there", exits=exit_codes.NOT_FOUND)
 
 
 def test_reading_as_a_group_goes_on_where_it_stopped(run, filled):
@@ -213,8 +213,8 @@ def test_writing_lines_keys_json_and_files(run, tmp_path):
     run("produce", copy, "-i", "jsonl", "-q", stdin=run("consume", name).stdout)
     same = [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in rows(run("consume", copy))]
     assert same == [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in found]
-    run("produce", name, "-K", ":", stdin="no separator\n", exits=exits.USAGE)
-    run("produce", name, "-i", "jsonl", stdin="{", exits=exits.USAGE)
+    run("produce", name, "-K", ":", stdin="no separator\n", exits=exit_codes.USAGE)
+    run("produce", name, "-i", "jsonl", stdin="{", exits=exit_codes.USAGE)
 
 
 def test_trimming(run, filled):
@@ -234,26 +234,26 @@ def test_a_protected_context_wants_its_name(run, klamm):
     ]  # fmt: skip
     assert "secret" not in run("ctx", "show", "prod", where=False).stdout
     name = unique("guarded")
-    refused = run("topic", "create", name, where=False, exits=exits.NOT_AGREED)
+    refused = run("topic", "create", name, where=False, exits=exit_codes.NOT_AGREED)
     assert "--confirm prod" in refused.stderr
-    run("topic", "create", name, "--yes", exits=exits.NOT_AGREED)  # the address does not get around the mark
+    run("topic", "create", name, "--yes", exits=exit_codes.NOT_AGREED)  # the address does not get around the mark
     run("topic", "create", name, "--confirm", "prod", where=False)
     assert name in run("topic", "ls", where=False).stdout
-    run("topic", "ls", "--ctx", "dev", where=False, exits=exits.NO_ANSWER)
-    run("ctx", "protect", "prod", "--off", where=False, exits=exits.NOT_AGREED)
-    run("ctx", "rm", "prod", "--yes", where=False, exits=exits.NOT_AGREED)
-    run("ctx", "add", "prod", "-b", klamm.bootstrap, where=False, exits=exits.NOT_AGREED)
-    run("produce", name, where=False, stdin="x\n", exits=exits.NOT_AGREED)
+    run("topic", "ls", "--ctx", "dev", where=False, exits=exit_codes.NO_ANSWER)
+    run("ctx", "protect", "prod", "--off", where=False, exits=exit_codes.NOT_AGREED)
+    run("ctx", "rm", "prod", "--yes", where=False, exits=exit_codes.NOT_AGREED)
+    run("ctx", "add", "prod", "-b", klamm.bootstrap, where=False, exits=exit_codes.NOT_AGREED)
+    run("produce", name, where=False, stdin="x\n", exits=exit_codes.NOT_AGREED)
     run("produce", name, "--confirm", "prod", where=False, stdin="x\n")
-    run("bench", "-n", "1", where=False, exits=exits.NOT_AGREED)
+    run("bench", "-n", "1", where=False, exits=exit_codes.NOT_AGREED)
     checks = {row["check"]: row["state"] for row in rows(run("doctor", where=False))}
     assert (checks["round trip"], "clock" in checks) == ("left out", False)
     run("ctx", "protect", "prod", "--off", "--confirm", "prod", where=False)
     run("topic", "delete", name, "-y", where=False)
     run("ctx", "use", "dev", where=False)
-    run("topic", "ls", where=False, exits=exits.NO_ANSWER)
+    run("topic", "ls", where=False, exits=exit_codes.NO_ANSWER)
     run("ctx", "rm", "dev", where=False)
-    run("ctx", "use", "dev", where=False, exits=exits.NOT_FOUND)
+    run("ctx", "use", "dev", where=False, exits=exit_codes.NOT_FOUND)
 
 
 def test_the_cluster_and_the_doctor(run):
@@ -265,7 +265,7 @@ def test_the_cluster_and_the_doctor(run):
         ("DNS", "TCP", "versions", "advertised addresses", "partitions", "disk", "round trip", "clock"), "ok"
     )
     assert "klamm-doctor" not in run("topic", "ls").stdout
-    sick = run("doctor", "-b", "127.0.0.1:1", where=False, exits=exits.NO_ANSWER)
+    sick = run("doctor", "-b", "127.0.0.1:1", where=False, exits=exit_codes.NO_ANSWER)
     assert "is a node running there" in sick.stdout
     assert rows(run("bench", "-n", "2000", "--topic", unique("bench")))[0]["records"] == 2000
 

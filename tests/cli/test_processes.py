@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from harness import KLAMM, KlammProcess, Wire, batch
-from klamm.cli.port_holder import find_holder, name_holder
+from klamm.cli.port_owner import find_holder, name_holder
 from klamm.server.free_ports import free_ports
 
 PATIENCE_S = 30

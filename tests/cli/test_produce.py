@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import KlammProcess, unique
-from klamm.cli import exits
+from klamm.cli import exit_codes
 from klamm.cli.main import cli
 from klamm.cli.record_format import record_row
 from klamm.cli.record_input import from_json
@@ -82,7 +82,7 @@ def no_contexts(monkeypatch, tmp_path):
 def run(klamm):
     def call(*args, exits=0, stdin=None, bootstrap=klamm.bootstrap):
         result = CliRunner().invoke(cli, [*map(str, args), "-b", bootstrap], input=stdin, prog_name="klamm")
-        assert result.exit_code == exits, result.output
+        assert result.exit_code == exit_codes, result.output
         return result
 
     return call
@@ -95,11 +95,11 @@ def test_a_partition_that_is_not_there(run, wire):
     assert "standard input, line 2" in said
     assert "2 partitions" in said
     assert f"1 record before it was written to {name}" in said
-    assert "none is number 9" in run("produce", name, "-p", "9", stdin="x\n", exits=exits.NOT_FOUND).stderr
+    assert "none is number 9" in run("produce", name, "-p", "9", stdin="x\n", exits=exit_codes.NOT_FOUND).stderr
     run("produce", name, "-i", "jsonl", stdin='{"value": 3, "partition": 1}\n{"value": 4, "partition": 1}\n')
     run("produce", name, "-i", "jsonl", "-p", "0", stdin='{"value": 5, "partition": 7}\n')
     new = unique("new")
-    said = run("produce", new, "-i", "jsonl", stdin='{"value": 1, "partition": 3}\n', exits=exits.NOT_FOUND).stderr
+    said = run("produce", new, "-i", "jsonl", stdin='{"value": 1, "partition": 3}\n', exits=exit_codes.NOT_FOUND).stderr
     assert f"`klamm topic create {new} -p 4`" in said
     found = [json.loads(line) for line in run("consume", name).stdout.splitlines()]
     assert {row["value"]: row["partition"] for row in found if row["value"] != "1"} == {"3": 1, "4": 1, "5": 0}
@@ -111,7 +111,9 @@ def test_a_dry_run_says_whether_the_topic_would_be_made(run, tmp_path):
     assert shown == f"+ topic {name}, made by the cluster with its defaults\n+ {name} value=x\n"
     assert name not in run("topic", "ls").stdout
     with KlammProcess(tmp_path, overrides={"auto.create.topics.enable": "false"}) as strict:
-        said = run("produce", name, "--dry-run", stdin="x\n", exits=exits.NOT_FOUND, bootstrap=strict.bootstrap).stderr
+        said = run(
+            "produce", name, "--dry-run", stdin="x\n", exits=exit_codes.NOT_FOUND, bootstrap=strict.bootstrap
+        ).stderr
         assert f"there is no topic {name}" in said
         assert f"`klamm topic create {name}`" in said
 
@@ -139,15 +141,17 @@ def test_timeout_bounds_the_wait_for_a_record(run, tmp_path):
     overrides = {"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}
     with KlammProcess(tmp_path, overrides=overrides) as node:
         began = time.monotonic()
-        run("produce", unique("t"), "--timeout", "1s", stdin="x\n", exits=exits.NO_ANSWER, bootstrap=node.bootstrap)
+        run(
+            "produce", unique("t"), "--timeout", "1s", stdin="x\n", exits=exit_codes.NO_ANSWER, bootstrap=node.bootstrap
+        )
         assert time.monotonic() - began < 20  # its own settings would let it wait for two minutes
 
 
 def test_no_time_is_no_timeout(run):
     for time_ in ("0", "0s", "-1", "forever"):
-        assert "leaves no time" in run("topic", "ls", "--timeout", time_, exits=exits.USAGE).stderr
+        assert "leaves no time" in run("topic", "ls", "--timeout", time_, exits=exit_codes.USAGE).stderr
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:abc", "127.0.0.1", ":9092", "127.0.0.1:0", "127.0.0.1:70000", "a:1,b"])
 def test_an_address_that_is_none(run, address):
-    assert "write HOST:PORT" in run("topic", "ls", bootstrap=address, exits=exits.USAGE).stderr
+    assert "write HOST:PORT" in run("topic", "ls", bootstrap=address, exits=exit_codes.USAGE).stderr

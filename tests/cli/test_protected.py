@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import KlammProcess, unique
-from klamm.cli import exits
+from klamm.cli import exit_codes
 from klamm.cli.main import cli
 
 
@@ -21,7 +21,7 @@ def kept(monkeypatch, tmp_path):
 
 def run(*args, exits=0, stdin=None):
     result = CliRunner().invoke(cli, list(args), input=stdin, prog_name="klamm")
-    assert result.exit_code == exits, result.output
+    assert result.exit_code == exit_codes, result.output
     return result
 
 
@@ -34,16 +34,16 @@ def other(klamm):
 def test_another_address_of_the_cluster_asks_too(klamm, other):
     run("ctx", "add", "prod", "-b", klamm.bootstrap, "--protected")
     name = unique("guarded")
-    refused = run("topic", "create", name, "--yes", "-b", other, exits=exits.NOT_AGREED)
+    refused = run("topic", "create", name, "--yes", "-b", other, exits=exit_codes.NOT_AGREED)
     assert "the context prod is protected" in refused.stderr
-    run("produce", name, "-b", other, stdin="x\n", exits=exits.NOT_AGREED)
+    run("produce", name, "-b", other, stdin="x\n", exits=exit_codes.NOT_AGREED)
     found = {row["check"]: row["state"] for row in map(json.loads, run("doctor", "-b", other).stdout.splitlines())}
     assert found["round trip"] == "left out"
     assert name not in run("topic", "ls", "-b", other).stdout
     run("topic", "create", name, "--confirm", "prod", "-b", other)
     run("topic", "delete", name, "--confirm", "prod", "-b", other)
     run("ctx", "add", "alias", "-b", other)
-    run("topic", "create", name, "--ctx", "alias", exits=exits.NOT_AGREED)
+    run("topic", "create", name, "--ctx", "alias", exits=exit_codes.NOT_AGREED)
 
 
 def test_a_context_shows_which_cluster_it_is(klamm):
@@ -59,7 +59,7 @@ def test_a_cluster_that_did_not_answer_is_known_at_its_first_answer(klamm, other
     held["contexts"]["prod"]["cluster_id"] = None  # as if nobody had been there, or an older version had kept it
     for first in (["topic", "ls"], ["topic", "create", unique("t"), "--yes", "-b", other]):
         kept.write_text(json.dumps(held))
-        run(*first, exits=exits.NOT_AGREED if "-b" in first else 0)
+        run(*first, exits=exit_codes.NOT_AGREED if "-b" in first else 0)
         assert json.loads(kept.read_text())["contexts"]["prod"]["cluster_id"]
 
 
@@ -77,12 +77,12 @@ def test_a_cluster_made_anew_is_known_again(klamm, other, kept):
     held["contexts"]["prod"]["cluster_id"] = "AAAAAAAAAAAAAAAAAAAAAA"
     kept.write_text(json.dumps(held))
     name = unique("t")
-    run("topic", "create", name, exits=exits.NOT_AGREED)
-    run("topic", "create", name, "-b", other, exits=exits.NOT_AGREED)
+    run("topic", "create", name, exits=exit_codes.NOT_AGREED)
+    run("topic", "create", name, "-b", other, exits=exit_codes.NOT_AGREED)
 
 
 def test_an_address_that_is_none_is_not_kept():
-    assert "write HOST:PORT" in run("ctx", "add", "x", "-b", "127.0.0.1:abc", exits=exits.USAGE).stderr
+    assert "write HOST:PORT" in run("ctx", "add", "x", "-b", "127.0.0.1:abc", exits=exit_codes.USAGE).stderr
 
 
 def test_kafkas_own_names_ask_nobody(klamm):

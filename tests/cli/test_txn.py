@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from clients.transactional import ConfluentTxn, Fenced, read_all
+from third_party.transactional import ConfluentTxn, Fenced, read_all
 from harness import Wire, unique
 from klamm.cli.main import cli
 

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from klamm.cli.setting_words import parse_setting, setting_name, to_person
+from klamm.cli.setting_syntax import parse_setting, setting_name, to_person
 from klamm.cli.units import (
     format_duration,
     format_size,

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from klamm.client.errors import KafkaError
-from klamm.client.producer.accumulator import Accumulator
 from klamm.client.producer.batch import Delivery
-from klamm.client.producer.identity import EPOCH_MAX, Identity
+from klamm.client.producer.core.accumulator import Accumulator
+from klamm.client.producer.core.identity import EPOCH_MAX, Identity
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.records import BatchView, decode_batch

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from klamm.client.consumer.assignors import ASSIGNORS, Member, assignors
-from klamm.client.consumer.classic import decode_assignment, decode_subscription, encode_assignment
+from klamm.client.consumer.classic_protocol import decode_assignment, decode_subscription, encode_assignment
+from klamm.client.consumer.core.assignors import ASSIGNORS, Member, assignors
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition as T
 

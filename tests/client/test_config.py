@@ -8,10 +8,10 @@ import pytest
 from klamm.client import Consumer, Producer
 from klamm.client import config as client_config
 from klamm.client.config import ADMIN_CONFIGS, DEFINITIONS, admin_settings, consumer_settings, producer_settings
-from klamm.client.durations import duration_ns
+from klamm.client.core.durations import duration_ns
 from klamm.client.errors import SerializationError
-from klamm.client.kafka_settings import PASSED_OVER, refusal
 from klamm.client.serde import deserializer, serializer
+from klamm.client.unsupported_settings import PASSED_OVER, refusal
 from klamm.model.errors import ConfigError
 
 WHERE = {"bootstrap.servers": "localhost:9092"}

@@ -10,9 +10,9 @@ import pytest
 
 from klamm.client.config import consumer_settings
 from klamm.client.consumer import tables
+from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.fetcher import Fetcher
-from klamm.client.consumer.shelf import Shelf
-from klamm.client.consumer.subscription import Subscription
 from klamm.client.consumer.tables import Tables
 from klamm.client.errors import CorruptRecordError
 from klamm.model.ids import TopicPartition

@@ -13,7 +13,7 @@ import pytest
 from harness import KlammProcess, unique
 from harness.client_stories import PATIENCE_S, read, reader, topic, until
 from klamm.client import Producer
-from klamm.client.producer.partitioners import by_murmur2
+from klamm.client.producer.core.partitioners import by_murmur2
 
 COUNT = 200
 KEYS = 100_000

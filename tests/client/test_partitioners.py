@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from klamm.client.producer.partitioners import RoundRobin, Sticky, by_crc32, by_murmur2, partitioner
+from klamm.client.producer.core.partitioners import RoundRobin, Sticky, by_crc32, by_murmur2, partitioner
 from klamm.model.errors import ConfigError
 from klamm.records import kernels
 

@@ -9,9 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from klamm.client.backoff import Backoff
-from klamm.client.consumer.batches import readable
-from klamm.client.consumer.sessions import FetchSession, Want
-from klamm.client.consumer.subscription import Mode, Subscription
+from klamm.client.consumer.core.batches import readable
+from klamm.client.consumer.core.sessions import FetchSession, Want
+from klamm.client.consumer.core.subscription import Mode, Subscription
+from klamm.client.core.frames import AnswerReader
+from klamm.client.core.metadata import ClusterTable
 from klamm.client.errors import (
     IllegalStateError,
     InvalidTransactionStateError,
@@ -24,9 +26,7 @@ from klamm.client.errors import (
     error_for,
     settle,
 )
-from klamm.client.frames import AnswerReader
-from klamm.client.metadata import ClusterTable
-from klamm.client.producer.transactions import Transactions, TransactionStatus
+from klamm.client.producer.core.transactions import Transactions, TransactionStatus
 from klamm.model.errors import CorruptBatch, ErrorCode, RemoteProtocolError
 from klamm.model.ids import TopicPartition
 from klamm.records import build_batch

@@ -9,10 +9,10 @@ from client.lying_broker import LyingBroker
 from client.test_faults import produced, some_id
 from harness.client_stories import PATIENCE_S
 from klamm.client import Producer
+from klamm.client.core.buffer_pool import Spares
 from klamm.client.errors import BufferFullError, KafkaError, SerializationError
 from klamm.client.producer.batch import Batch
 from klamm.client.producer.tables import TablePart, _parts
-from klamm.client.spares import Spares
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.records import BatchView, iter_batches

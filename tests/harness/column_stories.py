@@ -20,7 +20,7 @@ from klamm.client.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from klamm.client.producer.partitioners import by_murmur2
+from klamm.client.producer.core.partitioners import by_murmur2
 
 WHEN = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 

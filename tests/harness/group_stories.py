@@ -21,7 +21,7 @@ from klamm.client.errors import (
     OffsetOutOfRangeError,
     ProducerFencedError,
 )
-from klamm.client.producer.partitioners import by_crc32, by_murmur2
+from klamm.client.producer.core.partitioners import by_crc32, by_murmur2
 
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100}
 CLASSIC, MODERN = QUICK, {"group_protocol": "consumer"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.client.producer.prepared import PreparedTransaction
+from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.pipeline.commits import SLOTS, Decision, Handle, SinkError, State, Step, marker, resume, step
 
 

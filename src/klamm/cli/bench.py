@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.command_errors import refuses
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show
-from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
 TIMED_MAX: Final = 10_000

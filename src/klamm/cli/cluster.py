@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klamm.cli.cluster_members import features, unregister
-from klamm.cli.cluster_moves import drain, elect, reassign
-from klamm.cli.nouns import Noun
+from klamm.cli.cluster_features import features, unregister
+from klamm.cli.cluster_reassign import drain, elect, reassign
+from klamm.cli.command_errors import refuses
+from klamm.cli.command_group import Noun
 from klamm.cli.output import output_option, show_one, table_lines
-from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 

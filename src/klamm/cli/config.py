@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.nouns import Noun
+from klamm.cli.command_errors import refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show
-from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def config() -> None:
 def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target: Target, output: str) -> None:
     """List the settings of one thing."""
     from klamm.cli.asking import configs
-    from klamm.cli.setting_words import to_person
+    from klamm.cli.setting_syntax import to_person
 
     with target.cluster() as cluster:
         found = configs.describe(cluster, configs.KINDS[kind], resource_name(kind, name), documentation=docs)
@@ -109,7 +109,7 @@ def change_settings(
 ) -> list[tuple[int, str, str | None]]:
     """What has to be done, written into the plan; checked by the broker before anybody is asked."""
     from klamm.cli.asking import configs
-    from klamm.cli.setting_words import parse_settings, setting_name, to_person, true_name
+    from klamm.cli.setting_syntax import parse_settings, setting_name, to_person, true_name
 
     before = {each.name: each for each in configs.describe(cluster, kind, name)}
     known = _known(cluster, kind, name, before)

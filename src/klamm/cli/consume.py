@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from klamm.cli.completing import complete_topic
+from klamm.cli.command_errors import refuses
+from klamm.cli.completers import complete_topic
 from klamm.cli.output import FORMATS, note
 from klamm.cli.record_format import DECODINGS
-from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class _View:
     ) -> None:
         """Write `before`, and of `records` those that pass. Ctrl-C and SIGTERM are the way to end what follows."""
         from klamm.cli.record_output import write_formatted, write_records
-        from klamm.cli.stopping import leave_full_pipe
+        from klamm.cli.signals import leave_full_pipe
 
         passing = itertools.chain(before, (record for record in records if self.passes(record)))
         chosen: Iterator[Record] = itertools.islice(passing, count)
@@ -350,7 +350,7 @@ def _last(cluster: Cluster, spans: dict[Place, Span], last: int, view: _View) ->
 
 def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View) -> Generator[Record, None, None]:
     from klamm.cli.asking.topics import find_topics
-    from klamm.cli.members import Silence, read_what_is_there
+    from klamm.cli.group_reader import Silence, read_what_is_there
 
     cluster = dataclasses.replace(target, timeout_s=min(target.timeout_s, _ANSWER_S)).cluster()
     with cluster if not view.follow else contextlib.nullcontext():

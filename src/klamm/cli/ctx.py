@@ -6,11 +6,11 @@ import dataclasses
 
 import click
 
-from klamm.cli import contexts as kept
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.nouns import Noun
+from klamm.cli import context_file as kept
+from klamm.cli.command_errors import refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show, show_one
-from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, complete_context
 
 _COLUMNS = ("context", "in_use", "bootstrap", "protected", "cluster_id")

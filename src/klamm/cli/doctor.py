@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klamm.cli import exits
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import refuses
+from klamm.cli.foreign_protocols import not_kafka
 from klamm.cli.output import csv_lines, output_option, printable, render, show
-from klamm.cli.refusal import refuses
-from klamm.cli.strangers import not_kafka
 from klamm.cli.target import Target, cluster_options, parse_addresses
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def doctor(*, no_round_trip: bool, confirm: str | None, target: Target, output: 
     wrong = [finding for finding in examined.findings if finding.state == "wrong"]
     if wrong:
         unreachable = all(each.check in ("DNS", "TCP") for each in wrong)
-        raise SystemExit(exits.NO_ANSWER if unreachable else exits.REFUSED)
+        raise SystemExit(exit_codes.NO_ANSWER if unreachable else exit_codes.REFUSED)
 
 
 class _Printer:

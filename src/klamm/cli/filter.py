@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm.cli.filter_misses import Misses
+from klamm.cli.filter_missing_fields import Misses
 from klamm.cli.filter_view import UNKNOWN, RecordLike, Unknown, View, as_text
 from klamm.cli.units import parse_iso_ms
 

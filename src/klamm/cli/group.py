@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.completing import complete_group, complete_topic
-from klamm.cli.nouns import Noun
+from klamm.cli.command_errors import broker_refusal, refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.completers import complete_group, complete_topic
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import note, output_option, show, show_one, table_lines
-from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
-from klamm.cli.watching import watch, watch_option
+from klamm.cli.watch import watch, watch_option
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster

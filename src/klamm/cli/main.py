@@ -2,7 +2,7 @@
 
 Commands are imported when they are asked for, so that neither help nor `klamm topic ls` waits for a broker it will not
 start. Kafka's names (`kafka-topics`, also written `kafka-topics.sh` or `./kafka-topics.sh`) take Kafka's flags and
-print what Kafka prints; see `klamm.cli.kafka`. Exit codes: `klamm.cli.exits`.
+print what Kafka prints; see `klamm.cli.kafka`. Exit codes: `klamm.cli.exit_codes`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import klamm
-from klamm.cli import exits
-from klamm.cli.stopping import Terminated, end_on_sigterm
+from klamm.cli import exit_codes
+from klamm.cli.signals import Terminated, end_on_sigterm
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            from klamm.cli.refusal import reader_left
+            from klamm.cli.command_errors import reader_left
 
             raise reader_left() from None
 
@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
 
 def _noun_of(args: list[str]) -> str | None:
     """The command meant by verb and noun the other way round, or by a noun's plural: `list topics`, `topics`."""
-    from klamm.cli.nouns import ALIASES
+    from klamm.cli.command_group import ALIASES
 
     nouns = {name for name in COMMANDS if name in ("topic", "group", "txn", "config", "ctx", "cluster")}
     word = args[0].removesuffix("s")
@@ -139,7 +139,7 @@ def main() -> None:
     except click.exceptions.Exit as left:
         sys.exit(left.exit_code)
     except click.Abort as stopped:
-        sys.exit(exits.TERMINATED if isinstance(stopped.__cause__, Terminated) else exits.INTERRUPTED)
+        sys.exit(exit_codes.TERMINATED if isinstance(stopped.__cause__, Terminated) else exit_codes.INTERRUPTED)
     except click.ClickException as refused:
         refused.show()
         sys.exit(refused.exit_code)

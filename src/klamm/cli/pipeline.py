@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from klamm.cli import exits
-from klamm.cli.nouns import Noun
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.command_group import Noun
 from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
 from klamm.cli.pipeline_backfill import backfill
 from klamm.cli.pipeline_compact import compact
 from klamm.cli.pipeline_dlq import dlq
-from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
@@ -81,7 +81,7 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
         if output == "table":
             raise
         show(_rows(error.source, error.problems), output)
-        raise click.exceptions.Exit(exits.REFUSED) from None
+        raise click.exceptions.Exit(exit_codes.REFUSED) from None
     if topics:
         absent = ClusterTopics(found, target.client("admin")).absent()
         if absent:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.refusal import refuses
+from klamm.cli.command_errors import refuses
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.refusal import Refusal, refuses
+from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted, format_size, parse_size_bytes
 

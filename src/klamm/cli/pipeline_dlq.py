@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.nouns import Noun
+from klamm.cli.command_errors import refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show
-from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 
 

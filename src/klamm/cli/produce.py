@@ -9,12 +9,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options, show_dry_run
-from klamm.cli.completing import complete_topic
+from klamm.cli.command_errors import refuses
+from klamm.cli.completers import complete_topic
+from klamm.cli.confirmation import Consent, Plan, consent_options, show_dry_run
 from klamm.cli.output import note
 from klamm.cli.record_format import unescape
 from klamm.cli.record_input import Draft, from_json
-from klamm.cli.refusal import refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.model.errors import KlammError
 

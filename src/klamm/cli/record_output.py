@@ -13,7 +13,7 @@ import click
 
 from klamm.cli.output import csv_lines, json_line, printable, yaml_lines
 from klamm.cli.record_format import compile_format, record_row, shown
-from klamm.cli.stopping import leave_full_pipe
+from klamm.cli.signals import leave_full_pipe
 from klamm.cli.units import format_time
 
 if TYPE_CHECKING:

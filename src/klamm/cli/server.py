@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from klamm.cli.refusal import refuses
-from klamm.cli.serving import LEVELS, serve, set_log_level, stop_at_eof
+from klamm.cli.command_errors import refuses
+from klamm.cli.node_runner import LEVELS, serve, set_log_level, stop_at_eof
 
 
 @click.command()

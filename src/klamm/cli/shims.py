@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from klamm.cli.refusal import refuses
+from klamm.cli.command_errors import refuses
 
 _SCRIPT = """#!/bin/sh
 # Kafka's {name}, answered by Klamm.
@@ -26,9 +26,9 @@ def shims(*, folder: str, dry_run: bool, yes: bool) -> None:
     import shlex
     import sys
 
-    from klamm.cli.changes import Plan, show_dry_run
+    from klamm.cli.command_errors import Refusal
+    from klamm.cli.confirmation import Plan, show_dry_run
     from klamm.cli.kafka import SCRIPTS
-    from klamm.cli.refusal import Refusal
 
     beside = os.path.join(os.path.dirname(sys.executable), "klamm")
     command = [beside] if os.access(beside, os.X_OK) else [sys.executable, "-m", "klamm"]

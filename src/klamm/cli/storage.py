@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from klamm.cli.changes import Plan, show_dry_run
-from klamm.cli.nouns import Noun
+from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.confirmation import Plan, show_dry_run
 from klamm.cli.output import files_output_option, show
-from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.storage_check import check
 from klamm.cli.storage_dump import dump
 from klamm.cli.storage_repair import repair

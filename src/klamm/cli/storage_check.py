@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
+from klamm.cli.command_errors import refuses
 from klamm.cli.output import files_output_option, show, show_one
-from klamm.cli.refusal import refuses
 
 if TYPE_CHECKING:
     from klamm.storage.check_findings import Findings

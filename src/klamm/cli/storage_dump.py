@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from klamm.cli.command_errors import refuses
 from klamm.cli.output import csv_lines, files_output_option, yaml_lines
-from klamm.cli.refusal import refuses
 
 if TYPE_CHECKING:
     from klamm.storage.dump import Row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from klamm.cli.refusal import refuses
+from klamm.cli.command_errors import refuses
 from klamm.cli.storage_check import Bar, counted
 
 

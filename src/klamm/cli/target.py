@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from klamm.cli import contexts as kept
-from klamm.cli.refusal import Refusal, refuses
+from klamm.cli import context_file as kept
+from klamm.cli.command_errors import Refusal, refuses
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.completing import complete_setting, complete_topic
-from klamm.cli.nouns import Noun
+from klamm.cli.command_errors import broker_refusal, refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.completers import complete_setting, complete_topic
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show, show_one, table_lines
-from klamm.cli.refusal import broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
-from klamm.cli.watching import read_pause, watch, watch_option
+from klamm.cli.watch import read_pause, watch, watch_option
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Topic
@@ -159,7 +159,7 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
     """Show one topic: partitions, leaders, replicas, offsets, sizes, settings."""
     from klamm.cli.asking import configs
     from klamm.cli.asking.topics import describe_topics
-    from klamm.cli.setting_words import to_person
+    from klamm.cli.setting_syntax import to_person
     from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
     with target.cluster() as cluster:
@@ -248,7 +248,7 @@ def create(
 ) -> None:
     """Create topics."""
     from klamm.cli.asking.topics import create_topic
-    from klamm.cli.setting_words import parse_settings, to_person
+    from klamm.cli.setting_syntax import parse_settings, to_person
     from klamm.model.errors import ErrorCode, KlammError
 
     configs = parse_settings(settings)

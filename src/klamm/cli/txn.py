@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klamm.cli import exits
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.nouns import Noun
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import Refusal, broker_refusal, refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show, show_one
-from klamm.cli.refusal import Refusal, broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str 
             if answer.unknown_state_filters:
                 raise Refusal(
                     f"there is no state {answer.unknown_state_filters[0]}; write one such as Ongoing or Empty",
-                    code=exits.USAGE,
+                    code=exit_codes.USAGE,
                 )
             rows += [
                 {

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from klamm.cli.refusal import Refusal, refuses
-from klamm.cli.serving import LEVELS, refuse_exposure, serve, set_log_level
+from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.node_runner import LEVELS, refuse_exposure, serve, set_log_level
 
 DATA = ".klamm"
 _DATA_HELP = f"Folder of the data, made when it is not there.  [default: ./{DATA}, or ./{DATA}-N with --nodes N]"

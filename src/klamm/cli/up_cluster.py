@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.refusal import Refusal
+from klamm.cli.command_errors import Refusal
 
 if TYPE_CHECKING:
     from klamm.server.local_cluster import LocalNode
@@ -146,7 +146,7 @@ def _last_words(path: str) -> str:
 
 def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
     """Say before anything is written or started that a port is not free; a node finds out too, in its own log."""
-    from klamm.cli.port_holder import find_holder
+    from klamm.cli.port_owner import find_holder
 
     for node in nodes:
         for port in (node.port, node.controller_port):

@@ -19,7 +19,7 @@ from klamm.client.errors import KafkaError, KafkaTimeoutError
 if TYPE_CHECKING:
     from klamm.client.blocking_consumer import Consumer
     from klamm.client.blocking_producer import Producer
-    from klamm.client.producer.accumulator import Accumulator
+    from klamm.client.producer.core.accumulator import Accumulator
 
 PATIENCE_S: Final = 1.0
 """After so long the program says what it is waiting for."""

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from klamm.client import at_exit
+from klamm.client.arguments import function, seconds
 from klamm.client.errors import IllegalStateError
-from klamm.client.given import function, seconds
 from klamm.client.loop_thread import BlockingFace
 from klamm.client.metrics import Metrics
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from klamm.client.backoff import Backoff
 from klamm.client.config import Settings
 from klamm.client.connection import Connection
+from klamm.client.core.metadata import Broker, ClusterTable
 from klamm.client.errors import (
     BrokersUnreachableError,
     DisconnectedError,
@@ -26,7 +27,6 @@ from klamm.client.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from klamm.client.metadata import Broker, ClusterTable
 from klamm.client.metrics import Metrics, Rates, Reporter, Traffic
 from klamm.client.tls import tls_context
 from klamm.model.errors import ErrorCode, ProtocolError

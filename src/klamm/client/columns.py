@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from klamm.client.arguments import seconds, several, text
+from klamm.client.core.offset_specs import Moment, read_moment
 from klamm.client.extras import require_pyarrow
-from klamm.client.given import seconds, several, text
 from klamm.client.json_columns import FORMS, read_values
-from klamm.client.moments import Moment, read_moment
 from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ async def read_topic_async(
     require_pyarrow()
     import pyarrow as pa  # noqa: PLC0415
 
-    from klamm.client.bounded import BoundedRead  # noqa: PLC0415 - a consumer, which imports this file
+    from klamm.client.bounded_read import BoundedRead  # noqa: PLC0415 - a consumer, which imports this file
 
     now_ms = time.time_ns() // 1_000_000
     text(topic, "topic of read_topic")

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from klamm.client.durations import duration_ns
-from klamm.client.kafka_settings import PASSED_OVER, REFUSED, refusal, says_nothing
+from klamm.client.core.durations import duration_ns
+from klamm.client.unsupported_settings import PASSED_OVER, REFUSED, refusal, says_nothing
 from klamm.model.config import (
     MAX_INT,
     MAX_LONG,
@@ -466,7 +466,7 @@ def admin_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any])
 
 def _check_assignors(names: Iterable[str]) -> None:
     """Say now what would otherwise be said by the first poll of a group."""
-    from klamm.client.consumer.assignors import ASSIGNORS, assignors  # noqa: PLC0415 - it needs the room above
+    from klamm.client.consumer.core.assignors import ASSIGNORS, assignors  # noqa: PLC0415 - it needs the room above
 
     for name in names:
         try:

@@ -15,8 +15,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.config import Settings
+from klamm.client.core.frames import AnswerReader
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
-from klamm.client.frames import AnswerReader
 from klamm.client.metrics import Traffic
 from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api

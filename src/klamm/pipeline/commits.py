@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from klamm.client.producer.prepared import PreparedTransaction
+from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.model.errors import ErrorCode, KlammError
 
 SLOTS: Final = 32

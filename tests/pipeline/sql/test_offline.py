@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import load_catalog
 
-from klamm.cli import exits
+from klamm.cli import exit_codes
 from klamm.cli.main import cli
 from klamm.model.errors import ConfigError
 from klamm.pipeline import as_of
@@ -137,7 +137,7 @@ def test_a_backfill_as_it_is_typed(klamm_broker, bank, monkeypatch):
     done = typed(klamm_broker, "backfill", "audit.sql", "delta", *day)
     assert (done.exit_code, done.stdout) == (0, "Filled delta from 10 offsets.\n")
     done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "9", "--replace")
-    assert (done.exit_code, len(jobs)) == (exits.NOT_AGREED, 1)
+    assert (done.exit_code, len(jobs)) == (exit_codes.NOT_AGREED, 1)
     places = json.dumps({topic: {"0": 3, "1": 99}})
     done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "9", "--to", places, "--replace", "--yes")
     assert done.stdout == "delta was filled with this range before: nothing was written.\n", done.output

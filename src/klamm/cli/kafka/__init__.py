@@ -52,7 +52,7 @@ class Script(click.Command):
         return []
 
     def _run(self, args: list[str]) -> None:
-        from klamm.cli.kafka.running import run
+        from klamm.cli.kafka.script import run
 
         main = importlib.import_module(f"klamm.cli.kafka.{self._module}").main
         code = run(main, args)

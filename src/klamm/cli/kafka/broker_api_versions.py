@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flags, require
-from klamm.cli.kafka.running import checked, connect, read_flags
+from klamm.cli.kafka.script import checked, connect, read_flags
 
 if TYPE_CHECKING:
     from klamm.protocol.messages.api_versions import ApiVersion

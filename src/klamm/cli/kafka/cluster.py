@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed
-from klamm.cli.kafka.running import ToolFailed, connect, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import os
 import sys
 from typing import Any, Final
 
-from klamm.cli.kafka.console_reading import Signals, Source, consumer_settings
+from klamm.cli.kafka.console_source import Signals, Source, consumer_settings
 from klamm.cli.kafka.formatters import Formatter, Unprintable, find_formatter, unknown_deserializers
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.running import ToolFailed, checked, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, checked, java_error, read_flags
 from klamm.model.errors import KlammError
 
 FLAGS: Final = Flags(

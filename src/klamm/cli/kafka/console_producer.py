@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.running import ToolFailed, checked, read_flags, settings
+from klamm.cli.kafka.script import ToolFailed, checked, read_flags, settings
 
 FLAGS: Final = Flags(
     "kafka-console-producer",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka import group_tables
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, java_error, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.running import checked, read_flags, settings
+from klamm.cli.kafka.script import checked, read_flags, settings
 
 FLAGS: Final = Flags(
     "kafka-consumer-perf-test",
@@ -79,7 +79,7 @@ def _settings(parsed: Parsed) -> dict[str, Any]:
 
 
 def _measure(parsed: Parsed) -> None:
-    from klamm.cli.kafka.console_reading import compiled
+    from klamm.cli.kafka.console_source import compiled
     from klamm.client import Consumer
 
     pattern = compiled(parsed.text("include")) if parsed.has("include") else None

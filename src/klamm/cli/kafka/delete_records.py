@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from klamm.cli.kafka.json_form import NotThatJson, listed
+from klamm.cli.kafka.message_json import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
-from klamm.cli.kafka.running import ToolFailed, checked, connect, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
 from klamm.model.errors import KlammError
 
 FLAGS: Final = Flags(

@@ -10,7 +10,7 @@ from typing import Final
 
 from klamm.cli.kafka.dump_records import dump_segment
 from klamm.cli.kafka.options import Flag, Flags, Parsed
-from klamm.cli.kafka.running import ToolFailed, read_flags
+from klamm.cli.kafka.script import ToolFailed, read_flags
 
 FLAGS: Final = Flags(
     "kafka-dump-log",

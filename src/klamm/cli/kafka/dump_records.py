@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.cli.kafka.json_form import as_json, compact, shouted
+from klamm.cli.kafka.message_json import as_json, compact, shouted
 from klamm.cli.kafka.options import Parsed
-from klamm.cli.kafka.running import ToolFailed
+from klamm.cli.kafka.script import ToolFailed
 
 if TYPE_CHECKING:
     from klamm.records import BatchView

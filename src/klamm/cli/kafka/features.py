@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed
-from klamm.cli.kafka.running import ToolFailed, connect, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, read_flags
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.java_numbers import double_text, float_text
-from klamm.cli.kafka.json_form import as_json, compact
+from klamm.cli.kafka.message_json import as_json, compact
 from klamm.cli.kafka.options import Usage
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer
-from klamm.cli.kafka.running import ToolFailed, checked, connect, read_flags
+from klamm.cli.kafka.script import ToolFailed, checked, connect, read_flags
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Topic

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from klamm.cli.kafka.json_form import NotThatJson, listed
+from klamm.cli.kafka.message_json import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, read_flags
+from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, read_flags
 from klamm.model.errors import ErrorCode
 
 FLAGS: Final = Flags(

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
-from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, integers, read_flags
+from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, integers, read_flags
 
 FLAGS: Final = Flags(
     "kafka-log-dirs",

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage
-from klamm.cli.kafka.running import ToolFailed, columns, connect, read_flags
+from klamm.cli.kafka.script import ToolFailed, columns, connect, read_flags
 from klamm.model.ids import uuid_to_str
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Final
 
-from klamm.cli.kafka.running import ToolFailed
+from klamm.cli.kafka.script import ToolFailed
 
 REPORT_MS: Final = 5000
 SAMPLES_MAX: Final = 500_000

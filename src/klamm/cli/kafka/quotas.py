@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from klamm.cli.asking.topics import check
-from klamm.cli.kafka.running import ToolFailed
+from klamm.cli.kafka.script import ToolFailed
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.cli.kafka.json_form import NotThatJson, listed
+from klamm.cli.kafka.message_json import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.running import ToolFailed, checked, connect, error_text, integers, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, integers, java_error, read_flags
 from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from klamm.cli.kafka.running import ToolFailed
+from klamm.cli.kafka.script import ToolFailed
 
 _USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
 
@@ -29,8 +29,8 @@ def main(args: list[str]) -> int:
             raise ToolFailed(f"Found non argument parameters: {word}")
     if any("=" not in override for override in overrides):
         raise ToolFailed("Option override requires a property=value")
-    from klamm.cli.refusal import Refusal
-    from klamm.cli.serving import serve, set_log_level
+    from klamm.cli.command_errors import Refusal
+    from klamm.cli.node_runner import serve, set_log_level
     from klamm.model.errors import ConfigError
     from klamm.server.config import load_config
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed
-from klamm.cli.kafka.running import ToolFailed, columns, connect, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, columns, connect, java_error, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from klamm.client.admin.groups import GroupsAdmin
 from klamm.client.admin.replicas import ReplicasAdmin
 from klamm.client.admin.topics import TopicsAdmin
 from klamm.client.admin.transactions import TransactionsAdmin
-from klamm.client.given import checked
+from klamm.client.arguments import checked
 
 
 @checked

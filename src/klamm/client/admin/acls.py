@@ -19,8 +19,8 @@ from klamm.client.admin.types import (
     ScramCredential,
     ScramMechanism,
 )
+from klamm.client.arguments import several, texts
 from klamm.client.errors import raise_for
-from klamm.client.given import several, texts
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from klamm.protocol.messages.alter_user_scram_credentials import (

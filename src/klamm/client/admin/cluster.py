@@ -14,8 +14,8 @@ from klamm.client.admin.types import (
     UpgradeType,
     operations,
 )
+from klamm.client.arguments import several
 from klamm.client.errors import UnsupportedVersionError, raise_for
-from klamm.client.given import several
 from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest

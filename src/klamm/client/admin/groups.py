@@ -8,6 +8,7 @@ from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.types import GroupDescription, GroupListing, MemberDescription, Node, operations
+from klamm.client.arguments import by_place, places, texts
 from klamm.client.cluster import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import (
     GroupNotEmptyError,
@@ -18,7 +19,6 @@ from klamm.client.errors import (
     raise_for,
     settle,
 )
-from klamm.client.given import by_place, places, texts
 from klamm.client.types import OffsetAndMetadata, TopicPartition
 from klamm.model.errors import ErrorCode, RemoteProtocolError
 from klamm.protocol.codec import decode

@@ -7,8 +7,8 @@ from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.types import ElectionType, LogDir, Reassignment, ReplicaInfo
+from klamm.client.arguments import by_place, place, places, several, texts
 from klamm.client.errors import raise_for
-from klamm.client.given import by_place, place, places, several, texts
 from klamm.client.types import TopicPartition
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.alter_partition_reassignments import (

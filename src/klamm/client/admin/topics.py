@@ -7,9 +7,9 @@ from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.types import CreatedTopic, PartitionDescription, TopicDescription, TopicListing, operations
+from klamm.client.arguments import by_place, config_texts, several, texts
 from klamm.client.config import ConfigValue
 from klamm.client.errors import UnsupportedVersionError, raise_for
-from klamm.client.given import by_place, config_texts, several, texts
 from klamm.client.types import NewPartitions, NewTopic, OffsetAndTimestamp, TopicPartition
 from klamm.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,

@@ -7,9 +7,9 @@ from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.types import ProducerState, TransactionDescription, TransactionListing
+from klamm.client.arguments import place, places, several, texts
 from klamm.client.cluster import ADMIN, TRANSACTION_COORDINATOR
 from klamm.client.errors import raise_for
-from klamm.client.given import place, places, several, texts
 from klamm.client.types import TopicPartition
 from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest

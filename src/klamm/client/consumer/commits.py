@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from klamm.client.config import Settings
+from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.offsets import GroupCoordinator, commit, fetch_committed
-from klamm.client.consumer.subscription import Subscription
 from klamm.client.errors import KafkaError
 from klamm.client.metrics import CoordinatorWork
 from klamm.client.producer.coordinator import GroupMetadata

@@ -8,21 +8,21 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from klamm.client.arguments import checked
 from klamm.client.cluster import Cluster
 from klamm.client.config import consumer_settings
-from klamm.client.consumer.classic import ClassicGroup
+from klamm.client.consumer.assignment import Holdings
+from klamm.client.consumer.classic_protocol import ClassicGroup
 from klamm.client.consumer.commits import Commits
+from klamm.client.consumer.consumer_protocol import ModernGroup
+from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.subscription import Mode, Subscription
 from klamm.client.consumer.cursor import Cursor, Place
+from klamm.client.consumer.fetch_positions import Positions
 from klamm.client.consumer.fetcher import Fetcher
 from klamm.client.consumer.group import Callback
-from klamm.client.consumer.holdings import Holdings
-from klamm.client.consumer.modern import ModernGroup
 from klamm.client.consumer.offsets import GroupCoordinator
-from klamm.client.consumer.positions import Positions
-from klamm.client.consumer.shelf import Shelf
-from klamm.client.consumer.subscription import Mode, Subscription
 from klamm.client.errors import IllegalStateError, KafkaError, RecordError
-from klamm.client.given import checked
 from klamm.client.metrics import CoordinatorWork, Metrics
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import K, Record, TopicPartition, V

@@ -6,14 +6,14 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
+from klamm.client.arguments import by_place, whole
 from klamm.client.cluster import Cluster
 from klamm.client.consumer.commits import Commits
+from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.subscription import Subscription
+from klamm.client.consumer.fetch_positions import Positions
 from klamm.client.consumer.offsets import EARLIEST, LATEST, list_offsets
-from klamm.client.consumer.positions import Positions
-from klamm.client.consumer.shelf import Shelf
-from klamm.client.consumer.subscription import Subscription
 from klamm.client.errors import IllegalStateError
-from klamm.client.given import by_place, whole
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
 Place = TopicPartition | tuple[str, int]

@@ -7,8 +7,8 @@ from typing import Any
 
 from klamm.client.cluster import ADMIN, GROUP, GROUP_COORDINATOR, Cluster
 from klamm.client.connection import Connection
+from klamm.client.core.metadata import Broker
 from klamm.client.errors import CommitFailedError, KafkaError, error_for, raise_for
-from klamm.client.metadata import Broker
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition

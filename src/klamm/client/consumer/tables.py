@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from klamm.client.consumer.shelf import Shelf, unreadable_batch
-from klamm.client.consumer.subscription import Assigned
-from klamm.client.spares import Spares
+from klamm.client.consumer.core.fetch_buffer import Shelf, unreadable_batch
+from klamm.client.consumer.core.subscription import Assigned
+from klamm.client.core.buffer_pool import Spares
 from klamm.model.errors import CorruptBatch, KlammError
 from klamm.records import kernels
 from klamm.records.arrow import to_arrow_of

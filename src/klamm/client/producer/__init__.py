@@ -7,7 +7,7 @@ of Arrow tables; `producer` is what users hold.
 
 from klamm.client.producer.batch import Delivery
 from klamm.client.producer.coordinator import GroupMetadata
-from klamm.client.producer.prepared import PreparedTransaction, end_prepared
+from klamm.client.producer.prepared_transaction import PreparedTransaction, end_prepared
 from klamm.client.producer.producer import AsyncProducer
 
 __all__ = ["AsyncProducer", "Delivery", "GroupMetadata", "PreparedTransaction", "end_prepared"]

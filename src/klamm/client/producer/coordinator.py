@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from klamm.client.cluster import ADMIN, GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
 from klamm.client.connection import Connection
+from klamm.client.core.metadata import Broker
 from klamm.client.errors import (
     CommitFailedError,
     KafkaError,
@@ -15,9 +16,8 @@ from klamm.client.errors import (
     TransactionAbortableError,
     error_for,
 )
-from klamm.client.metadata import Broker
-from klamm.client.producer.identity import Identity
-from klamm.client.producer.transactions import Transactions, TransactionStatus
+from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.transactions import Transactions, TransactionStatus
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition

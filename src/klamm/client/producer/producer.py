@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from klamm.client.arguments import checked, function, text, whole
 from klamm.client.at_exit import report_unsent
 from klamm.client.cluster import Cluster
 from klamm.client.config import producer_settings
+from klamm.client.core.buffer_pool import Spares
 from klamm.client.errors import (
     IllegalStateError,
     KafkaError,
@@ -21,22 +23,20 @@ from klamm.client.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from klamm.client.given import checked, function, text, whole
 from klamm.client.metrics import Metrics
-from klamm.client.producer.accumulator import Accumulator, PartitionQueue
+from klamm.client.producer.backpressure import Room
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
-from klamm.client.producer.identity import Identity
-from klamm.client.producer.partitioners import partitioner
-from klamm.client.producer.prepared import PreparedTransaction
-from klamm.client.producer.room import Room
-from klamm.client.producer.rows import as_bytes, as_timestamp, header_pairs
+from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
+from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.partitioners import partitioner
+from klamm.client.producer.core.rows import as_bytes, as_timestamp, header_pairs
+from klamm.client.producer.core.topics import Topics
+from klamm.client.producer.core.transactions import Transactions, TransactionStatus
+from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.client.producer.sender import Sender
 from klamm.client.producer.session import Session
-from klamm.client.producer.topics import Topics
-from klamm.client.producer.transactions import Transactions, TransactionStatus
 from klamm.client.serde import serializer
-from klamm.client.spares import Spares
 from klamm.client.types import Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
 from klamm.model.errors import ErrorCode
 from klamm.records.batch import RECORD_OVERHEAD

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from klamm.client.alarm import Alarm
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import DATA, Cluster
 from klamm.client.config import Settings
@@ -26,12 +25,13 @@ from klamm.client.errors import (
     TransactionAbortableError,
     error_for,
 )
+from klamm.client.loop_timer import Alarm
 from klamm.client.metrics import SentRecords
-from klamm.client.producer.accumulator import Accumulator, PartitionQueue
 from klamm.client.producer.batch import Batch
-from klamm.client.producer.identity import Identity
+from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
+from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.transactions import Transactions
 from klamm.client.producer.session import Session
-from klamm.client.producer.transactions import Transactions
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID, TopicPartition
 from klamm.protocol.apis import BY_NAME

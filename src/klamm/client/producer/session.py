@@ -17,11 +17,11 @@ from klamm.client.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
-from klamm.client.producer.accumulator import Accumulator
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
-from klamm.client.producer.identity import Identity
-from klamm.client.producer.prepared import PreparedTransaction
-from klamm.client.producer.transactions import Transactions, TransactionStatus
+from klamm.client.producer.core.accumulator import Accumulator
+from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.transactions import Transactions, TransactionStatus
+from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.client.types import OffsetAndMetadata, TopicPartition, as_offsets
 from klamm.model.errors import ErrorCode
 

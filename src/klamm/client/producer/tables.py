@@ -17,13 +17,13 @@ from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.client.arguments import text
+from klamm.client.core.buffer_pool import Spares
 from klamm.client.errors import IllegalStateError, RecordTooLargeError, error_for
-from klamm.client.given import text
 from klamm.client.producer.batch import Batch, Delivery
-from klamm.client.producer.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfolded
+from klamm.client.producer.core.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfolded
+from klamm.client.producer.core.transactions import TransactionStatus
 from klamm.client.producer.table_json import is_wanted, with_json
-from klamm.client.producer.transactions import TransactionStatus
-from klamm.client.spares import Spares
 from klamm.model.errors import ErrorCode
 from klamm.records import kernels
 from klamm.records.arrow import ArrowRows, binary_buffers

@@ -70,7 +70,7 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        from klamm.cli.refusal import explain
+        from klamm.cli.command_errors import explain
 
         print(f"klamm: {explain(error)}", file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import KLAMM, KlammProcess, Wire, batch, unique
-from klamm.cli import exits
+from klamm.cli import exit_codes
 from klamm.cli.bench import percentiles
 from klamm.cli.main import cli
 from klamm.cli.topic import Rates
@@ -80,7 +80,7 @@ def test_one_list_with_rates(klamm):
     assert row["offsets"] > 0
     assert row["size_bytes"] > 0
     assert table.stdout.splitlines()[0].endswith("RECORDS PER S"), table.stdout
-    assert CliRunner().invoke(cli, [*words, "--rate", "soon"]).exit_code == exits.USAGE
+    assert CliRunner().invoke(cli, [*words, "--rate", "soon"]).exit_code == exit_codes.USAGE
 
 
 def test_percentiles_of_latencies():

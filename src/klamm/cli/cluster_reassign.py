@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli import exits
-from klamm.cli.changes import Consent, Plan, consent_options
-from klamm.cli.completing import complete_topic
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.completers import complete_topic
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import note
-from klamm.cli.refusal import Refusal, refuses
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def drain(
         if unknown and not any(set(unknown) & set(placement.replicas) for placement in placements):
             raise Refusal(
                 f"broker {unknown[0]} is not there and holds nothing; `klamm cluster show` lists them",
-                code=exits.NOT_FOUND,
+                code=exit_codes.NOT_FOUND,
             )
         racks = {each.id: each.rack for each in alive.values() if each.id not in broker_ids}
         touched = [placement for placement in placements if set(broker_ids) & set(placement.replicas)]
@@ -173,7 +173,7 @@ def _chosen(alive: Mapping[int, Broker], text: str | None) -> dict[int, str | No
     for word in ids:
         if not word.isdecimal() or int(word) not in alive:
             known = ", ".join(map(str, sorted(alive)))
-            raise Refusal(f"broker {word} is not alive; these are: {known}", code=exits.NOT_FOUND)
+            raise Refusal(f"broker {word} is not alive; these are: {known}", code=exit_codes.NOT_FOUND)
     return {int(word): alive[int(word)].rack for word in ids}
 
 

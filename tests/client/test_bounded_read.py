@@ -9,8 +9,8 @@ import pytest
 import klamm
 from client.lying_broker import TOPIC_ID, LyingBroker
 from harness.client_stories import PATIENCE_S
+from klamm.client.core.offset_specs import read_moment
 from klamm.client.errors import KafkaTimeoutError, TopicAuthorizationError
-from klamm.client.moments import read_moment
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from klamm.protocol.messages.list_offsets import (

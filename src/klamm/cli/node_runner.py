@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.refusal import Refusal
+from klamm.cli.command_errors import Refusal
 from klamm.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def serve(config: NodeConfig, *, other_port: str = "choose another port in `list
     try:
         code = run_node(config, on_ready=_announce)
     except ConfigError as error:
-        from klamm.cli.port_holder import name_holder
+        from klamm.cli.port_owner import name_holder
 
         complaint = name_holder(str(error), other_port)
         if complaint == str(error):

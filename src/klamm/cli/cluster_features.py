@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.changes import Consent, Plan, consent_options
+from klamm.cli.command_errors import Refusal, broker_refusal, refuses
+from klamm.cli.confirmation import Consent, Plan, consent_options
 from klamm.cli.output import output_option, show
-from klamm.cli.refusal import Refusal, broker_refusal, refuses
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from klamm.client.producer.accumulator import PartitionQueue
 from klamm.client.producer.batch import Batch
+from klamm.client.producer.core.accumulator import PartitionQueue
 
 EPOCH_MAX = 0x7FFF
 

@@ -17,8 +17,8 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.cli import exits
-from klamm.cli.refusal import Refusal, explain
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import Refusal, explain
 
 if TYPE_CHECKING:
     from klamm.client.wire import Cluster
@@ -53,7 +53,7 @@ class Contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
             raise Refusal(
                 f"there is no context {name!r} (there is: {known}); `klamm ctx add {name} -b HOST:PORT` makes it",
-                code=exits.NOT_FOUND,
+                code=exit_codes.NOT_FOUND,
             )
         return self.contexts[name]
 
@@ -175,7 +175,9 @@ def save(contexts: Contexts) -> None:
 def check_name(name: str) -> str:
     """A name for a context; refuses one that could be anything else."""
     if not _NAME.fullmatch(name):
-        raise Refusal(f"{name!r} is no name for a context: write letters, digits, '.', '_' and '-'", code=exits.USAGE)
+        raise Refusal(
+            f"{name!r} is no name for a context: write letters, digits, '.', '_' and '-'", code=exit_codes.USAGE
+        )
     return name
 
 

@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from klamm.cli import exits
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import Refusal
 from klamm.cli.output import printable
-from klamm.cli.refusal import Refusal
 from klamm.cli.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,7 +94,7 @@ class Consent:
             raise Refusal(
                 f"the context {name} is protected and was not named; nothing was changed."
                 f" Write --confirm {name} where nobody can type it",
-                code=exits.NOT_AGREED,
+                code=exit_codes.NOT_AGREED,
             )
 
 
@@ -113,11 +113,11 @@ def _ask(plan: Plan) -> None:
         raise Refusal(
             "this takes something away and nobody can be asked; nothing was changed."
             " Look with --dry-run, then write --yes",
-            code=exits.NOT_AGREED,
+            code=exit_codes.NOT_AGREED,
         )
     _print(plan, err=True)
     if not click.confirm("Go on?", err=True):
-        raise Refusal("nothing was changed", code=exits.NOT_AGREED)
+        raise Refusal("nothing was changed", code=exit_codes.NOT_AGREED)
 
 
 def _print(plan: Plan, *, err: bool) -> None:

@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.cli.kafka.options import Parsed, Usage
-from klamm.cli.kafka.running import TIMEOUT_S, ToolFailed, settings
+from klamm.cli.kafka.script import TIMEOUT_S, ToolFailed, settings
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from klamm.client.cluster import Cluster
 from klamm.client.config import reset_span_ns
+from klamm.client.consumer.core.subscription import Assigned, Subscription
 from klamm.client.consumer.offsets import (
     EARLIEST,
     LATEST,
@@ -17,7 +18,6 @@ from klamm.client.consumer.offsets import (
     fetch_committed,
     list_offsets,
 )
-from klamm.client.consumer.subscription import Assigned, Subscription
 from klamm.client.errors import KafkaError, KafkaTimeoutError, NoOffsetError, OffsetOutOfRangeError
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from klamm.client.config import Settings
-from klamm.client.metadata import ClusterTable
-from klamm.client.producer.accumulator import Accumulator, PartitionQueue
-from klamm.client.producer.partitioners import Chance, Sticky
+from klamm.client.core.metadata import ClusterTable
+from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
+from klamm.client.producer.core.partitioners import Chance, Sticky
 from klamm.model.ids import TopicPartition
 
 

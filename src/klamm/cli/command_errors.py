@@ -10,8 +10,8 @@ from typing import IO, Any, Final, ParamSpec, TypeVar
 
 import click
 
-from klamm.cli import exits
-from klamm.cli.strangers import not_kafka
+from klamm.cli import exit_codes
+from klamm.cli.foreign_protocols import not_kafka
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 P = ParamSpec("P")
@@ -54,7 +54,7 @@ _HEADROOM_BYTES: Final = 1 << 16
 class Refusal(click.ClickException):
     """One sentence on standard error and an exit code."""
 
-    def __init__(self, message: str, *, code: int = exits.REFUSED) -> None:
+    def __init__(self, message: str, *, code: int = exit_codes.REFUSED) -> None:
         super().__init__(message)
         self.exit_code = code  # type: ignore[misc]  # click has one per class, we one per refusal
 
@@ -73,7 +73,7 @@ def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
         advice = _larger_request(sentence)
     if advice and not any(word in sentence for word in ("`klamm ", "first", "did you mean")):
         sentence = f"{sentence} {advice}" if sentence.endswith("?") else f"{sentence.rstrip('.')}; {advice}"
-    return Refusal(sentence, code=exits.exit_code(code))
+    return Refusal(sentence, code=exit_codes.exit_code(code))
 
 
 def _larger_request(said: str) -> str:
@@ -90,18 +90,18 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except KlammError as error:
             if error.code is ErrorCode.NETWORK_EXCEPTION and (said := not_kafka(error.message or "")):
-                raise Refusal(said, code=exits.NO_ANSWER) from None
+                raise Refusal(said, code=exit_codes.NO_ANSWER) from None
             raise broker_refusal(error.code, error.message) from None
         except ConfigError as error:
             raise Refusal(str(error)) from None
         except ProtocolError as error:
             said = not_kafka(str(error))
-            raise Refusal(said or str(error), code=exits.NO_ANSWER if said else exits.REFUSED) from None
+            raise Refusal(said or str(error), code=exit_codes.NO_ANSWER if said else exit_codes.REFUSED) from None
         except BrokenPipeError:
             raise  # the reader of our output has left; `klamm.cli.main` ends quietly
         except TimeoutError as error:
             raise Refusal(
-                f"{error or 'no answer in time'}; `klamm doctor` looks closer", code=exits.NO_ANSWER
+                f"{error or 'no answer in time'}; `klamm doctor` looks closer", code=exit_codes.NO_ANSWER
             ) from None
         except OSError as error:
             raise Refusal(explain(error), code=_os_exit_code(error)) from None
@@ -115,12 +115,12 @@ def reader_left() -> click.exceptions.Exit:
     import sys
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return click.exceptions.Exit(exits.OK)
+    return click.exceptions.Exit(exit_codes.OK)
 
 
 def _os_exit_code(error: OSError) -> int:
     unreachable = type(error).__name__ == "Unreachable" or isinstance(error, ConnectionError)
-    return exits.NO_ANSWER if unreachable else exits.REFUSED
+    return exit_codes.NO_ANSWER if unreachable else exit_codes.REFUSED
 
 
 def explain(error: OSError) -> str:

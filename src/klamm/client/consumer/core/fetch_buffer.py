@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterator
 
 from klamm.client.config import Settings
-from klamm.client.consumer.subscription import Assigned, Subscription
+from klamm.client.consumer.core.subscription import Assigned, Subscription
 from klamm.client.errors import CorruptRecordError, KafkaError, RecordError, SerializationError
 from klamm.client.metrics import FetchedRecords
 from klamm.client.serde import deserializer

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Iterable
 
 from klamm.client.consumer.commits import Commits
+from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.group import Callback
-from klamm.client.consumer.shelf import Shelf
-from klamm.client.consumer.subscription import Subscription
 from klamm.client.metrics import CoordinatorWork
 from klamm.model.ids import TopicPartition
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from klamm.client.errors import BufferFullError
-from klamm.client.producer.accumulator import Accumulator
+from klamm.client.producer.core.accumulator import Accumulator
 
 
 class Room:

@@ -96,7 +96,7 @@ class _Member:
 
     def read(self, is_over: Callable[[bool], bool]) -> Generator[Record, None, None]:
         """Each record; `is_over` is asked after every look for more, and told whether it found any."""
-        from klamm.cli.stopping import WholeRecords
+        from klamm.cli.signals import WholeRecords
         from klamm.client import Consumer
         from klamm.client.types import OffsetAndMetadata
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from klamm.client.cluster import ADMIN, Cluster
-from klamm.client.consumer.assignors import Assignor, Member, assignors
+from klamm.client.consumer.core.assignors import Assignor, Member, assignors
 from klamm.client.consumer.group import Host
 from klamm.client.consumer.offsets import GroupCoordinator
 from klamm.client.errors import FencedInstanceIdError, KafkaError, error_for

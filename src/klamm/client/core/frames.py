@@ -7,7 +7,7 @@ nobody looks at any more is used again, since fresh memory costs more than the b
 
 import struct
 
-from klamm.client.spares import Spares
+from klamm.client.core.buffer_pool import Spares
 from klamm.model.errors import RemoteProtocolError
 
 _SIZE = struct.Struct(">i")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from klamm.client.cluster import Cluster
 from klamm.client.producer.coordinator import Coordinator
-from klamm.client.producer.identity import Identity
-from klamm.client.producer.transactions import Transactions
+from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.transactions import Transactions
 
 
 class PreparedTransaction(NamedTuple):
