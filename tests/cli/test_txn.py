@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from third_party.transactional import ConfluentTxn, Fenced, read_all
 from harness import Wire, unique
 from klamm.cli.main import cli
+from third_party.transactional import ConfluentTxn, Fenced, read_all
 
 
 def run(klamm, *args: str, exits: int = 0) -> str:

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from third_party.test_groups_classic import PARTITIONS, Topic, everything_read
 from harness import KlammProcess
 from harness.consumer_members import ConsumerProtocolMember
 from harness.members import KINDS, ConfluentMember, settled, wait_until
+from third_party.test_groups_classic import PARTITIONS, Topic, everything_read
 
 TESTS = Path(__file__).parents[1]
 OVERRIDES = {
