@@ -11,14 +11,14 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from benchmarks.care import CARE
 from benchmarks.client import CLIENT
 from benchmarks.cluster import CLUSTER, NODES, ClusterBench
 from benchmarks.compression import COMPRESSION
-from benchmarks.coordinators import COORDINATORS
+from benchmarks.coordinator_loads import COORDINATORS
 from benchmarks.loaders import LoadFailed
 from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
 from benchmarks.machine import PageCache
+from benchmarks.maintenance_loads import MAINTENANCE
 from compat.brokers import KINDS, BrokerFailed
 from compat.clusters import BrokerCluster
 from compat.toolchain import cache_dir
@@ -48,7 +48,7 @@ class Row:
 
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
-    loads = [*LOADS, *COMPRESSION, *CARE, *COORDINATORS, *CLIENT, *CLUSTER]
+    loads = [*LOADS, *COMPRESSION, *MAINTENANCE, *COORDINATORS, *CLIENT, *CLUSTER]
     if not pattern:
         return loads
     parts = pattern.split(",")

@@ -1,7 +1,7 @@
 """What an append costs before any network: `Log.stage` and `Log.commit`, and what a read costs.
 
     python benchmarks/storage.py [--megabytes N]
-    python benchmarks/storage.py --care      what keeping it costs instead: see storage_care.py
+    python benchmarks/storage.py --maintenance      what keeping it costs instead: see storage_maintenance.py
 
 Prints CPU microseconds per batch, medians of five rounds. Data goes to a temporary folder and is removed.
 """
@@ -89,13 +89,13 @@ def measure_read(folder: str, size: int, fetch: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=64, help="at most this much per round")
-    parser.add_argument("--care", action="store_true", help="compaction, group commit, recovery, reopening")
+    parser.add_argument("--maintenance", action="store_true", help="compaction, group commit, recovery, reopening")
     options = parser.parse_args()
     megabytes = options.megabytes
-    if options.care:
-        import storage_care
+    if options.maintenance:
+        import storage_maintenance
 
-        storage_care.run(megabytes)
+        storage_maintenance.run(megabytes)
         return
     with tempfile.TemporaryDirectory() as folder:
         print(f"{'batch':>10} {'producer id':>12} {'group':>6} {'stage us':>9} {'stage+commit us':>16}")

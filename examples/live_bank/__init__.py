@@ -6,7 +6,7 @@ services     the account service and the logging service: two groups, each sees 
 bank.sql     the pipeline: balances, spend per minute, suspicious transactions, dead letters, a lake
 processes    the node and the pipeline, as child processes
 watch, lake  what there is to see of them: results, lag, files
-view         the picture of that, for a terminal
+dashboard    the picture of that, for a terminal
 check        the books, computed again from the raw topic and compared
 steps, app   what is said on the way; the order of events
 """

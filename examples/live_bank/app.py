@@ -18,7 +18,7 @@ from rich.live import Live
 from klamm.client import Admin
 from klamm.model.errors import ConfigError
 from klamm.pipeline.java import find_java
-from live_bank import view
+from live_bank import dashboard
 from live_bank.check import Found, compare, raw_books, read_results
 from live_bank.generator import Generator
 from live_bank.lake import Lake
@@ -50,7 +50,7 @@ class Bank:
         self._began = time.monotonic()
         self._children: list[Node | Pipeline] = []
         self._threads: list[Generator | AccountService | LoggingService | Watcher] = []
-        self.seen = Seen(flows={name: Flow(24 if name in view.BATCHED else 6) for name in view.FLOWS})
+        self.seen = Seen(flows={name: Flow(24 if name in dashboard.BATCHED else 6) for name in dashboard.FLOWS})
         self.notes: list[str] = []
 
     def open(self) -> None:
@@ -98,11 +98,11 @@ class Bank:
         seen.elapsed_s = now - self._began
         seen.bank_time = sent.now()
         seen.bad, seen.files = sent.bad, self.lake.files
-        seen.flows[view.SENT].mark(now, sent.acknowledged)
-        seen.flows[view.ACCOUNTS].mark(now, self.accounts.seen, behind.get(self.accounts.group))
-        seen.flows[view.LOGGING].mark(now, self.logging.seen, behind.get(self.logging.group))
-        seen.flows[view.BOOKED].mark(now, results.booked, max(sent.good - results.booked, 0))
-        seen.flows[view.LAKE].mark(now, self.lake.rows, max(sent.good - self.lake.rows, 0))
+        seen.flows[dashboard.SENT].mark(now, sent.acknowledged)
+        seen.flows[dashboard.ACCOUNTS].mark(now, self.accounts.seen, behind.get(self.accounts.group))
+        seen.flows[dashboard.LOGGING].mark(now, self.logging.seen, behind.get(self.logging.group))
+        seen.flows[dashboard.BOOKED].mark(now, results.booked, max(sent.good - results.booked, 0))
+        seen.flows[dashboard.LAKE].mark(now, self.lake.rows, max(sent.good - self.lake.rows, 0))
         seen.balances = results.newest_balances()
         seen.spend = results.spend()
         seen.letters, seen.last_letters = results.letters, results.last_letters.copy()
@@ -158,13 +158,13 @@ class Bank:
             self.look()
             sent, results = self.customers, self.watcher.results
             left = {
-                view.ACCOUNTS: sent.acknowledged - self.accounts.seen,
-                view.LOGGING: sent.acknowledged - self.logging.seen,
-                view.BOOKED: sent.good - results.booked,
+                dashboard.ACCOUNTS: sent.acknowledged - self.accounts.seen,
+                dashboard.LOGGING: sent.acknowledged - self.logging.seen,
+                dashboard.BOOKED: sent.good - results.booked,
                 "spend per minute": sent.spent_cents - int(results.spent * 100),
                 "suspicious": sent.suspicious - results.suspicious,
                 "dead letters": sent.bad - results.letters,
-                view.LAKE: sent.good - self.lake.rows,
+                dashboard.LAKE: sent.good - self.lake.rows,
             }
             waiting = [name for name, each in left.items() if each]
             if not waiting and self.pipeline_runs:
@@ -221,7 +221,7 @@ def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float |
         if steps.pictures:
             with silent_keys(), Live(console=steps.console, screen=True, auto_refresh=False) as live:
                 while not over():
-                    live.update(view.picture(bank.look()), refresh=True)
+                    live.update(dashboard.picture(bank.look()), refresh=True)
         else:
             told_s = 0.0
             while not over():
@@ -229,7 +229,7 @@ def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float |
                 bank.tell_notes()
                 if seen.elapsed_s >= told_s:
                     told_s = seen.elapsed_s + _LINE_S
-                    steps.say(view.line(seen))
+                    steps.say(dashboard.line(seen))
     finally:
         interrupts.gently = False
         bank.tell_notes()

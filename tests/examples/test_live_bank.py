@@ -11,7 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from live_bank import view
+from live_bank import dashboard
 from live_bank.app import DIFFERS, EQUAL, judge
 from live_bank.check import Found, compare
 from live_bank.generator import ACCOUNTS, Customers
@@ -236,10 +236,10 @@ def test_a_lake_that_is_not_there_yet_is_empty(tmp_path):
 
 def some_bank():
     seen = Seen(address="127.0.0.1:9092", elapsed_s=83, bank_time=datetime(2026, 1, 5, 9, 23, tzinfo=UTC), bad=12)
-    seen.flows = {name: Flow() for name in view.FLOWS}
+    seen.flows = {name: Flow() for name in dashboard.FLOWS}
     for place in range(100):
-        for name in view.FLOWS:
-            seen.flows[name].mark(place / 2, place * (50 + place % 20), None if name == view.SENT else place)
+        for name in dashboard.FLOWS:
+            seen.flows[name].mark(place / 2, place * (50 + place % 20), None if name == dashboard.SENT else place)
     seen.balances = {name: Account(Decimal(place * 1000 - 500), place) for place, name in enumerate(ACCOUNTS)}
     seen.spend = {f"2026-01-05T08:{minute:02}:00.000000Z": Decimal(minute * 7) for minute in range(60)}
     seen.letters, seen.suspicious = 12, 34
@@ -255,7 +255,7 @@ def some_bank():
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (60, 18)])
 def test_the_picture_fits(width, height):
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
-    console.print(view.picture(some_bank()), height=height, end="")
+    console.print(dashboard.picture(some_bank()), height=height, end="")
     lines = console.file.getvalue().splitlines()
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
@@ -271,24 +271,24 @@ def test_the_picture_fits(width, height):
 
 def test_the_picture_of_a_bank_that_just_opened():
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
-    console.print(view.picture(Seen(doing="Spark is starting")), height=24, end="")
+    console.print(dashboard.picture(Seen(doing="Spark is starting")), height=24, end="")
     assert "no balances until the pipeline runs" in console.file.getvalue()
 
 
 def test_the_line_where_there_is_no_terminal():
     seen = some_bank()
-    assert view.line(seen).endswith("12 dead letters, 34 suspicious")
+    assert dashboard.line(seen).endswith("12 dead letters, 34 suspicious")
     seen.balances = {}
-    assert view.line(seen).endswith("5 queries, 12 files in the lake")
+    assert dashboard.line(seen).endswith("5 queries, 12 files in the lake")
 
 
 def test_blocks():
-    assert view.sparkline([0, 1, 2, 4, 8], 6) == " ▁▁▂▄█"
-    assert view.sparkline([], 3) == "   "
-    assert view.bar(0.5, 3) == "█▌"
-    assert view.bar(2, 3) == "███"
-    assert view.columns([0, 4, 8], 3, 2) == ["  █", " ██"]
-    assert view.clock(125) == "2:05"
+    assert dashboard.sparkline([0, 1, 2, 4, 8], 6) == " ▁▁▂▄█"
+    assert dashboard.sparkline([], 3) == "   "
+    assert dashboard.bar(0.5, 3) == "█▌"
+    assert dashboard.bar(2, 3) == "███"
+    assert dashboard.columns([0, 4, 8], 3, 2) == ["  █", " ██"]
+    assert dashboard.clock(125) == "2:05"
 
 
 def test_an_interrupt_waits_while_a_child_is_started():

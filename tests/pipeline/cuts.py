@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from klamm.client import AsyncProducer
 from klamm.client.connection import Connection
-from klamm.pipeline.commits import Decision
-from klamm.pipeline.ledger import Ledger
-from klamm.pipeline.options import write_options
-from klamm.pipeline.writing import Place, TaskWrite, commit_batch
+from klamm.pipeline.commit_log import Ledger
+from klamm.pipeline.core.connector_options import write_options
+from klamm.pipeline.core.sink_commits import Decision
+from klamm.pipeline.task_writer import Place, TaskWrite, commit_batch
 
 KILLED = 9
 _BORING = ("ApiVersions", "Metadata")

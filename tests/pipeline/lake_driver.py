@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 from klamm.pipeline import session
-from klamm.pipeline.lake import ledger
+from klamm.pipeline.core.lake_tables import LakeTable
+from klamm.pipeline.lake import folder_log
 from klamm.pipeline.lake.delta import DeltaSink
-from klamm.pipeline.lake.files import FileSink
+from klamm.pipeline.lake.file_sink import FileSink
+from klamm.pipeline.lake.folder_log import Ledger
 from klamm.pipeline.lake.iceberg import IcebergSink
-from klamm.pipeline.lake.ledger import Ledger
 from klamm.pipeline.lake.sinks import open_sink
-from klamm.pipeline.lake.tables import LakeTable
 
 POINTS = {
     "parquet": {
@@ -24,7 +24,7 @@ POINTS = {
         "written": (FileSink, "_stage", True),
         "before-the-decision": (Ledger, "_decide", False),
         "decided": (Ledger, "_finish", False),
-        "first-file-moved": (ledger, "_moved", True),
+        "first-file-moved": (folder_log, "_moved", True),
         "moved": (Ledger, "_finish", True),
     },
     "delta": {

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 from klamm.client import Admin
-from klamm.pipeline.offsets import Range
-from klamm.pipeline.reading import read_range
-from klamm.pipeline.writing import Place, TaskWrite, abort_batch
+from klamm.pipeline.core.offsets import Range
+from klamm.pipeline.partition_reader import read_range
+from klamm.pipeline.task_writer import Place, TaskWrite, abort_batch
 from klamm.testing import broker, unique
 from pipeline.cuts import commit, decide, dies_by, options
 

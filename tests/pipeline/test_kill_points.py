@@ -12,7 +12,7 @@ import pytest
 import klamm
 from klamm.client import Admin
 from klamm.pipeline import SinkError
-from klamm.pipeline.writing import Place, abort_batch
+from klamm.pipeline.task_writer import Place, abort_batch
 from klamm.testing import unique
 from pipeline.cuts import commit, decide, dies, options, run_batch, write
 

@@ -7,8 +7,18 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.offsets import Position, Range, between, enough, gathered, limited, questions, split, without_time
-from klamm.pipeline.options import EARLIEST, LATEST, Moment
+from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Moment
+from klamm.pipeline.core.offsets import (
+    Position,
+    Range,
+    between,
+    enough,
+    gathered,
+    limited,
+    questions,
+    split,
+    without_time,
+)
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -20,7 +20,7 @@ from klamm.cli.units import counted
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql import Pipeline, Problem
-    from klamm.pipeline.sql.problems import Source
+    from klamm.pipeline.sql.core.problems import Source
 
 HOME: Final = os.path.join(".klamm", "pipelines")
 
@@ -72,7 +72,7 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
 def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, output: str) -> None:
     """Say what is wrong with a file, and where. Starts no Spark."""
     from klamm.pipeline.sql import Problem, SqlError
-    from klamm.pipeline.sql.schemas import resolve
+    from klamm.pipeline.sql.registry_schemas import resolve
     from klamm.pipeline.sql.topics import ClusterTopics
 
     try:
@@ -111,8 +111,8 @@ def _rows(source: Source, problems: Iterable[Problem]) -> list[dict[str, Any]]:
 @refuses
 def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     """Draw what feeds what, and say what a change means for the state there is. Starts no Spark."""
-    from klamm.pipeline.sql.drawing import draw
-    from klamm.pipeline.sql.identity import compare
+    from klamm.pipeline.sql.core.graph_rendering import draw
+    from klamm.pipeline.sql.core.identity import compare
     from klamm.pipeline.sql.runner import home_of
 
     found = load(file, pairs, home)

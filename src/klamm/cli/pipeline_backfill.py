@@ -81,7 +81,7 @@ def _moment(text: str, option: str):  # type: ignore[no-untyped-def] # noqa: ANN
     import time
 
     from klamm.cli.units import parse_time_ms
-    from klamm.pipeline.options import EARLIEST, LATEST, Moment, place_offsets
+    from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Moment, place_offsets
 
     words = text.strip()
     if words in ("earliest", "latest"):

@@ -13,7 +13,7 @@ from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted, format_size, parse_size_bytes
 
 if TYPE_CHECKING:
-    from klamm.pipeline.lake.tables import LakeTable
+    from klamm.pipeline.core.lake_tables import LakeTable
 
 LEAST_BYTES = 1 << 20
 MERGED = ("parquet", "delta", "iceberg")
@@ -34,7 +34,7 @@ def compact(
     from klamm.cli.pipeline import load
     from klamm.cli.progress import progress
     from klamm.pipeline.lake.sinks import open_sink
-    from klamm.pipeline.sql.problems import nearest
+    from klamm.pipeline.sql.core.problems import nearest
     from klamm.pipeline.sql.topics import lake_table
 
     try:

@@ -19,20 +19,20 @@ The room is a client of the cluster and the only one that imports PySpark. It do
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from klamm.pipeline.arrival import arrive
+from klamm.pipeline.executor_check import arrive
 
 if TYPE_CHECKING:
-    from klamm.pipeline.commits import SinkError
-    from klamm.pipeline.history import as_of
+    from klamm.pipeline.core.sink_commits import SinkError
     from klamm.pipeline.lake.sinks import lake_sink
-    from klamm.pipeline.reading import DataLoss
+    from klamm.pipeline.partition_reader import DataLoss
     from klamm.pipeline.registry.columns import dead_letters, from_registry, good_rows, registry_header, to_registry
     from klamm.pipeline.sessions import register, session
+    from klamm.pipeline.time_travel import as_of
 
 _HOMES = {
-    "DataLoss": "reading",
-    "SinkError": "commits",
-    "as_of": "history",
+    "DataLoss": "partition_reader",
+    "SinkError": "core.sink_commits",
+    "as_of": "time_travel",
     "dead_letters": "registry.columns",
     "from_registry": "registry.columns",
     "good_rows": "registry.columns",

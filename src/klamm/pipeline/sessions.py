@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.executor_package import is_local, ship
 from klamm.pipeline.java import find_java
-from klamm.pipeline.shipping import is_local, ship
 from klamm.pipeline.spark_home import quick_home
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def ready() -> None:
 
 def register(spark: SparkSession) -> SparkSession:
     """Make `format("klamm")` known to a session, and to its executors where they are elsewhere."""
-    from klamm.pipeline.format import KlammSource  # noqa: PLC0415 - pyspark is an extra
+    from klamm.pipeline.data_source import KlammSource  # noqa: PLC0415 - pyspark is an extra
 
     ship(spark)
     spark.dataSource.register(KlammSource)

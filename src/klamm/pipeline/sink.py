@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from klamm.client import loop_thread
 from klamm.model.errors import ConfigError
-from klamm.pipeline.commits import Handle, SinkError
-from klamm.pipeline.options import WriteOptions, write_options
-from klamm.pipeline.writing import Place, TaskWrite, abort_batch, commit_batch
+from klamm.pipeline.core.connector_options import WriteOptions, write_options
+from klamm.pipeline.core.sink_commits import Handle, SinkError
+from klamm.pipeline.task_writer import Place, TaskWrite, abort_batch, commit_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

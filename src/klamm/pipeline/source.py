@@ -19,10 +19,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from klamm.pipeline.offsets import Position, Range, between, enough, gathered, limited, split
-from klamm.pipeline.options import ReadOptions, read_options
-from klamm.pipeline.reading import DataLoss, read_range
-from klamm.pipeline.view import View
+from klamm.pipeline.core.connector_options import ReadOptions, read_options
+from klamm.pipeline.core.offsets import Position, Range, between, enough, gathered, limited, split
+from klamm.pipeline.partition_reader import DataLoss, read_range
+from klamm.pipeline.topic_metadata import View
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:

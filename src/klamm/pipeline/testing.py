@@ -24,14 +24,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.core.graph import SINGLE, Node, Pipeline, compile_text
+from klamm.pipeline.sql.core.identity import Identity
+from klamm.pipeline.sql.core.problems import nearest
+from klamm.pipeline.sql.core.row_expressions import json_key
+from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW
 from klamm.pipeline.sql.engine import Engine, Query
-from klamm.pipeline.sql.folders import FolderTopics, Raw
-from klamm.pipeline.sql.graph import SINGLE, Node, Pipeline, compile_text
-from klamm.pipeline.sql.identity import Identity
-from klamm.pipeline.sql.problems import nearest
-from klamm.pipeline.sql.rows import json_key
-from klamm.pipeline.sql.schemas import resolve, without_registry
-from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW
+from klamm.pipeline.sql.folder_topics import FolderTopics, Raw
+from klamm.pipeline.sql.registry_schemas import resolve, without_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

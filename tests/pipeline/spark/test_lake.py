@@ -12,9 +12,9 @@ from pyiceberg.table import Transaction
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline import lake_sink
-from klamm.pipeline.lake.files import FileSink
+from klamm.pipeline.core.lake_tables import LakeTable
+from klamm.pipeline.lake.file_sink import FileSink
 from klamm.pipeline.lake.sinks import open_sink
-from klamm.pipeline.lake.tables import LakeTable
 from klamm.pipeline.sql import SqlError
 from klamm.pipeline.testing import run
 from pipeline.lake_driver import POINTS

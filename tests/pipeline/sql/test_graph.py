@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.pipeline.sql import SqlError, compile_text
-from klamm.pipeline.sql.drawing import draw
+from klamm.pipeline.sql.core.graph_rendering import draw
 
 BANK = """
 SET name = 'bank';

@@ -7,7 +7,7 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.identity import Identity, compare
+from klamm.pipeline.sql.core.identity import Identity, compare
 from klamm.pipeline.sql.runner import renew
 from klamm.pipeline.sql.status import Home, facts, home, homes, short
 

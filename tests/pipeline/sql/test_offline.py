@@ -14,7 +14,7 @@ from klamm.cli import exit_codes
 from klamm.cli.main import cli
 from klamm.model.errors import ConfigError
 from klamm.pipeline import as_of
-from klamm.pipeline.options import EARLIEST, LATEST, Moment
+from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Moment
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.backfill import prepare, run_backfill
 from klamm.pipeline.sql.runner import run_pipeline

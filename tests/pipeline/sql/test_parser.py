@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.pipeline.sql.parser import parse
-from klamm.pipeline.sql.problems import Source
-from klamm.pipeline.sql.statements import Column, Create, CreateFunction, Set
+from klamm.pipeline.sql.core.parser import parse
+from klamm.pipeline.sql.core.problems import Source
+from klamm.pipeline.sql.core.statements import Column, Create, CreateFunction, Set
 
 
 def one(text):

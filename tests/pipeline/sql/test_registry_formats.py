@@ -11,14 +11,14 @@ import pytest
 
 import klamm
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.derived_schemas import derived
+from klamm.pipeline.core.registry_framing import HEADERS, Frame, prefix, unframe
 from klamm.pipeline.registry.client import Schema
 from klamm.pipeline.registry.codecs import compiled
-from klamm.pipeline.registry.derive import derived
-from klamm.pipeline.registry.framing import HEADERS, Frame, prefix, unframe
 from klamm.pipeline.sql import SqlError, compile_text
-from klamm.pipeline.sql.identity import describe
+from klamm.pipeline.sql.core.identity import describe
+from klamm.pipeline.sql.registry_schemas import registry_of, resolve, subject_of
 from klamm.pipeline.sql.runner import run_pipeline
-from klamm.pipeline.sql.schemas import registry_of, resolve, subject_of
 from klamm.pipeline.testing import run
 from pipeline.small_registry import small_registry
 

@@ -8,10 +8,10 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
-from klamm.pipeline.sql.lags import Lag
-from klamm.pipeline.sql.problems import Problem
+from klamm.pipeline.sql.core.problems import Problem
 from klamm.pipeline.sql.runner import Runner, _signals, home_of, name_of
 from klamm.pipeline.sql.status import Home
+from klamm.pipeline.sql.topic_lag import Lag
 from klamm.telemetry.log import configure
 
 NODE = compile_text("CREATE STREAM s (a INT); CREATE STREAM x AS SELECT * FROM s;").node("x")

@@ -9,9 +9,9 @@ import pytest
 import klamm
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.cursors import Range
+from klamm.pipeline.sql.core.jdbc_cursors import Range
 from klamm.pipeline.sql.dead_letters import DeadLetters
-from klamm.pipeline.sql.positions import Positions
+from klamm.pipeline.sql.jdbc_positions import Positions
 from klamm.pipeline.sql.runner import run_pipeline
 from klamm.pipeline.testing import run
 

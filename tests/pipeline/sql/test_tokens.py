@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.pipeline.sql.problems import Refused
-from klamm.pipeline.sql.tokens import NAME, NUMBER, SIGN, STRING, WORD, tokenize
+from klamm.pipeline.sql.core.problems import Refused
+from klamm.pipeline.sql.core.tokens import NAME, NUMBER, SIGN, STRING, WORD, tokenize
 
 
 def kinds(text):

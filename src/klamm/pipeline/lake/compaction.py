@@ -15,9 +15,9 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.lake.ledger import Ledger, Move, sync
-from klamm.pipeline.lake.swap import exchange
-from klamm.pipeline.lake.tables import Merge, bins
+from klamm.pipeline.core.lake_tables import Merge, bins
+from klamm.pipeline.lake.folder_exchange import exchange
+from klamm.pipeline.lake.folder_log import Ledger, Move, sync
 
 _SUFFIX = ".parquet"
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.lake.schemas import nullable
-from klamm.pipeline.lake.tables import DataFile, LakeTable, Merge, bins, partition_names
-from klamm.pipeline.lake.tasks import TaskFiles, prefix_of, text_of, write_files
+from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, bins, partition_names
+from klamm.pipeline.lake.nullable_schema import nullable
+from klamm.pipeline.lake.parquet_writer import TaskFiles, prefix_of, text_of, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.lake.schemas import nullable
-from klamm.pipeline.lake.tables import DataFile, LakeTable, Merge, app_key, bins, partition_names
-from klamm.pipeline.lake.tasks import TaskFiles, prefix_of, write_files
+from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, app_key, bins, partition_names
+from klamm.pipeline.lake.nullable_schema import nullable
+from klamm.pipeline.lake.parquet_writer import TaskFiles, prefix_of, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

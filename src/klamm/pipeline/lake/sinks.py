@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.lake.tables import FILES, FORMATS, LakeTable, Merge
+from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable, Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +64,7 @@ def open_sink(table: LakeTable) -> LakeSink:
 
         return IcebergSink(table)
     if table.format in FILES and table.local is not None:
-        from klamm.pipeline.lake.files import FileSink  # noqa: PLC0415
+        from klamm.pipeline.lake.file_sink import FileSink  # noqa: PLC0415
 
         return FileSink(table)
     raise ConfigError(f"{table.name}: {table.format} in {table.path} is no folder that files can be moved in")

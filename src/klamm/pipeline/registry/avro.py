@@ -14,8 +14,8 @@ import fastavro
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.registry_framing import BadRecord, Frame
 from klamm.pipeline.registry.client import Schema
-from klamm.pipeline.registry.framing import BadRecord, Frame
 
 _PLAIN = {
     "null": pa.null(),

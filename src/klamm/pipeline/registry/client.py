@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
-from klamm.pipeline.registry.framing import BadRecord
+from klamm.pipeline.core.registry_framing import BadRecord
 
 KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
 _ANSWER_BYTES = 16 << 20

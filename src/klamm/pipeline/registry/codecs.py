@@ -8,13 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.registry_framing import BadRecord, Frame
 from klamm.pipeline.registry.client import Registry, Schema
-from klamm.pipeline.registry.framing import BadRecord, Frame
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-_HOMES = {"AVRO": ("avro", "AvroCodec"), "JSON": ("jsons", "JsonCodec"), "PROTOBUF": ("protobuf", "ProtobufCodec")}
+_HOMES = {
+    "AVRO": ("avro", "AvroCodec"),
+    "JSON": ("json_schema", "JsonCodec"),
+    "PROTOBUF": ("protobuf", "ProtobufCodec"),
+}
 _COMPILED_MAX = 1000
 
 

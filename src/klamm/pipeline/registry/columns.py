@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.registry_framing import HEADERS, BadRecord, header, prefix, unframe
 from klamm.pipeline.registry.client import Registry, Schema, Settings, registry_at, settings
 from klamm.pipeline.registry.codecs import Codec, Decoder, compiled
-from klamm.pipeline.registry.framing import HEADERS, BadRecord, header, prefix, unframe
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

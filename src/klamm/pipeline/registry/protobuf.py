@@ -20,8 +20,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.registry_framing import BadRecord, Frame, read_path, write_path
 from klamm.pipeline.registry.client import Schema
-from klamm.pipeline.registry.framing import BadRecord, Frame, read_path, write_path
 
 _F = FieldDescriptor
 _PLAIN = {

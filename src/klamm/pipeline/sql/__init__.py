@@ -15,7 +15,7 @@ SELECTs are Spark's: they are passed on as they were written, but for `FOR SYSTE
 whole pure half; it needs neither Spark nor a cluster.
 """
 
-from klamm.pipeline.sql.graph import Pipeline, compile_text
-from klamm.pipeline.sql.problems import Problem, SqlError
+from klamm.pipeline.sql.core.graph import Pipeline, compile_text
+from klamm.pipeline.sql.core.problems import Problem, SqlError
 
 __all__ = ["Pipeline", "Problem", "SqlError", "compile_text"]

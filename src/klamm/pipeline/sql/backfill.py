@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.client.config import CONSUMER_CONFIGS
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.offsets import Range
-from klamm.pipeline.options import EARLIEST, LATEST, Choice, Moment
-from klamm.pipeline.sql.graph import Node, Pipeline
-from klamm.pipeline.sql.identity import Identity, describe
-from klamm.pipeline.sql.problems import nearest
+from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Choice, Moment
+from klamm.pipeline.core.offsets import Range
+from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.identity import Identity, describe
+from klamm.pipeline.sql.core.problems import nearest
+from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
+from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew
-from klamm.pipeline.sql.schemas import resolve
-from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics, lake_table
-from klamm.pipeline.view import View
+from klamm.pipeline.topic_metadata import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,9 +15,9 @@ from klamm.client import Consumer, Producer
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.types import OffsetAndMetadata, Record, TopicPartition
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.graph import Pipeline
-from klamm.pipeline.sql.problems import nearest
-from klamm.pipeline.sql.statements import SOURCE
+from klamm.pipeline.sql.core.graph import Pipeline
+from klamm.pipeline.sql.core.problems import nearest
+from klamm.pipeline.sql.core.statements import SOURCE
 
 _PREFIX: Final = "dead_letter."
 _PORTION: Final = 500

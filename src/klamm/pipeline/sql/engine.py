@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.lake.tables import partition_names
-from klamm.pipeline.shipping import ship_module
-from klamm.pipeline.sql import rows
-from klamm.pipeline.sql.encodings import Encodings
-from klamm.pipeline.sql.graph import DEAD_LETTERS, Node, Pipeline
-from klamm.pipeline.sql.identity import Identity
+from klamm.pipeline.core.lake_tables import partition_names
+from klamm.pipeline.executor_package import ship_module
+from klamm.pipeline.sql.core import row_expressions
+from klamm.pipeline.sql.core.column_types import quoted
+from klamm.pipeline.sql.core.graph import DEAD_LETTERS, Node, Pipeline
+from klamm.pipeline.sql.core.identity import Identity
+from klamm.pipeline.sql.core.problems import Problem, Source, SqlError
+from klamm.pipeline.sql.core.query_totals import BAD
+from klamm.pipeline.sql.core.secrets import expand
+from klamm.pipeline.sql.core.statement_options import name_list
+from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW, Column
+from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite, versions_of
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
-from klamm.pipeline.sql.moments import FROM, UNTIL, rewrite, versions_of
-from klamm.pipeline.sql.options import name_list
-from klamm.pipeline.sql.problems import Problem, Source, SqlError
-from klamm.pipeline.sql.secrets import expand
-from klamm.pipeline.sql.statements import SINK, SOURCE, TABLE, VIEW, Column
-from klamm.pipeline.sql.tally import BAD
+from klamm.pipeline.sql.registry_functions import Encodings
 from klamm.pipeline.sql.topics import Topics
-from klamm.pipeline.sql.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,16 +149,16 @@ class Engine:
         raw = self._topics.whole(session or self._spark, node.topic) if table else self._stream(node)
         frame = self._judged(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
-            frame = frame.where(rows.fine_or_fail(node))
+            frame = frame.where(row_expressions.fine_or_fail(node))
         else:
             if self._pipeline.policy(node) == "drop" and not table:
                 frame = _counting(frame, "drop", node)
-            frame = frame.where(f"{rows.ERROR} IS NULL")
+            frame = frame.where(f"{row_expressions.ERROR} IS NULL")
         if table and node.name.lower() in self._versioned:
             _versions(frame, node, columns).createOrReplaceTempView(quoted(versions_of(node.name)))
         if table:
             frame = _newest(frame)
-        frame = frame.selectExpr(*rows.read(node, columns))
+        frame = frame.selectExpr(*row_expressions.read(node, columns))
         if not table:
             frame = self._timed(frame, node)
         frame.createOrReplaceTempView(quoted(node.name))
@@ -171,11 +171,11 @@ class Engine:
 
     @staticmethod
     def _judged(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
-        with_row = raw.selectExpr("*", f"{rows.parsed(node, columns)} AS {rows.PARSED}")
-        key = rows.keyed(node)
+        with_row = raw.selectExpr("*", f"{row_expressions.parsed(node, columns)} AS {row_expressions.PARSED}")
+        key = row_expressions.keyed(node)
         if key is not None:
-            with_row = with_row.selectExpr("*", f"{key} AS {rows.KEYED}")
-        return with_row.selectExpr("*", f"{rows.error(node, columns)} AS {rows.ERROR}")
+            with_row = with_row.selectExpr("*", f"{key} AS {row_expressions.KEYED}")
+        return with_row.selectExpr("*", f"{row_expressions.error(node, columns)} AS {row_expressions.ERROR}")
 
     @staticmethod
     def _timed(frame: DataFrame, node: Node) -> DataFrame:
@@ -198,7 +198,9 @@ class Engine:
             return stream.format("rate").option("rowsPerSecond", node.option("rows_per_second") or "1").load()
         judged = self._file_rows(node)
         policy = self._pipeline.source_policy(node)
-        good = judged.where(rows.fine_or_fail_row(node) if policy == "fail" else f"{rows.ERROR} IS NULL")
+        good = judged.where(
+            row_expressions.fine_or_fail_row(node) if policy == "fail" else f"{row_expressions.ERROR} IS NULL"
+        )
         return good.selectExpr(*(quoted(column.name) for column in node.create.columns))
 
     def _file_rows(self, node: Node) -> DataFrame:
@@ -210,16 +212,16 @@ class Engine:
                 reader = reader.option(name.removeprefix("option."), expand(value.text, os.environ, name))
         texts = kind in ("json", "csv")
         if texts:
-            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", rows.BROKEN)
-        broken = f", {rows.BROKEN} STRING" if texts else ""
-        frame = reader.schema(rows.ddl(columns) + broken).load(node.option("path"))
+            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", row_expressions.BROKEN)
+        broken = f", {row_expressions.BROKEN} STRING" if texts else ""
+        frame = reader.schema(row_expressions.ddl(columns) + broken).load(node.option("path"))
         found = frame.selectExpr(
             "*",
             "_metadata.file_path AS _file",
             "_metadata.file_modification_time AS _written",
-            *(() if texts else (f"cast(NULL AS STRING) AS {rows.BROKEN}",)),
+            *(() if texts else (f"cast(NULL AS STRING) AS {row_expressions.BROKEN}",)),
         )
-        return found.selectExpr("*", f"{rows.row_error(node, kind)} AS {rows.ERROR}")
+        return found.selectExpr("*", f"{row_expressions.row_error(node, kind)} AS {row_expressions.ERROR}")
 
     def _sql(self, node: Node, session: SparkSession | None = None) -> DataFrame:
         """A SELECT, analysed; what Spark refuses is told where it was written."""
@@ -307,18 +309,18 @@ class Engine:
         self._encodings.writes(node, frame.schema)
         binary = bool(node.key) and types[node.key[0].lower()] == "BINARY"
         try:
-            value = rows.value_expression(node, frame.columns)
+            value = row_expressions.value_expression(node, frame.columns)
         except ValueError:
             words = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
             raise SqlError(self._pipeline.source, [Problem(node.create.offset, words)]) from None
         found = frame.selectExpr(
-            f"{rows.key_expression(node, binary)} AS key", f"{value} AS value", *self._constant_headers(node)
+            f"{row_expressions.key_expression(node, binary)} AS key", f"{value} AS value", *self._constant_headers(node)
         )
         return found.where("key IS NOT NULL") if node.kind == TABLE else found
 
     def _constant_headers(self, node: Node) -> list[str]:
         headers = self._encodings.headers(node)
-        return [f"{rows.headers_expression(headers)} AS headers"] if headers else []
+        return [f"{row_expressions.headers_expression(headers)} AS headers"] if headers else []
 
     def _app(self, node: Node) -> str:
         """The name under which a table's batches are numbered: another one with every rebuild."""
@@ -392,10 +394,10 @@ class Engine:
 
     def _bad_rows(self, node: Node) -> Query:
         """Rows of files that are none, to the topic of dead letters."""
-        bad = _counting(self._file_rows(node), "dead_letter", node).where(f"{rows.ERROR} IS NOT NULL")
-        headers = rows.bad_row_headers(self._identity.name, node)
+        bad = _counting(self._file_rows(node), "dead_letter", node).where(f"{row_expressions.ERROR} IS NOT NULL")
+        headers = row_expressions.bad_row_headers(self._identity.name, node)
         letters = bad.selectExpr(
-            "cast(NULL AS BINARY) AS key", f"{rows.bad_row(node)} AS value", f"{headers} AS headers"
+            "cast(NULL AS BINARY) AS key", f"{row_expressions.bad_row(node)} AS value", f"{headers} AS headers"
         )
         topic = self._pipeline.dead_letters[node.name]
         return self._made(f"{node.name}{DEAD_LETTERS}", node, lambda: self._topics.append(letters, topic, node))
@@ -403,8 +405,8 @@ class Engine:
     def _dead_letters(self, node: Node) -> Query:
         raw = self._stream(node)
         judged = _counting(self._judged(raw, node, node.create.columns), "dead_letter", node)
-        bad = judged.where(f"{rows.ERROR} IS NOT NULL")
-        headers = rows.dead_letter_headers(self._identity.name, node)
+        bad = judged.where(f"{row_expressions.ERROR} IS NOT NULL")
+        headers = row_expressions.dead_letter_headers(self._identity.name, node)
         letters = bad.selectExpr("key", "value", f"{headers} AS headers")
         topic = self._pipeline.dead_letters[node.name]
         return self._made(f"{node.name}{DEAD_LETTERS}", node, lambda: self._topics.append(letters, topic, node))
@@ -412,15 +414,17 @@ class Engine:
 
 def _counting(judged: DataFrame, policy: str, node: Node) -> DataFrame:
     """Have Spark count a stream's bad records batch by batch; `tally` finds the counts in what it tells of them."""
-    return judged.observe(f"{BAD}{policy}.{node.name}", _expr(f"count_if({rows.ERROR} IS NOT NULL) AS records"))
+    return judged.observe(
+        f"{BAD}{policy}.{node.name}", _expr(f"count_if({row_expressions.ERROR} IS NOT NULL) AS records")
+    )
 
 
 def _versions(records: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
     """Every version of each row with the time it is valid from and, if there is a later one or a deletion, until."""
-    time = rows.version_time(node, columns)
+    time = row_expressions.version_time(node, columns)
     timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")
     ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {FROM}, offset) AS {UNTIL}")
-    return ended.where("value IS NOT NULL").selectExpr(*rows.read(node, columns), FROM, UNTIL)
+    return ended.where("value IS NOT NULL").selectExpr(*row_expressions.read(node, columns), FROM, UNTIL)
 
 
 def _newest(records: DataFrame) -> DataFrame:

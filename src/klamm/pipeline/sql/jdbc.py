@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
-from klamm.pipeline.sql.cursors import INTEGER, TIMESTAMP, Range, Settled, extent, literal
-from klamm.pipeline.sql.graph import Node, Pipeline
-from klamm.pipeline.sql.options import duration_ms
-from klamm.pipeline.sql.positions import Positions
-from klamm.pipeline.sql.rows import ddl
-from klamm.pipeline.sql.secrets import covered, expand, hidden
-from klamm.pipeline.sql.types import quoted
+from klamm.pipeline.sql.core.column_types import quoted
+from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, Range, Settled, extent, literal
+from klamm.pipeline.sql.core.row_expressions import ddl
+from klamm.pipeline.sql.core.secrets import covered, expand, hidden
+from klamm.pipeline.sql.core.statement_options import duration_ms
+from klamm.pipeline.sql.jdbc_positions import Positions
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:

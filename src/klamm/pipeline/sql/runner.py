@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.executor_package import is_local
 from klamm.pipeline.metrics import serving
-from klamm.pipeline.shipping import is_local
+from klamm.pipeline.sql.core.graph import Pipeline
+from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, Identity, compare
+from klamm.pipeline.sql.core.problems import SqlError
+from klamm.pipeline.sql.core.query_totals import Tally
+from klamm.pipeline.sql.core.statement_options import duration_ms
 from klamm.pipeline.sql.engine import Engine, Query
-from klamm.pipeline.sql.far_folder import FarFolder, is_far
-from klamm.pipeline.sql.graph import Pipeline
-from klamm.pipeline.sql.identity import INCOMPATIBLE, REBUILD, Identity, compare
 from klamm.pipeline.sql.jdbc import driver_jars
-from klamm.pipeline.sql.lags import Lag, LagWatch, Position
-from klamm.pipeline.sql.options import duration_ms
-from klamm.pipeline.sql.problems import SqlError
-from klamm.pipeline.sql.schemas import resolve
+from klamm.pipeline.sql.object_store_identity import FarFolder, is_far
+from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, committed, gist, short
-from klamm.pipeline.sql.tally import Tally
+from klamm.pipeline.sql.topic_lag import Lag, LagWatch, Position
 from klamm.pipeline.sql.topics import ClusterTopics
 from klamm.telemetry.log import get_logger
 

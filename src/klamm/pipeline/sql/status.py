@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.identity import Identity
-from klamm.pipeline.sql.problems import nearest
+from klamm.pipeline.sql.core.identity import Identity
+from klamm.pipeline.sql.core.problems import nearest
 
 DEFAULT_HOME: Final = os.path.join(".klamm", "pipelines")
 IDENTITY: Final = "pipeline.json"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from klamm.client import Admin, Consumer
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.errors import TopicAlreadyExistsError
+from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
 from klamm.pipeline.lake.sinks import open_sink
-from klamm.pipeline.lake.tables import FILES, FORMATS, LakeTable
-from klamm.pipeline.sql.graph import Node, Pipeline
-from klamm.pipeline.sql.options import name_list
-from klamm.pipeline.sql.problems import Problem, SqlError
-from klamm.pipeline.sql.secrets import expand
-from klamm.pipeline.sql.statements import SINK
+from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.problems import Problem, SqlError
+from klamm.pipeline.sql.core.secrets import expand
+from klamm.pipeline.sql.core.statement_options import name_list
+from klamm.pipeline.sql.core.statements import SINK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,176 @@
+"""What a task writes for Delta and Iceberg: Parquet files from Arrow batches, and a line for each file to the driver.
+
+No Python object is made per row. Names are new for every attempt, so a task that is tried again, or runs twice, never
+meets its own files; only those of the attempt that Spark took are committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.pipeline.core.lake_tables import DataFile, app_key, partition_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame
+
+_LINES: Final = "file string"
+_ROWS_PER_GROUP: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """Writes the rows of one task; a copy of it goes to every task."""
+
+    root: str
+    prefix: str
+    partition_by: tuple[str, ...]
+    keep: bool
+    """Whether the columns of the partition are in the files as well."""
+    storage: Mapping[str, str] = field(default_factory=dict)
+    iceberg: bool = False
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What Spark calls: rows in, lines out."""
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        lines = [each.encode() for each in self.write(batches)]
+        yield pa.record_batch({"file": pa.array(lines, pa.string())})
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
+        """Files of the rows; rows come ordered by partition, so that one file is open at a time."""
+        done: list[DataFile] = []
+        open_file: _Open | None = None
+        try:
+            for rows in batches:
+                for partition, part in split(in_utc(rows), self.partition_by):
+                    if open_file is not None and open_file.partition != partition:
+                        done.append(open_file.close())
+                        open_file = None
+                    chosen = part if self.keep else part.drop_columns(list(self.partition_by))
+                    if open_file is None:
+                        open_file = self._open(partition, chosen.schema)
+                    open_file.write(chosen)
+            if open_file is not None:
+                done.append(open_file.close())
+                open_file = None
+        except BaseException:
+            paths = [each.path for each in done] + ([open_file.path] if open_file else [])
+            for path in paths:
+                with contextlib.suppress(Exception):
+                    self._remove(path)
+            raise
+        return done
+
+    def _open(self, partition: tuple[tuple[str, str | None], ...], schema: pa.Schema) -> _Open:
+        folder = partition_folder(partition)
+        name = f"{self.prefix}-{uuid.uuid4().hex}.parquet"
+        path = "/".join(part for part in (self.root.rstrip("/"), folder, name) if part)
+        return _Open(path, partition, schema, self._stream(path))
+
+    def _stream(self, path: str) -> Any:
+        if self.iceberg:
+            from pyiceberg.io import load_file_io  # noqa: PLC0415 - an extra
+
+            return load_file_io(dict(self.storage), path).new_output(path).create()
+        system, inside = _system(path)
+        system.create_dir(inside.rpartition("/")[0], recursive=True)
+        return system.open_output_stream(inside)
+
+    def _remove(self, path: str) -> None:
+        if self.iceberg:
+            from pyiceberg.io import load_file_io  # noqa: PLC0415
+
+            load_file_io(dict(self.storage), path).delete(path)
+            return
+        system, inside = _system(path)
+        system.delete_file(inside)
+
+
+def _system(path: str) -> tuple[Any, str]:
+    from pyarrow import fs  # noqa: PLC0415
+
+    if "://" not in path:
+        return fs.LocalFileSystem(), path
+    found: tuple[Any, str] = fs.FileSystem.from_uri(path)
+    return found
+
+
+class _Open:
+    """A file that is being written."""
+
+    def __init__(self, path: str, partition: tuple[tuple[str, str | None], ...], schema: pa.Schema, out: Any) -> None:
+        import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
+
+        self.path = path
+        self.partition = partition
+        self._out = out
+        self._rows = 0
+        self._writer = pq.ParquetWriter(out, schema, compression="snappy")
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows, row_group_size=_ROWS_PER_GROUP)
+        self._rows += rows.num_rows
+
+    def close(self) -> DataFile:
+        self._writer.close()
+        size = self._out.tell()
+        self._out.close()
+        return DataFile(self.path, self.partition, self._rows, size)
+
+
+def split(
+    rows: pa.RecordBatch, names: Sequence[str]
+) -> Iterator[tuple[tuple[tuple[str, str | None], ...], pa.RecordBatch]]:
+    """Rows by their partition, in order: runs of equal values, so nothing is compared that Spark has not ordered."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
+
+    if not rows.num_rows:
+        return
+    if not names:
+        yield (), rows
+        return
+    edges = {0, rows.num_rows}
+    for name in names:
+        ends = pc.run_end_encode(rows.column(name), pa.int32()).run_ends
+        edges.update(ends.to_pylist())
+    places = sorted(edges)
+    for first, last in itertools.pairwise(places):
+        part = rows.slice(first, last - first)
+        yield tuple((name, text_of(part.column(name)[0].as_py())) for name in names), part
+
+
+def in_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same moments, told in UTC: Spark tells them in the session's zone, and Iceberg takes no other."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def told(field: pa.Field) -> pa.Field:
+        return field.with_type(pa.timestamp("us", "UTC")) if getattr(field.type, "tz", None) else field
+
+    schema = pa.schema([told(each) for each in rows.schema])
+    return rows if schema == rows.schema else rows.cast(schema)
+
+
+def text_of(value: Any) -> str | None:
+    """A partition's value as the formats write it."""
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def write_files(frame: DataFrame, work: TaskFiles) -> list[DataFile]:
+    """Run the tasks; the files they have written, none of them part of a table yet."""
+    if work.partition_by:
+        frame = frame.sortWithinPartitions(*work.partition_by)
+    return [DataFile.decode(each.file) for each in frame.mapInArrow(work, _LINES).collect()]
+
+
+def prefix_of(app: str, batch: int) -> str:
+    """How files of a batch are called first."""
+    return f"{app_key(app)}-{batch:010d}"

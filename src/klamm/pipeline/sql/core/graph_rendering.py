@@ -1,0 +1,64 @@
+"""A pipeline as a picture in text: what feeds what, and what a run would mean for a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.identity import Change
+
+
+def draw(pipeline: Pipeline, changes: Iterable[Change] = ()) -> list[str]:
+    """The graph from its beginnings down; a statement met again is only named."""
+    verdicts = {change.name: change for change in changes}
+    readers: dict[str, list[Node]] = {}
+    for node in pipeline.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+    lines: list[str] = []
+    drawn: set[str] = set()
+
+    def visit(node: Node, lead: str, branch: str, below: str) -> None:
+        again = node.name in drawn
+        lines.append(lead + branch + (f"{node.name} (above)" if again else _line(node, verdicts.get(node.name))))
+        if again:
+            return
+        drawn.add(node.name)
+        following = readers.get(node.name, [])
+        for place, each in enumerate(following):
+            last = place == len(following) - 1
+            visit(each, lead + below, "└─ " if last else "├─ ", "   " if last else "│  ")
+
+    for node in pipeline.nodes:
+        if not node.inputs:
+            visit(node, "", "", "")
+    lines.extend(
+        f"{verdict.name}: {verdict.verdict}, {verdict.reason}"
+        for verdict in verdicts.values()
+        if verdict.verdict == "removed"
+    )
+    return lines
+
+
+def _line(node: Node, change: Change | None) -> str:
+    facts: list[str] = []
+    if node.has_topic:
+        facts.append(f"topic {node.topic}")
+        facts.append(node.format)
+        if node.key:
+            facts.append(f"key {', '.join(node.key)}")
+    if node.kind == "sink":
+        facts.append(f"{node.option('format')} {node.option('path') or ''}".strip())
+    if node.kind == "source":
+        where = node.option("path") or node.option("table") or ("a query" if node.option("query") else "")
+        facts.insert(0, f"{node.connector} {where}".strip())
+    if node.recomputed:
+        facts.append("computed anew at every change")
+    elif node.stateful:
+        facts.append("keeps state")
+    line = f"{node.name}  {node.kind}"
+    if facts:
+        line += f" ({', '.join(facts)})"
+    if change is not None:
+        line += f"  [{change.verdict}{': ' + change.reason if change.reason else ''}]"
+    return line

@@ -1,0 +1,212 @@
+"""Statements from text. A statement that cannot be read is one problem; the ones after it are read all the same.
+
+The forms:
+
+    CREATE STREAM|TABLE name (column type [NOT NULL] [METADATA [FROM 'part']], ...) [WITH (option = value, ...)]
+    CREATE STREAM|TABLE name [WITH (...)] AS select
+    CREATE VIEW name AS select
+    CREATE SINK name [WITH (...)] AS select
+    CREATE SOURCE name [(columns)] WITH (...)
+    CREATE FUNCTION name RETURNS type AS 'module:function'
+    SET name = value
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klamm.pipeline.sql.core.column_types import read_type
+from klamm.pipeline.sql.core.problems import Problem, Refused, listed, nearest
+from klamm.pipeline.sql.core.statements import Column, Create, CreateFunction, Select, Set, Statement, Value
+from klamm.pipeline.sql.core.tokens import NAME, NUMBER, STRING, WORD, Token, tokenize
+
+_KINDS: Final = ("STREAM", "TABLE", "VIEW", "SINK", "SOURCE", "FUNCTION")
+_BEGINNINGS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
+METADATA: Final = ("headers", "key", "offset", "partition", "timestamp", "topic")
+"""The parts of a record that a column may be taken from."""
+
+
+def parse(text: str) -> tuple[list[Statement], list[Problem]]:
+    """The statements of a text, and what could not be read."""
+    try:
+        tokens = tokenize(text)
+    except Refused as refused:
+        return [], [refused.problem]
+    statements: list[Statement] = []
+    problems: list[Problem] = []
+    begin = 0
+    for place in range(len(tokens) + 1):
+        if place < len(tokens) and not tokens[place].says(";"):
+            continue
+        piece = tokens[begin:place]
+        begin = place + 1
+        if not piece:
+            continue
+        try:
+            statements.append(_Statement(text, piece).read())
+        except Refused as refused:
+            problems.append(refused.problem)
+    return statements, problems
+
+
+class _Statement:
+    """One statement's tokens, read from left to right."""
+
+    def __init__(self, text: str, tokens: list[Token]) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._place = 0
+        self._end = tokens[-1].end
+
+    # Small steps
+
+    @property
+    def _offset(self) -> int:
+        """Where the next token is, or where the statement ends."""
+        return self._tokens[self._place].start if self._place < len(self._tokens) else self._end
+
+    def _peek(self, *words: str) -> bool:
+        return self._place < len(self._tokens) and self._tokens[self._place].says(*words)
+
+    def _take(self, *words: str) -> bool:
+        found = self._peek(*words)
+        self._place += found
+        return found
+
+    def _next(self, kinds: tuple[str, ...], what: str) -> Token:
+        if self._place >= len(self._tokens) or self._tokens[self._place].kind not in kinds:
+            raise Refused(self._offset, f"{what} belongs here")
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _expect(self, sign: str, where: str) -> None:
+        if not self._take(sign):
+            raise Refused(self._offset, f"{sign} belongs here, {where}")
+
+    def _finish(self, expected: str) -> None:
+        if self._place < len(self._tokens):
+            token = self._tokens[self._place]
+            raise Refused(token.start, f"{token.text} does not belong here: {expected}, or ; between statements")
+
+    # Statements
+
+    def read(self) -> Statement:
+        """The statement."""
+        if self._take("SET"):
+            return self._set()
+        first = self._tokens[0]
+        if not self._take("CREATE"):
+            hint = nearest(first.text, ("CREATE", "SET"))
+            if first.says(*_BEGINNINGS):
+                hint = ": a SELECT says nowhere to go; write CREATE STREAM name AS SELECT ..."
+            raise Refused(first.start, f"a statement begins with CREATE or SET, not {first.text}{hint}")
+        if self._peek("OR", "IF"):
+            raise Refused(self._offset, "a pipeline file says what there shall be: leave OR REPLACE and IF out")
+        offset = self._offset
+        kind = self._next((WORD,), f"one of {listed(_KINDS)}")
+        word = kind.text.upper()
+        if word not in _KINDS:
+            raise Refused(offset, f"there is no CREATE {kind.text}{nearest(word, _KINDS) or f': {listed(_KINDS)}'}")
+        if self._peek("IF"):
+            raise Refused(self._offset, "a pipeline file says what there shall be: leave IF NOT EXISTS out")
+        name = self._next((WORD, NAME), f"the {word.lower()}'s name")
+        if name.says("AS", "WITH", "SELECT"):
+            raise Refused(name.start, f"the {word.lower()}'s name belongs here")
+        if word == "FUNCTION":
+            return self._function(name)
+        return self._create(word.lower(), name)
+
+    def _set(self) -> Set:
+        name, offset = self._dotted("a setting's name")
+        self._expect("=", "as in SET name = value")
+        value = self._value(offset)
+        self._finish("a SET ends after its value")
+        return Set(name, value)
+
+    def _function(self, name: Token) -> CreateFunction:
+        if not self._take("RETURNS"):
+            raise Refused(self._offset, "RETURNS and a type belong here")
+        returns, self._place = read_type(self._tokens, self._place, self._end)
+        if not self._take("AS"):
+            raise Refused(self._offset, "AS 'module:function' belongs here")
+        target = self._next((STRING,), "'module:function'")
+        self._finish("a function ends after its target")
+        module, colon, function = target.value.partition(":")
+        if not (colon and all(each.isidentifier() for each in (*module.split("."), *function.split(".")))):
+            raise Refused(target.start, f"write 'module:function', e.g. 'bank.rules:risk', not {target.text}")
+        return CreateFunction(name.value, name.start, returns, target.value, target.start)
+
+    def _create(self, kind: str, name: Token) -> Create:
+        columns = self._columns() if self._take("(") else ()
+        options = self._options() if self._take("WITH") else {}
+        select = None
+        if self._take("AS"):
+            select = self._select()
+        else:
+            expected = "AS SELECT" if options else "(columns), WITH (options) or AS SELECT"
+            self._finish(f"{expected} may follow" if kind in ("stream", "table") else f"{expected} follows")
+        return Create(kind, name.value, name.start, columns, options, select)
+
+    def _columns(self) -> tuple[Column, ...]:
+        found: dict[str, Column] = {}
+        while True:
+            name = self._next((WORD, NAME), "a column's name")
+            kind, self._place = read_type(self._tokens, self._place, self._end)
+            nullable, metadata = True, None
+            if self._take("NOT"):
+                if not self._take("NULL"):
+                    raise Refused(self._offset, "NULL belongs after NOT")
+                nullable = False
+            if self._take("METADATA"):
+                metadata = self._metadata(name)
+            if name.value.lower() in found:
+                raise Refused(name.start, f"there are two columns {name.value}")
+            found[name.value.lower()] = Column(name.value, kind, name.start, nullable, metadata)
+            if self._take(")"):
+                return tuple(found.values())
+            self._expect(",", "or ) after the last column")
+
+    def _metadata(self, name: Token) -> str:
+        part, offset = name.value, name.start
+        if self._take("FROM"):
+            token = self._next((STRING,), "'timestamp' or another part of the record")
+            part, offset = token.value, token.start
+        if part.lower() not in METADATA:
+            raise Refused(offset, f"a record has no {part}{nearest(part, METADATA) or f': {listed(METADATA)}'}")
+        return part.lower()
+
+    def _options(self) -> dict[str, Value]:
+        self._expect("(", "as in WITH (topic = 'orders')")
+        found: dict[str, Value] = {}
+        if self._take(")"):
+            return found
+        while True:
+            name, offset = self._dotted("an option's name")
+            self._expect("=", f"as in {name} = 'value'")
+            if name in found:
+                raise Refused(offset, f"{name} is said twice")
+            found[name] = self._value(offset)
+            if self._take(")"):
+                return found
+            self._expect(",", "or ) after the last option")
+
+    def _dotted(self, what: str) -> tuple[str, int]:
+        first = self._next((WORD, NAME, STRING), what)
+        if first.kind == STRING:
+            return first.value, first.start
+        parts = [first.value]
+        while self._take("."):
+            parts.append(self._next((WORD, NAME), what).value)
+        return ".".join(parts), first.start
+
+    def _value(self, name_offset: int) -> Value:
+        negative = "-" if self._take("-") else ""
+        token = self._next((STRING, NUMBER, WORD), "a value: 'text', a number, true or false")
+        return Value(negative + token.value, token.start, name_offset)
+
+    def _select(self) -> Select:
+        if not self._peek(*_BEGINNINGS):
+            raise Refused(self._offset, "SELECT belongs after AS")
+        tokens = tuple(self._tokens[self._place :])
+        start = tokens[0].start
+        return Select(self._text[start : self._end], start, tokens)

@@ -1,0 +1,104 @@
+"""Formats of a registry on Spark: functions of a session that `rows` calls by name, each made once.
+
+Records name schemas, and asking for them is Python's work; SQL sees a function from bytes to a struct, and one back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from klamm.model.errors import ConfigError, KlammError
+from klamm.pipeline.sql import registry_schemas
+from klamm.pipeline.sql.core import row_expressions
+from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.problems import Problem, SqlError
+from klamm.pipeline.sql.core.statements import Column
+from klamm.pipeline.sql.registry_schemas import KEY, VALUE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Encodings:
+    """What one engine has made known to its session."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._made: set[tuple[str, str]] = set()
+        self._headers: dict[str, list[tuple[str, bytes]]] = {}
+
+    def reads(self, node: Node, columns: Sequence[Column]) -> None:
+        """Functions that read a statement's records."""
+        if not self._new(node, "read"):
+            return
+        names = [column.name for column in columns if column.metadata is None]
+        try:
+            if node.registered:
+                self._register(row_expressions.value_reader(node), self._reader(node, VALUE, names))
+            if node.key_registered:
+                self._register(row_expressions.key_reader(node), self._reader(node, KEY, list(node.key)))
+        except (ConfigError, KlammError) as error:
+            raise self._refused(node, error) from None
+
+    def writes(self, node: Node, schema: Any) -> None:
+        """Schemas of what a statement writes, and functions that write it."""
+        if not self._new(node, "write"):
+            return
+        import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - both are extras
+        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+
+        arrow = to_arrow_type(schema, timezone="UTC")
+        fields = {each.name.lower(): each for each in arrow}
+        try:
+            if node.registered:
+                self._writer(node, VALUE, arrow, [each.name for each in arrow])
+            if node.key_registered:
+                keys = [fields[each.lower()] for each in node.key]
+                single = len(keys) == 1 and registry_schemas.kind_of(node, KEY) != "PROTOBUF"
+                self._writer(node, KEY, keys[0].type if single else pa.struct(keys), [key.name for key in keys])
+        except (ConfigError, KlammError) as error:
+            raise self._refused(node, error) from None
+
+    def headers(self, node: Node) -> list[tuple[str, bytes]]:
+        """Headers that records of a statement carry: with framing = 'header' the schema is named there."""
+        return self._headers.get(node.name, [])
+
+    def _new(self, node: Node, what: str) -> bool:
+        if not (node.registered or node.key_registered) or (node.name, what) in self._made:
+            return False
+        self._made.add((node.name, what))
+        return True
+
+    def _reader(self, node: Node, part: str, names: Sequence[str]) -> Any:
+        from klamm.pipeline.registry.columns import reader  # noqa: PLC0415 - pyspark is an extra
+
+        return reader(
+            registry_schemas.registry_of(self._pipeline, node),
+            subject=registry_schemas.subject_of(node, part),
+            names=names,
+            message=registry_schemas.message_of(node, part),
+            part=part,
+            alone=registry_schemas.alone(node, names, part),
+        )
+
+    def _writer(self, node: Node, part: str, arrow: Any, names: Sequence[str]) -> None:
+        from klamm.pipeline.registry.columns import schema_header, writer  # noqa: PLC0415 - pyspark is an extra
+
+        registry_schemas.register(self._pipeline, node, part, arrow)
+        where, subject = registry_schemas.registry_of(self._pipeline, node), registry_schemas.subject_of(node, part)
+        message, framing = registry_schemas.message_of(node, part), (node.option("framing") or "prefix").lower()
+        made = writer(
+            where, subject=subject, message=message, framing=framing, alone=registry_schemas.alone(node, names, part)
+        )
+        self._register(row_expressions.value_writer(node) if part == VALUE else row_expressions.key_writer(node), made)
+        if framing == "header":
+            header = schema_header(where, subject=subject, message=message, part=part)
+            self._headers.setdefault(node.name, []).append(header)
+
+    def _register(self, name: str, function: Any) -> None:
+        self._spark.udf.register(name, function)
+
+    def _refused(self, node: Node, error: Exception) -> SqlError:
+        return SqlError(self._pipeline.source, [Problem(node.create.offset, f"{node.name}: {error}")])

@@ -1,0 +1,195 @@
+"""Numbers of queries, told without Spark: batches counted once, none missed, bad records by policy, lags."""
+
+import pytest
+
+from klamm.client.types import Record
+from klamm.model.ids import TopicPartition
+from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.core.query_totals import Tally
+from klamm.pipeline.sql.status import committed, facts, gist, positions, short
+from klamm.pipeline.sql.topic_lag import Lag, LagWatch, behind, measure
+from klamm.pipeline.sql.topics import ClusterTopics
+
+
+def progress(batch, rows, second, *, idle=False, **more):
+    durations = {"triggerExecution": 100} if idle else {"triggerExecution": 100, "addBatch": 50}
+    stamp = f"2026-01-01T00:00:{second:02d}.000Z"
+    return {"batchId": batch, "numInputRows": rows, "timestamp": stamp, "durationMs": durations, **more}
+
+
+def test_every_batch_is_counted_once_and_idle_looks_are_none():
+    tally = Tally()
+    looks = [
+        progress(0, 5, 0),
+        progress(1, 0, 10, idle=True),  # nothing to do yet: Spark names the batch that comes next
+        progress(1, 0, 20, idle=True),
+        progress(1, 7, 21),
+        progress(2, 1, 22),
+        progress(3, 2, 23),
+        progress(4, 3, 24),
+    ]
+    story = [
+        [each["batch"] for each in tally.take(looks[seen], lambda seen=seen: looks[: seen + 1], 1)]
+        for seen in (0, 0, 1, 2, 3, 3, 6, 6)
+    ]
+    assert story == [[0], [], [], [], [1], [], [2, 3, 4], []]
+    told = tally.status()
+    assert (told["rows_total"], told["batches_total"], told["batch_ms_total"]) == (18, 5, 500)
+    assert (told["batch"], told["rows"], tally.done_batch) == (4, 3, 4)
+
+
+def test_a_look_before_the_first_batch_tells_nothing():
+    tally = Tally()
+    assert tally.take(None, list, 1) == []
+    assert tally.status()["rows_total"] == 0
+
+
+def test_bad_records_are_added_up_by_policy():
+    tally = Tally()
+    for batch in range(3):
+        observed = {
+            "bad.drop.s": {"records": 2},
+            "bad.drop.t": {"records": 1},
+            "bad.dead_letter.s": {"records": 4},
+            "x": {},
+        }
+        (told,) = tally.take(progress(batch, 9, batch, observedMetrics=observed), list, 1)
+        assert told["bad_records"] == 7
+    assert tally.status()["bad_records"] == {"drop": 9, "dead_letter": 12}
+
+
+def source(end, latest):
+    return {"endOffset": end, "latestOffset": latest}
+
+
+def test_lag_and_watermark():
+    times = {"max": "2026-01-01T00:00:10.000Z", "watermark": "2026-01-01T00:00:05.000Z"}
+    now_ms = 1767225615000
+    sources = [source('{"t": {"0": 5, "1": 7}}', '{"t": {"0": 9, "1": 7}}')]
+    told = facts(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
+    assert (told["lag_records"], told["lag_ms"], told["watermark_ms"]) == (4, 5000, now_ms - 10000)
+    sources = [source('{"t": {"0": 9}}', '{"t": {"0": 9}}')]
+    told = facts(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
+    assert (told["lag_records"], told["lag_ms"]) == (0, 0)
+    told = facts(progress(1, 2, 0, eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), now_ms)
+    assert (told["lag_records"], told["lag_ms"], told["watermark"], told["watermark_ms"]) == (None, None, None, None)
+
+
+def test_positions_are_the_smaller_offsets_of_what_is_read_twice():
+    sources = [source({"t": {"0": 5}, "id": "x"}, {}), source('{"t": {"0": 3, "1": 1}}', {}), source("odd", {})]
+    assert positions({"sources": sources}) == {("t", 0): 3, ("t", 1): 1}
+
+
+class Cluster:
+    """Topics whose records are a millisecond apart."""
+
+    def __init__(self, ends):
+        self.ends = {TopicPartition("t", part): end for part, end in enumerate(ends)}
+        self.at = {}
+        self.closed = False
+
+    def end_offsets(self, places):
+        return {place: self.ends[place] for place in places}
+
+    def assign(self, places):
+        self.at = dict.fromkeys(places, 0)
+
+    def seek(self, place, offset):
+        self.at[place] = offset
+
+    def poll(self, timeout_s, limit):
+        for place, offset in self.at.items():
+            if offset < self.ends[place]:
+                return [Record("t", place.partition, offset, 1000 + offset, None, b"")]
+        return []
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_lag_is_the_age_of_the_oldest_unread_record():
+    cluster = Cluster([10, 20, 30])
+    queries = {
+        "behind": {("t", 0): 10, ("t", 1): 15, ("t", 2): 4},
+        "done": {("t", 0): 10, ("t", 1): 20},
+        "new": {},
+        "ahead": {("t", 0): 99},
+    }
+    found = measure(cluster, queries, 2000)
+    assert found == {"behind": Lag(31, 996), "done": Lag(0, 0), "ahead": Lag(0, 0)}
+    assert cluster.at == {}
+    assert list(behind(queries["behind"], cluster.ends)) == [TopicPartition("t", 2), TopicPartition("t", 1)]
+    assert measure(cluster, {"new": {}}, 2000) == {}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_cluster_that_is_away_is_asked_again():
+    answers = [OSError("away"), Cluster([3])]
+    cluster = answers[1]
+
+    def connect():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with LagWatch(connect, lambda: {"q": {("t", 0): 1}}, every_s=0.001) as watch:
+        while not watch.found and watch._thread.is_alive():
+            watch._thread.join(0.001)
+    assert watch.found["q"].records == 2
+    assert cluster.closed
+
+
+def test_where_a_query_was_is_read_from_its_checkpoint(tmp_path):
+    assert committed(str(tmp_path)) == {}
+    for folder in ("commits", "offsets"):
+        (tmp_path / folder).mkdir()
+    for batch in range(12):
+        text = f'v1\n{{"batchWatermarkMs":0}}\n{{"t":{{"0":{batch}}},"id":"x"}}\n{{"u":{{"1":7}}}}'
+        (tmp_path / "offsets" / str(batch)).write_text(text)
+        (tmp_path / "offsets" / f".{batch}.crc").touch()
+        if batch < 11:
+            (tmp_path / "commits" / str(batch)).touch()
+    assert committed(str(tmp_path)) == {("t", 0): 10, ("u", 1): 7}
+    (tmp_path / "offsets" / "10").unlink()
+    assert committed(str(tmp_path)) == {}
+
+
+FAILED = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    work()
+ModuleNotFoundError: No module named 'far'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+UnboundLocalError: reader
+ SQLSTATE: 38000"""
+
+
+def test_one_line_tells_what_went_wrong():
+    assert gist(FAILED) == "ModuleNotFoundError: No module named 'far'"
+    assert gist("first\nsecond") == "first"
+    assert gist("") == ""
+    assert short("words\n\tat org.apache.spark\n\tat more") == "words"
+
+
+def test_the_lag_of_a_topic(klamm_broker):
+    topic = klamm_broker.topic("lag", partitions=2)
+    with klamm_broker.producer() as producer:
+        for each in range(10):
+            producer.send(topic, b"", partition=each % 2, timestamp=1_700_000_000_000 + each)
+    text = f"CREATE STREAM s (a INT) WITH (topic = '{topic}');"
+    pipeline = compile_text(text, "p.sql", {"bootstrap": klamm_broker.bootstrap})
+    cluster = ClusterTopics(pipeline, {"group.id": "not used"}).watcher()
+    try:
+        queries = {
+            "half": {(topic, 0): 2, (topic, 1): 3},
+            "all": {(topic, 0): 5, (topic, 1): 5},
+            "none": {(topic, 0): 0},
+        }
+        found = measure(cluster, queries, 1_700_000_001_000)
+        assert found == {"half": Lag(5, 996), "all": Lag(0, 0), "none": Lag(5, 1000)}
+        assert measure(cluster, queries, 1_700_000_001_000) == found
+    finally:
+        cluster.close()
