@@ -35,7 +35,7 @@ with klamm.testing.broker() as b:
 """
 CLUSTER = """
 import time
-import klamm.testing.clusters, klamm.server.local_cluster, klamm.client.blocking_producer
+import klamm.testing.clusters, klamm.server.boot.local_cluster, klamm.client.blocking_producer
 began = time.perf_counter()
 with klamm.testing.cluster(3) as c:
     with c.producer(linger_ms=0) as producer:

@@ -28,7 +28,7 @@ from klamm.model.broker_configs import BROKER_CONFIGS, FAMILIES
 from klamm.model.config import REQUIRED, ConfigKey, ConfigType
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS, TOPIC_SYNONYMS
-from klamm.server.routes import routes
+from klamm.server.requests.routes import routes
 
 REFERENCE = Path(__file__).parent / "reference"
 

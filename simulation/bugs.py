@@ -29,10 +29,10 @@ from klamm.replication import fetcher
 from klamm.replication.isr import IsrChanges
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.partition import PartitionState
-from klamm.server import transaction_gate, transaction_markers
-from klamm.server.handlers import fetch_follower
-from klamm.server.transaction_guards import GuardKey, TransactionGuards
-from klamm.server.transactions import BRIEF_PAUSES_MS, Transactions
+from klamm.server.coordinators import transaction_gate, transaction_markers
+from klamm.server.coordinators.transaction_coordinator import BRIEF_PAUSES_MS, Transactions
+from klamm.server.coordinators.transaction_guards import GuardKey, TransactionGuards
+from klamm.server.handlers.data import fetch_follower
 from klamm.storage import cleaner_pass, segment_scan
 from klamm.storage.cleaner_pass import Cleaning
 from klamm.storage.group_sync import GroupSync

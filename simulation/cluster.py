@@ -11,9 +11,9 @@ from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.voter_history import DYNAMIC, Configuration
 from klamm.raft.snapshot_folder import SnapshotFolder
-from klamm.server.config import NodeConfig
+from klamm.server.boot.config import NodeConfig
+from klamm.server.boot.environment import World
 from klamm.server.node import Node
-from klamm.server.world import World
 from klamm.storage.meta_properties import MetaProperties, write_meta_properties
 from simulation.disk import Image, SimDisk
 from simulation.layout import BROKER_PORT, CONTROLLER_PORT, DATA, Layout, host_of

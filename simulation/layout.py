@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from klamm.model.replica_selectors import RACK_AWARE
-from klamm.server.config import NodeConfig, parse_config
+from klamm.server.boot.config import NodeConfig, parse_config
 
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from harness import KLAMM, unique
 from klamm.cli.main import cli
-from klamm.server.local_cluster import node_data_folders, plan_cluster, prepare_cluster
+from klamm.server.boot.local_cluster import node_data_folders, plan_cluster, prepare_cluster
 
 
 def run(*words: str, code: int = 0, stdin: str | None = None):

@@ -12,7 +12,7 @@ import pytest
 
 from harness import KLAMM, KlammProcess, Wire, batch
 from klamm.cli.port_owner import find_holder, name_holder
-from klamm.server.free_ports import free_ports
+from klamm.server.boot.free_ports import free_ports
 
 PATIENCE_S = 30
 

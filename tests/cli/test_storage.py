@@ -9,7 +9,7 @@ from klamm.cli.main import cli
 from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, uuid_from_str, uuid_to_str
 from klamm.model.properties import parse_properties
 from klamm.raft.snapshot_folder import SnapshotFolder
-from klamm.server.format import random_uuid
+from klamm.server.boot.format import random_uuid
 from klamm.storage.disk import Disk
 
 CLUSTER = "l6t1Q_H-TtyNbcQtxA6dGA"

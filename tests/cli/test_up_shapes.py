@@ -14,7 +14,7 @@ import pytest
 from harness import KLAMM, KlammCluster, Wire
 from harness.process import READY_S, STOP_S
 from klamm.model.errors import ConfigError
-from klamm.server.local_cluster import cluster_size, plan_cluster, prepare_cluster
+from klamm.server.boot.local_cluster import cluster_size, plan_cluster, prepare_cluster
 
 
 def up(cwd: Path, *args: object) -> subprocess.CompletedProcess:

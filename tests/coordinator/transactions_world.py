@@ -25,7 +25,7 @@ from klamm.protocol.messages.txn_offset_commit import (
 )
 from klamm.records.batch import BatchView, build_batch
 from klamm.records.control import build_end_txn_marker
-from klamm.server.transaction_guards import GuardKey, TransactionGuards
+from klamm.server.coordinators.transaction_guards import GuardKey, TransactionGuards
 from klamm.storage.producer_state import Origin, ProducerStates
 
 START_MS = 1_700_000_000_000

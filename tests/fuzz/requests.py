@@ -10,7 +10,7 @@ from klamm.model.errors import ProtocolError
 from klamm.protocol import APIS, decode, decode_request_header, encode, encode_request_header
 from klamm.protocol.apis import Api
 from klamm.protocol.header import RequestHeader
-from klamm.server.routes import SERVED
+from klamm.server.requests.routes import SERVED
 
 NODE_ID = 1
 UNREGISTER_BROKER = 64

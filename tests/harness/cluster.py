@@ -8,8 +8,8 @@ from typing import Self
 from harness.links import Links
 from harness.process import KLAMM, KlammFailed, KlammProcess
 from harness.wire import Wire
-from klamm.server.free_ports import free_ports
-from klamm.server.local_cluster import LocalNode, plan_cluster, prepare_cluster
+from klamm.server.boot.free_ports import free_ports
+from klamm.server.boot.local_cluster import LocalNode, plan_cluster, prepare_cluster
 
 READY_S = 90.0
 

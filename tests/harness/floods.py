@@ -7,7 +7,7 @@ from klamm.protocol import encode, encode_request_header
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.header import RequestHeader
 from klamm.protocol.schema import Array, Scalar, Sized, declaration
-from klamm.server.routes import SERVED
+from klamm.server.requests.routes import SERVED
 
 
 def _arrays(shape: Any, version: int) -> Iterator[tuple[Any, ...]]:

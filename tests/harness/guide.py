@@ -27,7 +27,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from klamm.server.free_ports import free_port_row
+from klamm.server.boot.free_ports import free_port_row
 
 READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running")
 SERVICE = re.compile(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
 
-from klamm.server.config import embedded_properties, parse_config
+from klamm.server.boot.config import embedded_properties, parse_config
 from klamm.server.node import Node
 
 PATIENCE_S = 30.0

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from klamm.server.free_ports import free_ports
+from klamm.server.boot.free_ports import free_ports
 
 KLAMM = (sys.executable, "-c", "from klamm.cli.main import main; main()")
 """The `klamm` command of the interpreter that runs the tests."""

@@ -20,7 +20,7 @@ from klamm.records.batch import build_batch, iter_batches
 from klamm.replication import Replica, ReplicaManager
 from klamm.replication.followers import FollowedPartition, FollowerSession
 from klamm.replication.following import Taken, common_end, start_over, take
-from klamm.server.handlers.fetch_follower import _divergence
+from klamm.server.handlers.data.fetch_follower import _divergence
 from klamm.storage import LogConfig, LogManager, StorageConfig
 
 TOPIC_ID = b"t" * 16

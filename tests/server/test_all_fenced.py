@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from harness import NodeThread, Wire
-from klamm.server.handlers import metadata
+from klamm.server.handlers.topics import metadata
 
 PATIENCE_S = 60.0
 

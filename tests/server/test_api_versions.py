@@ -4,7 +4,7 @@ import pytest
 
 from harness.wire import API_KEYS, Wire, parse_reply, request_bytes
 from klamm.protocol.apis import APIS
-from klamm.server.routes import SERVED
+from klamm.server.requests.routes import SERVED
 
 NAMES = {api.key: api.family for api in APIS.values()}
 SOFTWARE = {"client_software_name": "wire-tests", "client_software_version": "1.0"}

@@ -14,7 +14,7 @@ from harness import NodeThread, broken_batches
 from harness.broken_batches import CODECS, INVALID_RECORD, SECTIONS, TWO, bomb, record, seal
 from harness.wire import NOW_MS, Wire, batch, produce_fields
 from klamm.records.batch import BatchView, build_batch
-from klamm.server import record_checks
+from klamm.server.requests import record_checks
 
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10

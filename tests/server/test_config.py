@@ -3,8 +3,8 @@
 import pytest
 
 from klamm.model.errors import ConfigError
-from klamm.server.config import embedded_properties, load_config, parse_config
-from klamm.server.listeners import Listener, Voter
+from klamm.server.boot.config import embedded_properties, load_config, parse_config
+from klamm.server.boot.listeners import Listener, Voter
 
 COMBINED = """
 # A node that is broker and controller, as operators write it for Kafka 4.

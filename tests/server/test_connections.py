@@ -6,7 +6,7 @@ import pytest
 
 from harness.wire import Wire, batch, parse_reply, produce_fields, request_bytes
 from klamm.protocol.apis import APIS
-from klamm.server.routes import SERVED
+from klamm.server.requests.routes import SERVED
 
 UNSERVED = {api.name: api.key for api in APIS.values() if api.name not in SERVED}
 UNSERVED |= {"no such API": 999, "negative": -5}

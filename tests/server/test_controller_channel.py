@@ -22,8 +22,8 @@ from klamm.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from klamm.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from klamm.server.controller_channel import ControllerChannel, ForwardedClient, ForwardedResponse
-from klamm.server.controller_runtime import Outcome
+from klamm.server.controller.channel import ControllerChannel, ForwardedClient, ForwardedResponse
+from klamm.server.controller.runtime import Outcome
 
 pytestmark = pytest.mark.asyncio
 

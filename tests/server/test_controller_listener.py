@@ -5,7 +5,7 @@ import pytest
 from harness import NodeThread, Wire, batch, unique
 from harness.wire import produce_fields
 from klamm.protocol.apis import APIS
-from klamm.server.routes import SERVED_BY_CONTROLLER
+from klamm.server.requests.routes import SERVED_BY_CONTROLLER
 
 
 @pytest.fixture(scope="module")

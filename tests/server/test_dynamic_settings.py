@@ -25,9 +25,9 @@ from klamm.model.errors import ConfigError
 from klamm.model.group_configs import GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS
 from klamm.protocol.messages.metadata_records import ConfigRecord, TopicRecord
-from klamm.server.broker_settings import BrokerSettings
 from klamm.server.node import Node
-from klamm.server.topic_settings import TopicSettingsResolver
+from klamm.server.settings.broker_settings import BrokerSettings
+from klamm.server.settings.topic_settings import TopicSettingsResolver
 
 VALIDATOR = CatalogValidator()
 DYNAMIC = [key for key in BROKER_CONFIGS if key.update_mode is not UpdateMode.READ_ONLY]

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.replication.followers import FollowerSessions
-from klamm.server.handlers import fetch_follower
-from klamm.server.slices import SLICE_ELEMENTS
+from klamm.server.handlers.data import fetch_follower
+from klamm.server.requests.slices import SLICE_ELEMENTS
 
 TOPIC_ID = b"t" * 16
 FOLLOWER = 2

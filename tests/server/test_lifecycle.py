@@ -11,7 +11,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from klamm.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from klamm.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
-from klamm.server.lifecycle import BrokerLifecycle, BrokerState
+from klamm.server.cluster.lifecycle import BrokerLifecycle, BrokerState
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,8 +22,8 @@ from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, Des
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.protocol.varint import encode_uvarint
-from klamm.server.handlers import fetch as fetch_handler
-from klamm.server.slices import SLICE_ELEMENTS, Steps, run_in_slices
+from klamm.server.handlers.data import fetch as fetch_handler
+from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, run_in_slices
 from klamm.testing import broker
 
 STALL_MS_MAX = 100

@@ -7,8 +7,8 @@ import pytest
 from harness.inprocess import NodeThread
 from harness.wire import Wire, request_bytes, unique
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.server import router
-from klamm.server.handlers import offset_commit_quick
+from klamm.server.handlers.offsets import offset_commit_quick
+from klamm.server.requests import router
 
 
 @pytest.fixture

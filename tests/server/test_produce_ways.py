@@ -10,8 +10,8 @@ import pytest
 
 from harness import NodeThread
 from harness.wire import Wire, batch, produce_fields, request_bytes
-from klamm.server import record_checks
-from klamm.server.handlers import produce_quick
+from klamm.server.handlers.data import produce_quick
+from klamm.server.requests import record_checks
 from klamm.storage import log_appender
 
 VERSIONS = range(5, 14)

@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from klamm.metadata import EMPTY_IMAGE, MetadataDelta
 from klamm.protocol.messages import metadata_records as r
-from klamm.server import publishers
-from klamm.server.publishers import PARTITIONS_WAITED_FOR_MAX, BrokerPublisher
+from klamm.server.cluster import publishers
+from klamm.server.cluster.publishers import PARTITIONS_WAITED_FOR_MAX, BrokerPublisher
 
 pytestmark = pytest.mark.asyncio
 

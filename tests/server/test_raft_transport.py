@@ -10,7 +10,7 @@ from klamm.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest,
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.voter_history import Configuration
-from klamm.server.raft_transport import RaftTransport
+from klamm.server.controller.raft_transport import RaftTransport
 
 from .test_controller_channel import PATIENCE_MS, FakeController
 

@@ -16,7 +16,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView, build_batch
 from klamm.records.control import build_end_txn_marker
-from klamm.server.transaction_gate import Abilities, Asked, TransactionGate
+from klamm.server.coordinators.transaction_gate import Abilities, Asked, TransactionGate
 from klamm.storage.producer_state import Origin, ProducerStates
 
 ADDS = Abilities(adds=True, knows_abortable=True)

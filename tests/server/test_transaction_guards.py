@@ -3,8 +3,8 @@
 import pytest
 
 from klamm.coordinator.transactions.rules import Producer
-from klamm.server import transaction_guards
-from klamm.server.transaction_guards import GuardKey, TransactionGuards
+from klamm.server.coordinators import transaction_guards
+from klamm.server.coordinators.transaction_guards import GuardKey, TransactionGuards
 
 KEY = GuardKey(b"t" * 16, 0, 7)
 

@@ -13,8 +13,8 @@ from klamm.model.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from klamm.server.config import NodeConfig
-    from klamm.server.listeners import Listener
+    from klamm.server.boot.config import NodeConfig
+    from klamm.server.boot.listeners import Listener
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -32,7 +32,7 @@ def serve(config: NodeConfig, *, other_port: str = "choose another port in `list
     `other_port` is what to do where the port is taken.
     """
     from klamm.records import INTERPRETED_NOTICE, kernels_compiled
-    from klamm.server.format import all_folders, check_folders, check_voters, read_identities
+    from klamm.server.boot.format import all_folders, check_folders, check_voters, read_identities
     from klamm.server.node import run_node
 
     check_folders(all_folders(config))

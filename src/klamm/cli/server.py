@@ -20,7 +20,7 @@ def server(file: str, overrides: tuple[str, ...], log_level: str, *, until_eof: 
     The file may hold any setting Kafka knows; those without meaning here are named once in the log. The data folder of
     a node that is its cluster's only controller is formatted at the first start.
     """
-    from klamm.server.config import load_config
+    from klamm.server.boot.config import load_config
 
     set_log_level(log_level)
     if until_eof:

@@ -29,7 +29,7 @@ for _command in (check, dump, repair):
 def random_uuid() -> None:
     """Print a new random cluster id."""
     from klamm.model.ids import uuid_to_str
-    from klamm.server.format import random_uuid as new_uuid
+    from klamm.server.boot.format import random_uuid as new_uuid
 
     click.echo(uuid_to_str(new_uuid()))
 
@@ -65,8 +65,8 @@ def format_(
 ) -> None:
     """Give the data folders of a node their cluster id."""
     del yes
-    from klamm.server.config import load_config
-    from klamm.server.format import METADATA_VERSION, format_folders, parse_initial_controllers, standalone_voters
+    from klamm.server.boot.config import load_config
+    from klamm.server.boot.format import METADATA_VERSION, format_folders, parse_initial_controllers, standalone_voters
 
     if standalone and no_initial_controllers:
         raise click.UsageError("--standalone and --no-initial-controllers exclude each other; write one of them")
@@ -122,8 +122,8 @@ def info(*, file: str, output: str) -> None:
     import os
 
     from klamm.model.ids import uuid_to_str
-    from klamm.server.config import load_config
-    from klamm.server.format import all_folders, read_identities
+    from klamm.server.boot.config import load_config
+    from klamm.server.boot.format import all_folders, read_identities
 
     config = load_config(file)
     folders = all_folders(config)

@@ -32,7 +32,7 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
     """
     import os
 
-    from klamm.server.local_cluster import node_data_folders
+    from klamm.server.boot.local_cluster import node_data_folders
     from klamm.storage.log_dir import is_held
     from klamm.storage.offline_check import check_folders
 

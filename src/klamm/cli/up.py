@@ -50,8 +50,8 @@ def up(
     Prints a line when it serves; stops on Ctrl-C or SIGTERM. Node N of a cluster listens on --port plus 2(N-1), keeps
     everything in node-N of the data folder, and is started again when it dies.
     """
-    from klamm.server.config import embedded_properties, parse_config
-    from klamm.server.listeners import Listener
+    from klamm.server.boot.config import embedded_properties, parse_config
+    from klamm.server.boot.listeners import Listener
 
     if ephemeral and data is not None:
         raise click.UsageError("--ephemeral and --data exclude each other; write one of them")
@@ -88,7 +88,7 @@ def tell_where_data_is(folders: Sequence[str], again: str) -> None:
 
 def refuse_foreign_folder(path: str) -> None:
     """Keep a node out of a folder that holds something else: a cluster's, one of its nodes', or other files."""
-    from klamm.server.local_cluster import cluster_size, read_membership
+    from klamm.server.boot.local_cluster import cluster_size, read_membership
 
     if not os.path.isdir(path):
         return
@@ -108,7 +108,7 @@ def refuse_foreign_folder(path: str) -> None:
 
 def refuse_foreign_cluster_folder(path: str) -> None:
     """The same for the folder of a cluster, whose size is checked where it is prepared."""
-    from klamm.server.local_cluster import cluster_size
+    from klamm.server.boot.local_cluster import cluster_size
 
     if not os.path.isdir(path) or cluster_size(path):
         return
@@ -123,7 +123,7 @@ def _is_formatted(path: str) -> bool:
 
 
 def _has_other_files(path: str) -> bool:
-    from klamm.server.format import IGNORED_IN_EMPTY
+    from klamm.server.boot.format import IGNORED_IN_EMPTY
 
     return bool(set(os.listdir(path)) - IGNORED_IN_EMPTY)
 
@@ -132,7 +132,7 @@ def _default_folder(nodes: int) -> str:
     """One node and clusters of each size have folders of their own, so that all can be kept side by side."""
     if nodes == 1:
         return DATA
-    from klamm.server.local_cluster import cluster_size
+    from klamm.server.boot.local_cluster import cluster_size
 
     folder = f"{DATA}-{nodes}"
     # Earlier versions kept a cluster of any size in the folder of one node.

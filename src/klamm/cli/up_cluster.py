@@ -17,7 +17,7 @@ import click
 from klamm.cli.command_errors import Refusal
 
 if TYPE_CHECKING:
-    from klamm.server.local_cluster import LocalNode
+    from klamm.server.boot.local_cluster import LocalNode
 
 READY_S = 60.0
 STOP_S = 40.0
@@ -167,7 +167,7 @@ def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
 
 def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Sequence[str], log_level: str) -> None:
     """Start a cluster in `folder` and wait until it is told to stop."""
-    from klamm.server.local_cluster import plan_cluster, prepare_cluster
+    from klamm.server.boot.local_cluster import plan_cluster, prepare_cluster
 
     settings = {}
     for override in overrides:

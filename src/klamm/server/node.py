@@ -17,29 +17,7 @@ from klamm.model.ids import TopicPartition
 from klamm.net import NetServer, TurnLoop
 from klamm.raft import RaftDriver
 from klamm.replication import FetchSessions, ReplicaManager
-from klamm.server.address_book import AddressBook
-from klamm.server.broker_settings import BrokerSettings
-from klamm.server.config import NodeConfig
-from klamm.server.context import ListenerContext
-from klamm.server.controller_link import ControllerLink
-from klamm.server.controller_runtime import ControllerRuntime, Duties
-from klamm.server.coordinators import Coordinators
-from klamm.server.descriptors import raise_limit
-from klamm.server.directory_reports import DirectoryReports
-from klamm.server.lifecycle import BrokerLifecycle
-from klamm.server.moves import Moves
-from klamm.server.producer_ids import ProducerIds
-from klamm.server.publishers import BrokerPublisher
-from klamm.server.quorum_membership import QuorumMembership
-from klamm.server.raft_transport import RaftTransport
-from klamm.server.record_checks import RecordChecks
-from klamm.server.replication import Replication, replication_config
-from klamm.server.router import Router
-from klamm.server.routes import routes
-from klamm.server.services import Services
-from klamm.server.snapshots import Snapshotter
-from klamm.server.topic_settings import TopicSettingsResolver
-from klamm.server.wiring import (
+from klamm.server.boot.component_configs import (
     SECURITY_PROTOCOLS,
     TOLERATED_FEATURES,
     bootstrap_addresses,
@@ -50,7 +28,29 @@ from klamm.server.wiring import (
     raft_config,
     storage_config,
 )
-from klamm.server.world import World
+from klamm.server.boot.config import NodeConfig
+from klamm.server.boot.descriptors import raise_limit
+from klamm.server.boot.environment import World
+from klamm.server.cluster.directory_reports import DirectoryReports
+from klamm.server.cluster.lifecycle import BrokerLifecycle
+from klamm.server.cluster.listed_brokers import AddressBook
+from klamm.server.cluster.move_service import Moves
+from klamm.server.cluster.publishers import BrokerPublisher
+from klamm.server.cluster.replication_service import Replication, replication_config
+from klamm.server.controller.link import ControllerLink
+from klamm.server.controller.quorum_membership import QuorumMembership
+from klamm.server.controller.raft_transport import RaftTransport
+from klamm.server.controller.runtime import ControllerRuntime, Duties
+from klamm.server.controller.snapshots import Snapshotter
+from klamm.server.coordinators.local_coordinators import Coordinators
+from klamm.server.coordinators.producer_ids import ProducerIds
+from klamm.server.requests.context import ListenerContext
+from klamm.server.requests.record_checks import RecordChecks
+from klamm.server.requests.router import Router
+from klamm.server.requests.routes import routes
+from klamm.server.services import Services
+from klamm.server.settings.broker_settings import BrokerSettings
+from klamm.server.settings.topic_settings import TopicSettingsResolver
 from klamm.storage import LogManager
 from klamm.telemetry.log import get_logger
 

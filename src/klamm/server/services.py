@@ -11,22 +11,22 @@ from klamm.metadata.image import BrokerImage, FeatureRange, MetadataImage
 from klamm.metadata.loader import MetadataLoader
 from klamm.model.clock import Clock
 from klamm.replication import FetchSessions, ReplicaManager
-from klamm.server.address_book import AddressBook
-from klamm.server.broker_settings import BrokerSettings
+from klamm.server.cluster.listed_brokers import AddressBook
+from klamm.server.settings.broker_settings import BrokerSettings
 from klamm.storage import LogManager
 
 if TYPE_CHECKING:
     from klamm.raft import RaftDriver
     from klamm.replication.log_dir_moves import LogDirMoves
-    from klamm.server.config import NodeConfig
-    from klamm.server.context import RequestContext
-    from klamm.server.controller_channel import ControllerChannel
-    from klamm.server.controller_link import ControllerLink
-    from klamm.server.coordinators import Coordinators
-    from klamm.server.producer_ids import ProducerIds
-    from klamm.server.quorum_membership import QuorumMembership
-    from klamm.server.raft_transport import RaftTransport
-    from klamm.server.record_checks import RecordChecks
+    from klamm.server.boot.config import NodeConfig
+    from klamm.server.controller.channel import ControllerChannel
+    from klamm.server.controller.link import ControllerLink
+    from klamm.server.controller.quorum_membership import QuorumMembership
+    from klamm.server.controller.raft_transport import RaftTransport
+    from klamm.server.coordinators.local_coordinators import Coordinators
+    from klamm.server.coordinators.producer_ids import ProducerIds
+    from klamm.server.requests.context import RequestContext
+    from klamm.server.requests.record_checks import RecordChecks
 
 
 @dataclass(slots=True)

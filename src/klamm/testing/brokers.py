@@ -167,7 +167,7 @@ class InProcessBroker(Broker):
 
     def start(self) -> Self:
         """Serve; returns when clients can come."""
-        from klamm.server.config import embedded_properties, parse_config
+        from klamm.server.boot.config import embedded_properties, parse_config
         from klamm.testing.node_thread import NodeThread
 
         if self._life is not None:

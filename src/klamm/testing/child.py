@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Final
 
-from klamm.server.config import NodeConfig, embedded_properties, parse_config
+from klamm.server.boot.config import NodeConfig, embedded_properties, parse_config
 from klamm.testing.node_thread import NodeThread
 from klamm.testing.orders import Gone, Link, Parting, obey
 

@@ -16,7 +16,7 @@ from klamm.testing.nursery import Nursery
 from klamm.testing.orders import Gone, Link, Obedient, told
 
 if TYPE_CHECKING:
-    from klamm.server.local_cluster import LocalNode
+    from klamm.server.boot.local_cluster import LocalNode
     from klamm.testing.fault_names import Seconds
 
 READY_S: Final = 90.0
@@ -143,7 +143,7 @@ class Cluster(Broker):
         folder = tempfile.mkdtemp(prefix="klamm-test-")
         nursery = Nursery(folder)  # before the rest: it imports while folders are made here
         try:
-            from klamm.server.local_cluster import plan_cluster, prepare_cluster
+            from klamm.server.boot.local_cluster import plan_cluster, prepare_cluster
 
             plans = plan_cluster(folder, nodes)
             prepare_cluster(plans, lambda _: {**DEFAULTS, **broker_settings(config)})

@@ -11,8 +11,8 @@ from klamm.model.errors import ErrorCode
 from klamm.net import Channel
 from klamm.protocol.codec import decode
 from klamm.protocol.header import decode_request_header
-from klamm.server.context import RequestContext
-from klamm.server.replies import response_parts
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.replies import response_parts
 from klamm.testing.refusals import NoRoomForError, refusal
 
 _KEY = struct.Struct(">h")

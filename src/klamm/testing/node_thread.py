@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from klamm.net import TurnLoop
-from klamm.server.config import NodeConfig
+from klamm.server.boot.config import NodeConfig
 from klamm.server.node import Node
 from klamm.telemetry import Level, configure
 from klamm.testing.fault_names import Seconds, api_named, error_named, seconds_of, times_of

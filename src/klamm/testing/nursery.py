@@ -158,7 +158,7 @@ def _fork(order: dict[str, Any], descriptor: int, control: socket.socket) -> int
 
 
 def _live(order: dict[str, Any], link: Link) -> int:
-    from klamm.server.config import load_config
+    from klamm.server.boot.config import load_config
     from klamm.testing.child import live
     from klamm.testing.orders import Parting
 
@@ -173,7 +173,7 @@ def _live(order: dict[str, Any], link: Link) -> int:
 def _import_everything() -> None:
     """What a node imports and compiles in its first moments, so that no fork does it again."""
     import klamm.testing.child  # noqa: F401 - it is the import that is wanted
-    from klamm.server.routes import routes
+    from klamm.server.requests.routes import routes
 
     for kind in ("broker", "controller"):
         for route in routes(kind).values():

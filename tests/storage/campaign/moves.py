@@ -11,7 +11,7 @@ from typing import Any
 from klamm.model.clock import Clock
 from klamm.model.ids import TopicPartition, Uuid
 from klamm.replication.log_dir_moves import LogDirMoves, Move
-from klamm.server.moves import Moves
+from klamm.server.cluster.move_service import Moves
 from klamm.storage import Log, LogManager
 
 from .model import State

@@ -176,8 +176,8 @@ def _add(parsed: Parsed) -> int:
     from klamm.cli.asking.topics import check
     from klamm.model.ids import uuid_from_str, uuid_to_str
     from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
-    from klamm.server.config import load_config
-    from klamm.server.format import read_identities
+    from klamm.server.boot.config import load_config
+    from klamm.server.boot.format import read_identities
 
     file = parsed.get("command-config")
     if not file:

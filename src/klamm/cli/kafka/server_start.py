@@ -32,7 +32,7 @@ def main(args: list[str]) -> int:
     from klamm.cli.command_errors import Refusal
     from klamm.cli.node_runner import serve, set_log_level
     from klamm.model.errors import ConfigError
-    from klamm.server.config import load_config
+    from klamm.server.boot.config import load_config
 
     set_log_level("info")
     try:

@@ -1,0 +1,196 @@
+"""The rules that hold between a node's settings: each refusal says what to write, each warning what may surprise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from klamm.model.broker_configs import BROKER_CONFIGS
+from klamm.model.config import Value
+from klamm.model.errors import ConfigError
+from klamm.model.replica_selectors import LEADER, RACK_AWARE
+from klamm.server.boot.listeners import Listener, Voter
+
+_AT_MOST: Final = (
+    ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
+    ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+    ("group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
+    ("group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+)
+"""Pairs of which the first may not be larger than the second."""
+
+_NOT_ZERO: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_PROVIDED: Final = re.compile(r"\$\{([A-Za-z0-9_-]+):")
+
+
+def check_roles(static: Mapping[str, str], values: Mapping[str, Value]) -> frozenset[str]:
+    """The roles of this node; a file without them is no KRaft file."""
+    roles = values.get("process.roles")
+    if not isinstance(roles, tuple):
+        zookeeper = " (ZooKeeper is not used any more)" if "zookeeper.connect" in static else ""
+        raise ConfigError(f"process.roles is missing{zookeeper}; write process.roles=broker,controller")
+    if "node.id" not in values:
+        raise ConfigError("node.id is missing; write a number that no other node has, e.g. node.id=1")
+    if values["node.id"] != values["broker.id"]:
+        raise ConfigError(
+            f"node.id={values['node.id']} and broker.id={values['broker.id']} name the same thing;"
+            " write the same number or leave broker.id out"
+        )
+    if not isinstance(values["node.id"], int) or values["node.id"] < 0:
+        raise ConfigError(f"node.id={values['node.id']}: write a number of at least 0")
+    if "controller.listener.names" not in values:
+        raise ConfigError(
+            "controller.listener.names is missing; write the name of the controllers' listener,"
+            " e.g. controller.listener.names=CONTROLLER"
+        )
+    return frozenset(roles)
+
+
+def check_listeners(
+    roles: frozenset[str],
+    listeners: Sequence[Listener],
+    advertised: Sequence[Listener],
+    controllers: Sequence[str],
+    inter_broker: str,
+) -> None:
+    """Roles, listeners and what is advertised must tell one story."""
+    names = [listener.name for listener in listeners]
+    shown = ", ".join(names)
+    theirs = [name for name in names if name in controllers]
+    if "controller" in roles and not theirs:
+        raise ConfigError(
+            f"listeners has no controller listener (controller.listener.names={','.join(controllers)}, listeners:"
+            f" {shown}); add {controllers[0]}://localhost:9093 to listeners"
+        )
+    if "controller" not in roles and theirs:
+        raise ConfigError(
+            f"listeners has controller listener {theirs[0]}, but process.roles has no controller;"
+            f" remove {theirs[0]} from listeners or write process.roles=broker,controller"
+        )
+    others = [name for name in names if name not in controllers]
+    if "broker" not in roles and others:
+        raise ConfigError(
+            f"listeners has {others[0]}, but process.roles has no broker and so only controller listeners may be there;"
+            f" remove {others[0]} or write process.roles=broker,controller"
+        )
+    for listener in advertised:
+        if listener.name not in names:
+            raise ConfigError(
+                f"advertised.listeners has {listener.name}, which listeners does not have ({shown});"
+                f" add it to listeners or remove it from advertised.listeners"
+            )
+        if listener.host in ("", "0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+            raise ConfigError(
+                f"advertised.listeners has {listener}, which no client can connect to;"
+                " write the host name clients know this machine by"
+            )
+    if "broker" in roles:
+        _check_inter_broker(inter_broker, others, controllers)
+
+
+def _check_inter_broker(inter_broker: str, others: Sequence[str], controllers: Sequence[str]) -> None:
+    if inter_broker in controllers:
+        raise ConfigError(
+            f"inter.broker.listener.name={inter_broker} is a controller listener; write one of {', '.join(others)}"
+        )
+    if inter_broker not in others:
+        raise ConfigError(
+            f"the listener between brokers is {inter_broker}, which listeners does not have;"
+            f" write inter.broker.listener.name={others[0] if others else 'PLAINTEXT'}"
+        )
+
+
+def check_quorum(node_id: int, roles: frozenset[str], voters: Sequence[Voter], bootstrap: Sequence[str]) -> None:
+    """The voters, if fixed, must include exactly the nodes that are controllers."""
+    ids = [voter.node_id for voter in voters]
+    shown = ",".join(str(each) for each in ids)
+    if not voters and not bootstrap:
+        raise ConfigError(
+            "the controllers are not named; write controller.quorum.voters=<id>@<host>:<port>"
+            f" (for a node alone {node_id}@localhost:9093) or controller.quorum.bootstrap.servers=<host>:<port>"
+        )
+    if len(set(ids)) != len(ids):
+        raise ConfigError(f"controller.quorum.voters names a node twice ({shown}); write every id once")
+    if voters and "controller" in roles and node_id not in ids:
+        raise ConfigError(
+            f"node.id={node_id} is a controller but not among controller.quorum.voters ({shown});"
+            f" add {node_id}@<host>:<port> to the voters or write one of their ids"
+        )
+    if voters and "controller" not in roles and node_id in ids:
+        raise ConfigError(
+            f"node.id={node_id} is among controller.quorum.voters but process.roles has no controller;"
+            " write process.roles=broker,controller or give the broker another id"
+        )
+
+
+def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> None:
+    """Numbers that must agree with each other, and values that would have to be fetched from elsewhere."""
+    for small, large in _AT_MOST:
+        low, high = _number(values, small), _number(values, large)
+        if low > high:
+            raise ConfigError(f"{small}={low} is larger than {large}={high}; write at most {high} for {small}")
+    for name in _NOT_ZERO:
+        if values.get(name) == 0:
+            raise ConfigError(f"{name}=0 would remove everything; write at least 1, or -1 to keep it for ever")
+    if _number(values, "default.replication.factor") < 1:
+        raise ConfigError("default.replication.factor must be at least 1; write default.replication.factor=1")
+    providers = values.get("config.providers") or ()
+    for name, text in static.items():
+        match = _PROVIDED.search(text)
+        if match and isinstance(providers, tuple) and match.group(1) in providers:
+            raise ConfigError(
+                f"{name} takes its value from config provider {match.group(1)}, which Klamm does not have;"
+                " write the value itself"
+            )
+
+
+def check_replica_selector(roles: frozenset[str], values: Mapping[str, Value]) -> None:
+    """Who sends consumers to replicas must be somebody this broker has; a controller serves no consumers."""
+    selector = values.get("replica.selector.class")
+    if "broker" in roles and selector not in (None, "", LEADER, RACK_AWARE):
+        raise ConfigError(
+            f"replica.selector.class={selector} is a class that Klamm does not have; write {RACK_AWARE} to let"
+            f" consumers read in their own rack, or {LEADER} (or nothing) to let them read from leaders"
+        )
+
+
+def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:
+    """Listeners beyond this machine are open to everybody who reaches them: nobody is asked for a password."""
+    return [
+        f"listener {listener} is open to other machines without authentication;"
+        f" write {listener.name}://127.0.0.1:{listener.port} to serve this machine only"
+        for listener in listeners
+        if not listener.loopback
+    ]
+
+
+def relation_warnings(values: Mapping[str, Value]) -> list[str]:
+    """What is allowed but makes something fail later."""
+    warnings = []
+    replicas, needed = _number(values, "default.replication.factor"), _number(values, "min.insync.replicas")
+    if needed > replicas:
+        clash = f"min.insync.replicas={needed} is larger than default.replication.factor={replicas}"
+        warnings.append(f"{clash}: new topics will refuse writes with acks=all")
+    if "log.dirs" not in values and "log.dir" not in values:
+        folder = BROKER_CONFIGS.key("log.dir").default_text
+        warnings.append(f"log.dirs is not written: data goes to {folder}, which the system may clear at any restart")
+    return warnings
+
+
+def _number(values: Mapping[str, Value], name: str) -> int:
+    value = values.get(name, BROKER_CONFIGS.default(name))
+    assert isinstance(value, int)
+    return value

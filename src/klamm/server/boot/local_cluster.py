@@ -1,0 +1,177 @@
+"""A cluster on one machine: which node listens where, what each is told, and the folders they keep.
+
+`klamm up --nodes` and the test helpers start the same thing: one folder per node with its server.properties, its data
+and its log, so that any node can also be started by hand with `klamm server`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from klamm.model.errors import ConfigError
+from klamm.model.ids import Uuid, uuid_to_str
+from klamm.model.properties import format_properties, parse_properties
+from klamm.server.boot.config import load_config
+from klamm.server.boot.format import format_folders, random_uuid
+from klamm.server.boot.free_ports import free_ports
+from klamm.storage.disk import Disk
+from klamm.storage.meta_properties import read_meta_properties
+
+NODES_MAX = 9
+PROPERTIES = "server.properties"
+DATA = "data"
+_NODE_FOLDER = re.compile(r"node-\d")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One node of the cluster: its number, where it listens, and the folder that is all it owns."""
+
+    node_id: int
+    host: str
+    port: int
+    controller_port: int
+    folder: str
+
+    @property
+    def address(self) -> str:
+        """Where clients come in."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def properties(self) -> str:
+        """The file `klamm server` is given."""
+        return os.path.join(self.folder, PROPERTIES)
+
+    @property
+    def log(self) -> str:
+        """What the node writes to standard error."""
+        return os.path.join(self.folder, "node.log")
+
+
+def plan_cluster(folder: str, nodes: int, *, host: str = "127.0.0.1", port: int = 0) -> list[LocalNode]:
+    """Where each node listens: two neighbouring ports per node from `port` on, or free ones when it is 0."""
+    if not 1 <= nodes <= NODES_MAX:
+        raise ConfigError(f"{nodes} nodes do not fit on one machine; write a number from 1 to {NODES_MAX}")
+    ports = free_ports(host, 2 * nodes) if port == 0 else list(range(port, port + 2 * nodes))
+    if ports[-1] > 65535:
+        raise ConfigError(f"port {port} leaves no room for {nodes} nodes; write one below {65536 - 2 * nodes}")
+    return [
+        LocalNode(number, host, ports[2 * number - 2], ports[2 * number - 1], os.path.join(folder, f"node-{number}"))
+        for number in range(1, nodes + 1)
+    ]
+
+
+def node_properties(node: LocalNode, nodes: Sequence[LocalNode], overrides: Mapping[str, str]) -> dict[str, str]:
+    """What one node is told; `overrides` win."""
+    copies = str(min(3, len(nodes)))
+    majority = str(min(2, len(nodes)))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": ",".join(f"{each.node_id}@{each.host}:{each.controller_port}" for each in nodes),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{node.host}:{node.controller_port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": os.path.join(node.folder, DATA),
+        "default.replication.factor": copies,
+        "min.insync.replicas": majority,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": majority,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": majority,
+        "group.initial.rebalance.delay.ms": "0",
+        **overrides,
+    }
+
+
+def prepare_cluster(
+    nodes: Sequence[LocalNode], overrides: Callable[[LocalNode], Mapping[str, str]] = lambda _: {}
+) -> str:
+    """Write every node's properties and format the folders that are new; returns the cluster's id.
+
+    Folders of a cluster of another size are refused before anything is written: static voters that become others
+    would forget what was committed.
+    """
+    _refuse_other_size(os.path.dirname(nodes[0].folder), len(nodes))
+    configs = []
+    for node in nodes:
+        os.makedirs(node.folder, exist_ok=True)
+        with open(node.properties, "w", encoding="utf-8") as file:
+            file.write(format_properties(node_properties(node, nodes, overrides(node))))
+        configs.append(load_config(node.properties))
+    known = {meta.cluster_id for config in configs if (meta := read_meta_properties(Disk(), config.log_dirs[0]))}
+    if len(known) > 1:
+        raise ConfigError(f"the nodes' folders belong to different clusters: {', '.join(sorted(known))}")
+    cluster_id = known.pop() if known else uuid_to_str(Uuid(random_uuid()))
+    for config in configs:
+        format_folders(config, cluster_id, ignore_formatted=True)
+    return cluster_id
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Which node of which local cluster a folder belongs to."""
+
+    node_id: int
+    size: int
+    cluster_folder: str
+
+
+def cluster_size(folder: str) -> int | None:
+    """How many nodes the cluster in a folder was formed with; None when it holds none."""
+    sizes = [membership.size for path in _node_folders(folder) if (membership := read_membership(path))]
+    return max(sizes, default=None)
+
+
+def read_membership(folder: str) -> Membership | None:
+    """The node that a folder, or the data folder in it, belongs to; None when it is no node of a local cluster."""
+    for path in (os.path.abspath(folder), os.path.dirname(os.path.abspath(folder))):
+        if not _NODE_FOLDER.fullmatch(os.path.basename(path)):
+            continue
+        try:
+            with open(os.path.join(path, PROPERTIES), encoding="utf-8") as file:
+                values = {entry.key: entry.value for entry in parse_properties(file.read())}
+            voters = values["controller.quorum.voters"].split(",")
+            return Membership(int(values["node.id"]), len(voters), os.path.dirname(path))
+        except (OSError, ConfigError, KeyError, ValueError):
+            continue
+    return None
+
+
+def _node_folders(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [os.path.join(folder, name) for name in sorted(names) if _NODE_FOLDER.fullmatch(name)]
+
+
+def node_data_folders(folder: str) -> list[str]:
+    """The data folders of a local cluster or of one node of it; any other folder as it is."""
+    nodes = [path for path in (_node_folders(folder) or [folder]) if read_membership(path) is not None]
+    inside = [os.path.join(path, DATA) for path in nodes if os.path.isdir(os.path.join(path, DATA))]
+    return inside or [folder]
+
+
+def _refuse_other_size(folder: str, size: int) -> None:
+    formed = cluster_size(folder)
+    if formed is None:
+        return
+    start = f"`klamm up --nodes {formed} --data {folder}`"
+    if formed != size:
+        raise ConfigError(
+            f"{folder} holds a cluster of {formed} nodes, not {size}; start it with {start},"
+            " or choose another folder with --data"
+        )
+    left = [path for path in _node_folders(folder) if read_membership(path)]
+    # Fewer than a majority may lack what was committed, and new members would outvote them.
+    if len(left) <= formed // 2:
+        raise ConfigError(
+            f"{folder} has {len(left)} of the {formed} nodes of its cluster left; bring the others back,"
+            " or choose another folder with --data"
+        )

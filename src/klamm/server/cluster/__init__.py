@@ -1,0 +1,1 @@
+"""The broker as a member of its cluster: registration, metadata publishers, replication, log directories."""

@@ -1,0 +1,128 @@
+"""Tells the controller which log directory holds each replica of this broker, wherever the metadata says otherwise.
+
+Only brokers with several directories have anything to tell: with one the controller knows. The newest word about a
+replica is what is sent; what the controller does not take now is said again.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import MetadataImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition, Uuid
+from klamm.protocol.messages import assign_replicas_to_dirs as ard
+from klamm.server.controller.channel import ControllerChannel
+from klamm.storage import LogManager
+from klamm.telemetry.log import get_logger
+
+log = get_logger("lifecycle")
+
+REPLICAS_PER_REQUEST = 2_000
+RETRY_S = 0.5
+
+Replica = tuple[Uuid, int]
+
+
+class DirectoryReports:
+    """Compares where replicas lie with what the metadata says, and reports the differences."""
+
+    def __init__(
+        self, node_id: int, logs: LogManager, channel: ControllerChannel, broker_epoch: Callable[[], int]
+    ) -> None:
+        self._node_id = node_id
+        self._logs = logs
+        self._channel = channel
+        self._broker_epoch = broker_epoch
+        self._pending: dict[Replica, Uuid] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Replicas have followed a change of the metadata."""
+        for topic_id in delta.topics_deleted:
+            for key in [key for key in self._pending if key[0] == topic_id]:
+                del self._pending[key]
+        for topic_id, change in delta.topics_changed.items():
+            topic = image.topics.by_id.get(topic_id)
+            for index in change.partitions if topic is not None else ():
+                self.look(image, change.after.name, index)
+
+    def look(self, image: MetadataImage, topic_name: str, index: int) -> None:
+        """Report a replica if it lies elsewhere than the metadata says."""
+        topic = image.topics.get(topic_name)
+        partition = topic.partitions.get(index) if topic is not None else None
+        if topic is None or partition is None:
+            return
+        if self._node_id not in partition.replicas:
+            self._pending.pop((topic.id, index), None)
+            return
+        found = self._logs.get(topic_name, index)
+        lies_in = None if found is None else self._logs.directory_ids.get(self._logs.log_dir_of(found).path)
+        future = self._logs.futures.get(TopicPartition(topic_name, index))
+        if future is not None and self._logs.directory_ids[self._logs.log_dir_of(future).path] == partition.directory(
+            self._node_id
+        ):
+            return  # it is about to lie there
+        if lies_in is None or lies_in == partition.directory(self._node_id):
+            self._pending.pop((topic.id, index), None)
+            return
+        self._pending[topic.id, index] = lies_in
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._report(), name="directory reports")
+
+    async def assign(self, topic_id: Uuid, index: int, directory: Uuid) -> None:
+        """Have the metadata say that a replica lies in a directory, before it does; KlammError when it does not."""
+        response: ard.AssignReplicasToDirsResponse = await self._channel.ask(
+            self._request({(topic_id, index): directory})
+        )
+        code = response.error_code
+        for told in (part for each in response.directories for topic in each.topics for part in topic.partitions):
+            code = code or told.error_code
+        if code:
+            raise KlammError(ErrorCode(code))
+
+    async def stop(self) -> None:
+        """Say nothing more; the next start looks again."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _report(self) -> None:
+        try:
+            while self._pending:
+                sent = dict(list(self._pending.items())[:REPLICAS_PER_REQUEST])
+                try:
+                    response = await self._channel.ask(self._request(sent))
+                    if response.error_code:
+                        raise KlammError(ErrorCode(response.error_code))
+                except KlammError as error:
+                    log.warning("the controller did not take where replicas lie", replicas=len(sent), reason=error)
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                for key, directory in sent.items():
+                    if self._pending.get(key) == directory:
+                        del self._pending[key]
+        finally:
+            self._task = None
+
+    def _request(self, replicas: dict[Replica, Uuid]) -> ard.AssignReplicasToDirsRequest:
+        grouped: dict[Uuid, dict[Uuid, list[int]]] = {}
+        for (topic_id, index), directory in replicas.items():
+            grouped.setdefault(directory, {}).setdefault(topic_id, []).append(index)
+        return ard.AssignReplicasToDirsRequest(
+            broker_id=self._node_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[
+                ard.DirectoryData(
+                    id=directory,
+                    topics=[
+                        ard.TopicData(
+                            topic_id=topic_id,
+                            partitions=[ard.PartitionData(partition_index=index) for index in indexes],
+                        )
+                        for topic_id, indexes in topics.items()
+                    ],
+                )
+                for directory, topics in grouped.items()
+            ],
+        )

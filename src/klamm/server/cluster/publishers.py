@@ -1,0 +1,173 @@
+"""What this broker does when the cluster's metadata changes: replicas follow, settings take effect, snapshots are made.
+
+Changes are worked off one after the other in a task of their own, so that a thousand new partitions do not hold up the
+loop. `wait_for` tells when a change has taken effect here, `wait_answerable` when a client may be told of it.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from klamm.metadata.config_values import unreadable_configs
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import MetadataImage, PartitionImage, ResourceType, TopicImage
+from klamm.replication import ReplicaManager
+from klamm.server.settings.topic_settings import TopicSettingsResolver
+from klamm.telemetry.log import get_logger
+
+log = get_logger("metadata")
+
+REPLICAS_WAIT_S = 0.1
+"""How long the answer to an admin request waits for the replicas of the broker that was asked, in a cluster. Nothing is
+known of the other brokers' replicas, which the client may need next, so a longer wait buys little; Kafka has none."""
+
+PARTITIONS_WAITED_FOR_MAX = 100
+"""With more changed partitions than this to work off, the answer does not wait for them: they take longer than that."""
+
+
+class _Progress:
+    """An offset of the metadata log that only grows, and those that wait for it."""
+
+    __slots__ = ("_waiting", "offset")
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def reach(self, offset: int) -> None:
+        self.offset = offset
+        if not self._waiting:
+            return
+        due = [future for wanted, future in self._waiting if wanted <= offset]
+        self._waiting = [(wanted, future) for wanted, future in self._waiting if wanted > offset]
+        for future in due:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait_for(self, offset: int) -> None:
+        if self.offset < offset:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append((offset, future))
+            await future
+
+
+@dataclass(slots=True)
+class _Change:
+    """One step of the image, as far as replicas are concerned."""
+
+    image: MetadataImage
+    delta: MetadataDelta
+    changed: dict[str, TopicImage]
+    deleted: dict[bytes, str]
+    partitions: dict[str, dict[int, PartitionImage]]
+    """The partitions that changed, by topic."""
+    reconfigured: set[str] | None
+    """Topics whose settings changed; None means that any may have, because a broker setting did."""
+
+
+class BrokerPublisher:
+    """Keeps replicas in step with the image."""
+
+    def __init__(self, node_id: int, replicas: ReplicaManager, settings: TopicSettingsResolver) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._replicas = replicas
+        self._queue: deque[_Change] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._image: MetadataImage | None = None
+        self._partitions_queued = 0
+        self._known = _Progress()
+        self._applied = _Progress()
+        self.followers: list[Callable[[MetadataDelta, MetadataImage], None]] = []
+        """Told of every change once the replicas have followed it."""
+
+    def start(self) -> None:
+        """Begin to work changes off."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata publisher")
+
+    async def stop(self) -> None:
+        """Leave the rest for the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Note what changed; the work is done in the task."""
+        for resource, config, reason in unreadable_configs(image, delta.configs_changed):
+            kind, name = ResourceType(resource.type).name.lower(), resource.name or "<default>"
+            log.error("config ignored: value cannot be read", resource=kind, name=name, config=config, reason=reason)
+        reconfigured: set[str] | None = set()
+        for resource in delta.configs_changed:
+            if resource.type == ResourceType.BROKER and resource.name in ("", str(self._node_id)):
+                reconfigured = None
+                break
+            if resource.type == ResourceType.TOPIC and reconfigured is not None:
+                reconfigured.add(resource.name)
+        changed = {change.after.name: change.after for change in delta.topics_changed.values()}
+        deleted: dict[bytes, str] = {topic_id: topic.name for topic_id, topic in delta.topics_deleted.items()}
+        partitions = {change.after.name: change.partitions for change in delta.topics_changed.values()}
+        self._queue.append(_Change(image, delta, changed, deleted, partitions, reconfigured))
+        self._partitions_queued += _partition_count(self._queue[-1])
+        self._wake.set()
+        self._image = image
+        self._known.reach(image.provenance.offset)
+
+    async def wait_for(self, offset: int) -> None:
+        """Return once everything up to `offset` of the metadata log has taken effect here."""
+        await self._applied.wait_for(offset)
+
+    async def wait_answerable(self, offset: int) -> None:
+        """Return once a client may be told that the change at `offset` is made.
+
+        The only broker answers when its replicas have followed: what is made can be used. One of several answers when
+        it knows of the change, and waits for its own replicas for a moment only.
+        """
+        await self._known.wait_for(offset)
+        if self._image is None or len(self._image.cluster.brokers) <= 1:
+            await self._applied.wait_for(offset)
+        elif self._partitions_queued <= PARTITIONS_WAITED_FOR_MAX:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPLICAS_WAIT_S):
+                    await self._applied.wait_for(offset)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                change = self._queue.popleft()
+                await self._apply(change)
+                self._partitions_queued -= _partition_count(change)
+                self._applied.reach(change.image.provenance.offset)
+
+    async def _apply(self, change: _Change) -> None:
+        image = change.image
+        settings = functools.partial(self._settings.resolve, image)
+        if change.changed or change.deleted:
+            with self._contained(change, part="replicas"):
+                await self._replicas.apply(image, change.changed, change.deleted, settings, change.partitions)
+        names = image.topics.by_name if change.reconfigured is None else change.reconfigured
+        for name in names:
+            if name in image.topics.by_name:
+                with self._contained(change, topic=name):
+                    self._replicas.reconfigure(name, settings(name))
+        for follower in self.followers:
+            with self._contained(change, part=getattr(follower, "__qualname__", str(follower))):
+                follower(change.delta, image)
+
+    @contextlib.contextmanager
+    def _contained(self, change: _Change, **what: str) -> Iterator[None]:
+        """A fault in one part of a change is told and does not stop the other parts."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - one part that fails must not stop the others
+            offset = change.image.provenance.offset
+            log.failure("part of a metadata change could not be carried out", error, offset=offset, **what)
+
+
+def _partition_count(change: _Change) -> int:
+    return sum(len(partitions) for partitions in change.partitions.values())

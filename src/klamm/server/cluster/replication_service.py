@@ -1,0 +1,150 @@
+"""Replication as a running part of the node: who is followed, who lags, what is remembered, how fast copies go.
+
+Roles come from the metadata log through the replicas; everything here is timers, addresses and settings around them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klamm.metadata.delta import MetadataDelta
+from klamm.metadata.image import MetadataImage, ResourceType
+from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from klamm.replication.fetchers import Fetchers
+from klamm.replication.settings import ReplicationConfig
+from klamm.server.boot.config import NodeConfig
+from klamm.storage.config import MAX_LONG
+from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.server.services import Services
+
+log = get_logger("replication")
+
+TICK_S = 0.5
+ALTER_PARTITION_VERSION = 3
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+FETCHERS = "num.replica.fetchers"
+
+
+class Replication:
+    """Fetchers, in-sync replicas, checkpoints of high watermarks; started once the broker is registered."""
+
+    def __init__(self, services: "Services", broker_epoch: Callable[[], int]) -> None:
+        self._services = services
+        replicas = services.replicas
+        self.fetchers = Fetchers(
+            services.loop, services.clock, replicas, address=self._address, broker_epoch=broker_epoch
+        )
+        replicas.on_role.append(self.fetchers.on_role)
+        replicas.isr.ask = self._alter_partition
+        replicas.isr.broker_epoch = broker_epoch
+        self._task: asyncio.Task[None] | None = None
+        self._marked = -1
+
+    def start(self) -> None:
+        """Begin to look after replicas."""
+        self._set_rates(self._services.image)
+        self._task = self._services.loop.create_task(self._run(), name="replication")
+
+    async def stop(self) -> None:
+        """Copy and propose nothing more."""
+        self.fetchers.close()
+        self._services.replicas.isr.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # Who is where
+
+    def _address(self, broker_id: int) -> tuple[str, int] | None:
+        broker = self._services.image.cluster.get(broker_id)
+        if broker is None:
+            return None
+        endpoint = broker.endpoints.get(self._services.config.inter_broker_listener_name)
+        if endpoint is None:
+            endpoint = next(iter(broker.endpoints.values()), None)
+        return (endpoint.host, endpoint.port) if endpoint is not None else None
+
+    async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        response: AlterPartitionResponse = await self._services.controllers.isr.ask(request, ALTER_PARTITION_VERSION)
+        return response
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The image has moved and the replicas have followed."""
+        replicas = self._services.replicas
+        replicas.image = image
+        if delta.brokers_changed:
+            self._on_brokers()
+        if any(resource.type == ResourceType.BROKER for resource in delta.configs_changed):
+            self._set_rates(image)
+            self.fetchers.spread(self._services.settings.integer(image, FETCHERS))
+
+    def _on_brokers(self) -> None:
+        """A broker came, went, or was fenced: some may join, others are no longer waited for."""
+        replicas = self._services.replicas
+        now_ms = self._services.clock.monotonic_ms()
+        replicas.isr.look_again()
+        for replica in replicas:
+            state = replica.state
+            if not replica.leads or len(state.replicas) == len(state.isr):
+                continue
+            if state.reconsider(replica.log.log_end_offset, now_ms, replicas.isr.eligible):
+                replica.refresh()
+                replicas.advance(replica)
+
+    def _set_rates(self, image: MetadataImage) -> None:
+        replicas = self._services.replicas
+        replicas.leader_throttle.rate = self._services.settings.integer(image, LEADER_RATE)
+        replicas.follower_throttle.rate = self._services.settings.integer(image, FOLLOWER_RATE)
+
+    # Timers
+
+    async def _run(self) -> None:
+        services, config = self._services, self._services.replicas.config
+        lag_check_s = max(min(config.lag_time_max_ms / 2000, 3600.0), 0.05)
+        checkpoint_s = config.checkpoint_interval_ms / 1000
+        now = services.loop.time()
+        next_lag, next_checkpoint = now + lag_check_s, now + checkpoint_s
+        while True:
+            await asyncio.sleep(min(TICK_S, lag_check_s))
+            now = services.loop.time()
+            try:
+                services.replicas.tick()
+                services.replicas.isr.look_again()
+                if now >= next_lag:
+                    next_lag = now + lag_check_s
+                    services.replicas.isr.check_lag(services.clock.monotonic_ms())
+                if now >= next_checkpoint:
+                    next_checkpoint = now + checkpoint_s
+                    self._checkpoint()
+            except Exception as error:  # noqa: BLE001 - one partition's trouble must not end the care for all others
+                log.failure("looking after replicas failed", error)
+
+    def _checkpoint(self) -> None:
+        """Remember how far logs are committed, if that has changed."""
+        marked = sum(replica.log.high_watermark for replica in self._services.replicas)
+        if marked != self._marked:
+            self._marked = marked
+            self._services.logs.checkpoint(wait=False)
+
+
+def replication_config(config: NodeConfig) -> ReplicationConfig:
+    """Kafka's replica.* settings."""
+    written = config.static
+    buffer = "replica.socket.receive.buffer.bytes"
+    return ReplicationConfig(
+        lag_time_max_ms=config.integer("replica.lag.time.max.ms"),
+        fetch_max_bytes=config.integer("replica.fetch.max.bytes"),
+        fetch_wait_max_ms=config.integer("replica.fetch.wait.max.ms"),
+        fetch_min_bytes=config.integer("replica.fetch.min.bytes"),
+        fetch_response_max_bytes=config.integer("replica.fetch.response.max.bytes"),
+        fetch_backoff_ms=config.integer("replica.fetch.backoff.ms"),
+        socket_timeout_ms=config.integer("replica.socket.timeout.ms"),
+        socket_receive_buffer_bytes=config.integer(buffer) if buffer in written else -1,
+        fetchers=config.integer(FETCHERS),
+        checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
+        leader_throttled_rate=min(config.integer(LEADER_RATE), MAX_LONG),
+        follower_throttled_rate=min(config.integer(FOLLOWER_RATE), MAX_LONG),
+    )

@@ -1,0 +1,216 @@
+"""A broker's way to the active controller, wherever that is: in this process, or behind another node's listener.
+
+Requests of brokers go as they are, those made for a client inside an Envelope. A controller that is gone or no longer
+active is asked for anew within the request's deadline; a request may therefore be made twice, and each is harmless
+then. One channel per purpose: an answer that takes long must not hold up the heartbeats behind it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError, ProtocolError
+from klamm.net.peer import Peer, PeerGone
+from klamm.protocol.apis import BY_NAME
+from klamm.protocol.codec import decode, encode
+from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
+from klamm.protocol.messages.default_principal import DefaultPrincipalData
+from klamm.protocol.messages.envelope import EnvelopeRequest
+from klamm.protocol.schema import blob, int16, int64, message, wire
+from klamm.raft import RaftDriver
+from klamm.server.controller.runtime import ControllerRuntime, Outcome
+
+ENVELOPE = 58
+DEFAULT_TIMEOUT_MS = 30_000
+RETRY_MS = 50
+"""How long nobody is asked after a refusal, unless the quorum says before that it has a leader."""
+CONNECT_MS = 1_000
+"""A controller that cannot be connected to for so long is not waited for: another may lead by now."""
+ATTEMPT_MS = 10_000
+"""How long one attempt may take: a controller that hangs is given up before the whole deadline is over."""
+_RETRIED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
+_DIRECT = frozenset(api.name for api in BY_NAME.values() if api.listeners == ("controller",))
+
+
+@message(api_key=ENVELOPE, versions=(0, 0), flexible=0)
+class ForwardedResponse:
+    """An EnvelopeResponse that also tells, to those who read it, where in the log the answer's changes end."""
+
+    response_data: bytes | None = wire(blob, nullable=0, default=None)
+    error_code: int = wire(int16)
+    offset: int = wire(int64, tag=10_000, default=-1)
+
+
+class ControllerChannel:
+    """Asks the active controller; lives on the node's loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        raft: RaftDriver,
+        runtime: ControllerRuntime | None,
+        *,
+        purpose: str,
+        address: Callable[[int], tuple[str, int] | None],
+    ) -> None:
+        self._loop = loop
+        self._raft = raft
+        self._address = address
+        """Where a member of the quorum is reached, whether or not our log or file names it as a voter."""
+        self._runtime = runtime
+        self._purpose = purpose
+        self._peer: Peer | None = None
+        self._changed = asyncio.Event()
+        self.applied: Callable[[int], Awaitable[None]] | None = None
+        """Awaited with an offset before an answer is given: its changes have then taken effect on this broker."""
+        self.on_lost: Callable[[], None] | None = None
+        """Called when the connection to the controller ends."""
+
+    def on_leader_change(self) -> None:
+        """The quorum has another leader: whoever waits for one asks at once."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        if self._peer is not None:
+            self._peer.close()
+
+    async def ask(
+        self,
+        request: Any,
+        version: int | None = None,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        client: "ForwardedClient | None" = None,
+    ) -> Any:
+        """The active controller's answer; KlammError REQUEST_TIMED_OUT when there was none in time."""
+        if version is None:
+            version = BY_NAME[_name(request)].versions[1]
+        deadline = self._loop.time() + timeout_ms / 1000
+        reason: BaseException | str = "the quorum has no leader"
+        while (left := deadline - self._loop.time()) > 0:
+            self._changed.clear()
+            try:
+                outcome = await self._attempt(request, version, client, int(left * 1000) + 1)
+                if outcome is not None:
+                    await self._take_effect(outcome.offset, deadline)
+                    return outcome.response
+            except PeerGone as error:
+                reason = error
+            except KlammError as error:
+                if error.code not in _RETRIED:
+                    raise
+                reason = error
+            await self._pause(deadline)
+        raise KlammError(ErrorCode.REQUEST_TIMED_OUT, f"no active controller answered within {timeout_ms} ms: {reason}")
+
+    async def _attempt(
+        self, request: Any, version: int, client: "ForwardedClient | None", timeout_ms: int
+    ) -> Outcome | None:
+        """One question to whom we take for the active controller; None when nobody is known or it is not it."""
+        if self._runtime is not None and self._runtime.active is not None:
+            return await self._ask_own(self._runtime, request, version, timeout_ms)
+        peer = self._find()
+        if peer is None:
+            return None
+        timeout_ms = min(timeout_ms, ATTEMPT_MS)
+        if _name(request) in _DIRECT:
+            response = await peer.ask(request, version, timeout_ms=timeout_ms)
+            return None if response.error_code == ErrorCode.NOT_CONTROLLER else Outcome(response)
+        return await self._forward(peer, request, version, client or ForwardedClient(), timeout_ms)
+
+    async def _ask_own(self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int) -> Outcome:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await runtime.ask(request, version)
+        except TimeoutError:
+            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "the quorum did not take the change in time") from None
+
+    async def _forward(
+        self, peer: Peer, request: Any, version: int, client: "ForwardedClient", timeout_ms: int
+    ) -> Outcome | None:
+        api = BY_NAME[_name(request)]
+        header = encode_request_header(RequestHeader(api.key, version, 0, client.client_id))
+        envelope = EnvelopeRequest(
+            request_data=header + encode(request, version),
+            request_principal=client.principal,
+            client_host_address=client.host_address,
+        )
+        answer = await peer.ask_raw(ENVELOPE, 0, [encode(envelope, 0)], timeout_ms=timeout_ms)
+        try:
+            told, _ = decode(ForwardedResponse, 0, answer)
+            if told.error_code == ErrorCode.NOT_CONTROLLER:
+                return None
+            if told.error_code or told.response_data is None:
+                raise KlammError(ErrorCode(told.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+            _, start = decode_response_header(told.response_data, api.key, version)
+            response, _ = decode(api.response, version, told.response_data, start)
+        except ProtocolError as error:
+            raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer is none: {error}") from error
+        return Outcome(response, told.offset)
+
+    def _find(self) -> Peer | None:
+        """The connection to the active controller's listener; None while nobody, or only this node itself, is known."""
+        leader = self._raft.leader[0]
+        if leader is None or leader == self._raft.config.node_id or not len(self._raft.core.voters):
+            return None  # who knows no voters yet has to read the log first, whatever it wants to ask
+        found = self._address(leader)
+        if found is None:
+            return None
+        host, port = found
+        if self._peer is None or (self._peer.host, self._peer.port) != found:
+            self.close()
+            client_id = f"broker-{self._raft.config.node_id}-{self._purpose}"
+            self._peer = Peer(
+                self._loop,
+                host,
+                port,
+                client_id=client_id,
+                connect_timeout_ms=CONNECT_MS,
+                reconnect_backoff_max_ms=200,
+            )
+            self._peer.on_closed = self._lost
+        return self._peer
+
+    def _lost(self) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
+
+    async def _take_effect(self, offset: int, deadline: float) -> None:
+        """Wait until this broker knows what was decided; what is decided stays so, however long that takes."""
+        if offset < 0 or self.applied is None:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.applied(offset)
+        except TimeoutError:
+            pass
+
+    async def _pause(self, deadline: float) -> None:
+        wait = min(RETRY_MS / 1000, max(deadline - self._loop.time(), 0))
+        try:
+            async with asyncio.timeout(wait):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+
+class ForwardedClient:
+    """For whom a request is forwarded: what the controller is told about the client."""
+
+    __slots__ = ("client_id", "host_address", "principal")
+
+    def __init__(
+        self, client_id: str | None = None, host_address: bytes = b"\x7f\0\0\1", principal: bytes | None = None
+    ) -> None:
+        self.client_id = client_id
+        self.host_address = host_address
+        self.principal = principal if principal is not None else _ANONYMOUS
+
+
+def _name(request: Any) -> str:
+    return type(request).__name__.removesuffix("Request")
+
+
+_ANONYMOUS = b"\0\0" + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
+"""A principal travels behind an int16 with its version."""

@@ -1,0 +1,260 @@
+"""Who votes, as requests change it (KIP-853): adding, removing and moving voters, a controller that joins by itself.
+
+The rules are the core's (`raft/core/voter_changes`). Here a request waits, within its time, for what the core cannot
+have yet: a new voter that has still to catch up, a change before it that is not committed. The other half is this
+node's own share: a voter that has moved tells the leader its address, and with controller.quorum.auto.join.enable an
+observing controller asks to be a voter. A fixed voter tells every leader once who it is, so that kraft.version can be
+raised.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from klamm.model.errors import ErrorCode, KlammError, ProtocolError
+from klamm.net import PeerGone
+from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from klamm.protocol.messages.add_raft_voter import Listener as AddListener
+from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from klamm.protocol.messages.update_raft_voter import (
+    CurrentLeader,
+    KRaftVersionFeature,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+from klamm.protocol.messages.update_raft_voter import Listener as UpdateListener
+from klamm.raft import RaftDriver
+from klamm.raft.core.quorum import KRAFT_VERSIONS, ReplicaKey, Voter
+from klamm.raft.core.voter_changes import NotIntroduced
+from klamm.server.controller.raft_transport import RaftTransport
+from klamm.telemetry.log import get_logger
+
+log = get_logger("raft")
+
+TRY_AGAIN_SECONDS = 0.02
+DEFAULT_TIMEOUT_MS = 30_000
+LOOK_SECONDS = 1.0
+"""How often a controller looks whether the quorum knows it as it is."""
+INTRODUCTION_SECONDS = 5.0
+"""How long a leader waits to hear who its fixed voters are: those that run tell it within LOOK_SECONDS."""
+_ASK_AGAIN = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a leader answers that is still, or no longer, busy with its election or with a change."""
+
+
+class _Listener(Protocol):
+    name: str
+    host: str
+    port: int
+
+
+class QuorumMembership:
+    """Changes of the quorum on its leader, and this node's own place in it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        driver: RaftDriver,
+        transport: RaftTransport,
+        *,
+        cluster_id: str,
+        endpoint: tuple[str, int] | None,
+        auto_join: bool = False,
+    ) -> None:
+        self._loop = loop
+        self._driver = driver
+        self._transport = transport
+        self._cluster_id = cluster_id
+        self._endpoint = endpoint
+        self._auto_join = auto_join
+        self._task: asyncio.Task[None] | None = None
+        self._introduced_to: tuple[int | None, int] = (None, -1)
+        """The leader, with its epoch, that knows who this fixed voter is."""
+
+    # requests
+
+    async def add(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+        """Let a controller vote."""
+
+        def change() -> "asyncio.Future[int]":
+            return self._driver.add_voter(self._voter(request.voter_id, request.voter_directory_id, request.listeners))
+
+        timeout_ms = request.timeout_ms if request.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+        error = await self._carry_out(request.cluster_id, change, timeout_ms, wait=request.ack_when_committed)
+        if error is None:
+            log.info("a controller votes now", node=request.voter_id)
+            return AddRaftVoterResponse(error_message=None)
+        return AddRaftVoterResponse(error_code=error.code, error_message=str(error))
+
+    async def remove(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+        """Let a controller vote no more."""
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        error = await self._carry_out(request.cluster_id, lambda: self._driver.remove_voter(key), DEFAULT_TIMEOUT_MS)
+        if error is None:
+            log.info("a controller votes no more", node=request.voter_id)
+            return RemoveRaftVoterResponse(error_message=None)
+        return RemoveRaftVoterResponse(error_code=error.code, error_message=str(error))
+
+    async def update(self, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+        """Note where a voter listens now."""
+        leader_id, epoch = self._driver.leader
+        current = CurrentLeader(leader_id=-1 if leader_id is None else leader_id, leader_epoch=epoch)
+        if leader_id is not None and (found := self._transport.endpoints().get(leader_id)) is not None:
+            current.host, current.port = found
+        if request.current_leader_epoch != epoch:
+            older = request.current_leader_epoch < epoch
+            code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+            return UpdateRaftVoterResponse(error_code=code, current_leader=current)
+
+        def change() -> "asyncio.Future[int] | None":
+            told = request.kraft_version_feature
+            versions = (told.min_supported_version, told.max_supported_version)
+            voter = self._voter(request.voter_id, request.voter_directory_id, request.listeners, versions)
+            return self._driver.update_voter(voter)
+
+        error = await self._carry_out(request.cluster_id, change, DEFAULT_TIMEOUT_MS)
+        code = ErrorCode.NONE if error is None else error.code
+        return UpdateRaftVoterResponse(error_code=code, current_leader=current)
+
+    async def raise_kraft_version(self, level: int, timeout_ms: int, *, validate_only: bool = False) -> None:
+        """Let voters change from now on, as this quorum's leader; KlammError says what stands against it."""
+        config = self._driver.config
+        host, port = self._endpoint or ("", 0)
+        own = Voter(config.local, host, port, config.controller_listener)
+
+        def change() -> "asyncio.Future[int] | None":
+            return self._driver.raise_kraft_version(level, own, validate_only=validate_only)
+
+        before = self._driver.kraft_version
+        error = await self._carry_out(None, change, timeout_ms if timeout_ms > 0 else DEFAULT_TIMEOUT_MS)
+        if error is not None:
+            raise error
+        if before < level and not validate_only:
+            log.info("voters are part of the log now", kraft_version=level)
+
+    async def _carry_out(
+        self,
+        cluster_id: str | None,
+        change: "Callable[[], asyncio.Future[int] | None]",
+        timeout_ms: int,
+        *,
+        wait: bool = True,
+    ) -> KlammError | None:
+        """Make a change as soon as it can be made; what stands against it, when time is over or it never can."""
+        if cluster_id is not None and cluster_id != self._cluster_id:
+            return KlammError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {self._cluster_id}")
+        began = self._loop.time()
+        deadline = began + timeout_ms / 1000
+        while True:
+            try:
+                done = change()
+                break
+            except NotIntroduced as error:
+                if self._loop.time() >= min(deadline, began + INTRODUCTION_SECONDS):
+                    return error
+            except KlammError as error:
+                if error.code is not ErrorCode.REQUEST_TIMED_OUT or self._loop.time() >= deadline:
+                    return error
+            await asyncio.sleep(TRY_AGAIN_SECONDS)
+        if done is None or not wait:
+            if done is not None:
+                done.add_done_callback(lambda finished: finished.cancelled() or finished.exception())
+            return None
+        try:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.shield(done)
+        except TimeoutError:
+            return KlammError(ErrorCode.REQUEST_TIMED_OUT, "the change is in the log but not committed yet")
+        except KlammError as error:
+            return error
+        return None
+
+    def _voter(
+        self,
+        node_id: int,
+        directory_id: bytes,
+        listeners: Sequence[_Listener],
+        kraft_versions: tuple[int, int] = KRAFT_VERSIONS,
+    ) -> Voter:
+        name = self._driver.config.controller_listener
+        found = next((each for each in listeners if each.name == name), None)
+        if found is None:
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"the voter has no listener {name}")
+        return Voter(ReplicaKey(node_id, directory_id), found.host, found.port, found.name, kraft_versions)
+
+    # this node's own place
+
+    def start(self) -> None:
+        """Begin to look after this controller's place in the quorum."""
+        self._task = self._loop.create_task(self._look_after(), name="quorum membership")
+
+    async def stop(self) -> None:
+        """Let things be."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            leader = self._driver.leader
+            request = self._wanted()
+            if request is None:
+                continue
+            try:
+                answer = await self._transport.ask_leader(request, timeout_ms=int(LOOK_SECONDS * 5000))
+            except (KlammError, ProtocolError, PeerGone) as error:
+                log.debug("the quorum was not asked", request=type(request).__name__, reason=error)
+                continue
+            if isinstance(request, UpdateRaftVoterRequest) and answer.error_code not in _ASK_AGAIN:
+                self._introduced_to = leader
+            if answer.error_code not in (*_ASK_AGAIN, ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
+                code = ErrorCode(answer.error_code)
+                log.warning("the quorum refused", request=type(request).__name__, reason=code.name)
+
+    def _wanted(self) -> Any:
+        """What this controller has to ask of the leader, if anything."""
+        driver = self._driver
+        leader_id, epoch = driver.leader
+        core, local, name = driver.core, driver.config.local, driver.config.controller_listener
+        if self._endpoint is None or leader_id is None:
+            return None
+        host, port = self._endpoint
+        dynamic = core.configurations.latest.dynamic
+        if core.is_voter:
+            if dynamic and core.voters.get(local.id) == Voter(local, host, port, name):
+                return None
+            if not dynamic and (leader_id == local.id or self._introduced_to == driver.leader):
+                return None  # fixed voters tell each leader once
+            return UpdateRaftVoterRequest(
+                cluster_id=self._cluster_id,
+                current_leader_epoch=epoch,
+                voter_id=local.id,
+                voter_directory_id=local.directory_id,
+                listeners=[UpdateListener(name=name, host=host, port=port)],
+                kraft_version_feature=KRaftVersionFeature(
+                    min_supported_version=KRAFT_VERSIONS[0], max_supported_version=KRAFT_VERSIONS[1]
+                ),
+            )
+        if not dynamic or not self._auto_join or leader_id == local.id or core.log.end_offset > core.high_watermark:
+            return None
+        former = core.voters.get(local.id)
+        if former is not None:
+            # Our node id votes with a directory that is gone: it has to leave before we can come.
+            return RemoveRaftVoterRequest(
+                cluster_id=self._cluster_id, voter_id=local.id, voter_directory_id=former.key.directory_id
+            )
+        return AddRaftVoterRequest(
+            cluster_id=self._cluster_id,
+            timeout_ms=int(LOOK_SECONDS * 1000),
+            voter_id=local.id,
+            voter_directory_id=local.directory_id,
+            listeners=[AddListener(name=name, host=host, port=port)],
+            ack_when_committed=False,
+        )

@@ -1,0 +1,47 @@
+"""Producer ids for idempotent producers: a block from the controller at a time, given out without asking again."""
+
+import asyncio
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from klamm.server.controller.channel import ControllerChannel
+
+
+class ProducerIds:
+    """Gives out each id once; a block lost in a crash is simply never used."""
+
+    def __init__(self, node_id: int, controller: ControllerChannel) -> None:
+        self._node_id = node_id
+        self._controller = controller
+        self._next = 0
+        self._end = 0
+        self._lock = asyncio.Lock()
+        self.broker_epoch = -1
+
+    async def allocate(self) -> int:
+        """An id no producer has had before."""
+        await self.ensure()
+        return self.take()
+
+    async def ensure(self) -> None:
+        """Have at least one id at hand."""
+        if self._next >= self._end:
+            async with self._lock:
+                if self._next >= self._end:
+                    await self._fetch_block()
+
+    def take(self) -> int:
+        """An id no producer has had before, if one is at hand."""
+        if self._next >= self._end:
+            raise KlammError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
+        allocated = self._next
+        self._next += 1
+        return allocated
+
+    async def _fetch_block(self) -> None:
+        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
+        response = await self._controller.ask(request)
+        if response.error_code:
+            raise KlammError(ErrorCode(response.error_code))
+        self._next = response.producer_id_start
+        self._end = response.producer_id_start + response.producer_id_len

@@ -1,0 +1,1 @@
+"""Brokers, controllers, log directories and what they can do."""

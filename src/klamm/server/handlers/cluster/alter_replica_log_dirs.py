@@ -1,0 +1,47 @@
+"""AlterReplicaLogDirs, v1-2: move replicas of this broker to other log dirs of it.
+
+The answer comes at once; the move goes on while the replica serves, and DescribeLogDirs tells how far it is. Asked for
+the log dir a replica lies in, a move elsewhere is given up. A partition that is not here yet will be made where the
+request says, and is answered with REPLICA_NOT_AVAILABLE.
+v2 flexible
+"""
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.slices import Steps
+from klamm.server.services import Services
+from klamm.telemetry.log import get_logger
+
+log = get_logger("replication")
+
+
+def handle(
+    services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> Steps[AlterReplicaLogDirsResponse]:
+    """Begin every move that can be made."""
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            for index in topic.partitions:
+                code = _start(services, topic.name, index, wanted.path)
+                answer = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                results.setdefault(topic.name, []).append(answer)
+                yield 1
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()]
+    )
+
+
+def _start(services: Services, topic: str, index: int, path: str) -> ErrorCode:
+    try:
+        services.moves.start(topic, index, path)
+    except KlammError as error:
+        log.warning("a replica is not moved", partition=f"{topic}-{index}", folder=path, reason=error.message)
+        return error.code
+    return ErrorCode.NONE

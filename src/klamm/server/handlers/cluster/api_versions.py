@@ -1,0 +1,57 @@
+"""ApiVersions, v0-4: what this listener serves, asked first on every connection.
+
+Made from the routes, so it says what is served and nothing else. Versions before 4 leave out features that may be off
+(minimum level 0), which older clients cannot read; a feature at level 0 is never listed as finalized.
+v3 flexible (the response header stays v0), features and the client's software · v4 features from level 0
+"""
+
+import re
+
+from klamm.metadata.image import FeatureRange
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from klamm.raft.core.voter_history import DYNAMIC
+from klamm.server.requests.context import RequestContext
+from klamm.server.services import Services
+
+KRAFT_VERSION = "kraft.version"
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """List the routes and the features."""
+    if context.version >= 3:
+        if not _SOFTWARE.fullmatch(request.client_software_name) or not _SOFTWARE.fullmatch(
+            request.client_software_version
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.connection.software_name = request.client_software_name
+        context.connection.software_version = request.client_software_version
+    keys = [
+        ApiVersion(api_key=key, min_version=route.api.advertised[0], max_version=route.api.advertised[1])
+        for key, route in sorted(context.listener.routes.items())
+    ]
+    image = services.image
+    # kraft.version is the quorum's own: its level is a control record, not part of the image.
+    supported = {**services.supported_features, KRAFT_VERSION: FeatureRange(0, DYNAMIC)}
+    finalized = {**image.features, KRAFT_VERSION: services.raft.core.configurations.latest.kraft_version}
+    return ApiVersionsResponse(
+        api_keys=keys,
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=levels.min_level, max_version=levels.max_level)
+            for name, levels in supported.items()
+            if context.version >= 4 or levels.min_level > 0
+        ],
+        finalized_features_epoch=image.provenance.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in finalized.items()
+            if level > 0 and name in supported
+        ],
+    )

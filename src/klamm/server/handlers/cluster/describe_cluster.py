@@ -1,0 +1,66 @@
+"""DescribeCluster, v0-2: the cluster's id and who is in it.
+
+v1 asks for brokers (1) or controllers (2); a listener answers for its own kind only. v2 can include fenced brokers.
+"""
+
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from klamm.server.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from klamm.server.requests.context import RequestContext
+from klamm.server.services import Services
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def handle(services: Services, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """List the nodes of the kind asked for."""
+    own_kind = BROKERS if context.listener.kind == "broker" else CONTROLLERS
+    if request.endpoint_type not in (BROKERS, CONTROLLERS):
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"{request.endpoint_type} is no endpoint type",
+            cluster_id="",
+        )
+    if request.endpoint_type != own_kind:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message=f"this listener serves {context.listener.kind}s; ask a listener of the other kind",
+            cluster_id="",
+        )
+    nodes = _brokers(services, context, request) if own_kind == BROKERS else _controllers(services)
+    leader_id = services.raft.leader[0]
+    controller = leader_id if own_kind == CONTROLLERS else services.random.choice(nodes).broker_id if nodes else -1
+    return DescribeClusterResponse(
+        endpoint_type=request.endpoint_type,
+        cluster_id=services.cluster_id,
+        controller_id=-1 if controller is None else controller,
+        brokers=nodes,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _brokers(
+    services: Services, context: RequestContext, request: DescribeClusterRequest
+) -> list[DescribeClusterBroker]:
+    nodes = []
+    for broker in services.image.cluster.brokers.values():
+        if broker.fenced and not request.include_fenced_brokers:
+            continue
+        host, port = services.endpoint(broker, context)
+        nodes.append(
+            DescribeClusterBroker(broker_id=broker.id, host=host, port=port, rack=broker.rack, is_fenced=broker.fenced)
+        )
+    return nodes
+
+
+def _controllers(services: Services) -> list[DescribeClusterBroker]:
+    return [
+        DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+        for node_id, (host, port) in services.controller_endpoints().items()
+    ]

@@ -1,0 +1,50 @@
+"""IncrementalAlterConfigs, v0-1: set, delete, append to or subtract from single settings; decided by the controller.
+
+A broker's loggers are its own: it changes them itself.
+v1 flexible
+"""
+
+from klamm.metadata.image import ResourceType
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from klamm.server.handlers.configs import broker_loggers
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.forwarding import decided
+from klamm.server.services import Services
+
+
+async def handle(
+    services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Let the active controller decide on all but loggers."""
+    own = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
+    if not own:
+        response: IncrementalAlterConfigsResponse = await decided(services, context, request)
+        return response
+    answers = [_alter_loggers(services, each, validate_only=request.validate_only) for each in own]
+    others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
+    if others:
+        rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
+        answers += (await decided(services, context, rest)).responses
+    return IncrementalAlterConfigsResponse(responses=answers)
+
+
+def _alter_loggers(
+    services: Services, resource: AlterConfigsResource, *, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    code, said = ErrorCode.NONE, None
+    try:
+        broker_loggers.alter(resource, services.node_id, validate_only=validate_only)
+    except KlammError as error:
+        code, said = error.code, error.message
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=said,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,1 @@
+"""Records and offsets of partitions: Produce, Fetch, ListOffsets and their kin."""

@@ -1,0 +1,100 @@
+"""DeleteRecords, v0-2: give up the records before an offset; they are never served again.
+
+-1 means up to the high watermark. An offset beyond it, or before the log's start, is OFFSET_OUT_OF_RANGE for the one
+and already done for the other. A compacted topic that does not also delete refuses: POLICY_VIOLATION.
+v2 flexible
+"""
+
+import asyncio
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from klamm.replication import Replica
+from klamm.server.cluster.topics import is_internal, leading_replica
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.slices import Steps
+from klamm.server.services import Services
+
+HIGH_WATERMARK = -1
+PAUSE_S = 0.005
+
+
+def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> Steps[object]:
+    """Move the start of each log, and note it on disk before the answer, so that a crash brings nothing back.
+
+    Nor may another leader: the answer waits until every live follower has moved its start too.
+    """
+    moved = False
+    topics = []
+    waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]] = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
+            try:
+                replica, target = _check(services, topic.name, asked.partition_index, asked.offset)
+                log = replica.log
+                if target > log.log_start_offset:
+                    log.delete_records(target)
+                    moved = True
+                    replica.tell_followers()
+                answer.low_watermark = log.log_start_offset
+                if replica.state.followers:
+                    waiting.append((replica, target, answer))
+            except KlammError as error:
+                answer.error_code = error.code
+            answers.append(answer)
+            yield 1
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        yield 1
+    if moved:
+        services.logs.checkpoint()
+    response = DeleteRecordsResponse(topics=topics)
+    return _wait(services, request.timeout_ms, waiting, response) if waiting else response
+
+
+async def _wait(
+    services: Services,
+    timeout_ms: int,
+    waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]],
+    response: DeleteRecordsResponse,
+) -> DeleteRecordsResponse:
+    """Answer once the followers have followed; whoever has not by then is said to be late."""
+    deadline = services.loop.time() + timeout_ms / 1000
+    while waiting:
+        late = []
+        for entry in waiting:
+            replica, target, answer = entry
+            answer.low_watermark = replica.low_watermark(services.image.cluster)
+            if not replica.leads:
+                answer.error_code, answer.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+            if not answer.error_code and answer.low_watermark < target:
+                late.append(entry)
+        waiting = late
+        if waiting and services.loop.time() >= deadline:
+            for _, _, answer in waiting:
+                answer.error_code, answer.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
+            break
+        if waiting:
+            await asyncio.sleep(PAUSE_S)
+    return response
+
+
+def _check(services: Services, topic: str, index: int, offset: int) -> tuple[Replica, int]:
+    """The replica and the offset before which its records go."""
+    if is_internal(topic):
+        raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    replica = leading_replica(services, topic, index, -1)
+    log = replica.log
+    policy = log.config.cleanup_policy
+    if policy and "delete" not in policy:
+        raise KlammError(ErrorCode.POLICY_VIOLATION)
+    target = log.high_watermark if offset == HIGH_WATERMARK else offset
+    if target < 0 or target > log.high_watermark:
+        raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return replica, target

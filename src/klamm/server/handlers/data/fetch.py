@@ -1,0 +1,421 @@
+"""Fetch, v4-18: read record batches from an offset on, waiting a while when there is too little.
+
+Partitions are read in request order until max_bytes; the first one always gives its first batch, however large. Batches
+are whole, and the first contains the offset asked for. A reader sees nothing beyond the high watermark, with
+read_committed nothing beyond the last stable offset. Record bytes go from the file to the socket.
+A consumer may read from a follower (v11 on); a leader sends one that names its rack to a replica there (KIP-392).
+What followers themselves ask is answered in `fetch_follower`.
+v7 sessions (KIP-227) · v9 leader epochs · v10 zstd · v11 racks · v12 flexible, diverging epochs · v13 topic ids
+v16 leader hints
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import GeneratorType
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import ZERO_UUID, Uuid
+from klamm.model.replica_selectors import RACK_AWARE
+from klamm.net import Slot
+from klamm.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from klamm.replication import FetchWaiter, Replica
+from klamm.replication.selector import nearest_replica
+from klamm.replication.sessions import FetchContext, FetchedPartition, PartitionKey
+from klamm.server.handlers.data import fetch_follower
+from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
+from klamm.server.requests.context import ANSWERED, RequestContext
+from klamm.server.requests.replies import RecordRegion, response_parts, response_parts_in_slices
+from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut, run_in_slices
+from klamm.server.services import Services
+from klamm.telemetry.log import get_logger
+
+log = get_logger("fetch")
+
+READ_COMMITTED = 1
+SELECTOR = "replica.selector.class"
+ZSTD_SINCE = 10
+FOLLOWERS_SINCE = 11
+_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""Answers that say who leads instead."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """The outcome of looking at every partition once."""
+
+    results: list[tuple[FetchedPartition, PartitionData]] = field(default_factory=list)
+    bytes: int = 0
+    answer_now: bool = False
+
+
+def handle(services: Services, context: RequestContext, request: FetchRequest) -> object:
+    """Read now; wait only when nothing is wrong and there is less than the client wants."""
+    uses_ids = context.version >= 13
+    follower, replica_epoch = fetch_follower.follower_of(context.version, request)
+    if follower >= 0:
+        if not uses_ids or follower not in services.image.cluster.brokers:
+            return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return fetch_follower.handle(services, context, request, follower, replica_epoch)
+    count = sum(len(topic.partitions) for topic in request.topics)
+    if count > SLICE_ELEMENTS:
+        return _handle_many(services, context, request, uses_ids)
+    asked: list[FetchedPartition] = []
+    for topic in request.topics:
+        asked += _asked(topic, topic.partitions, uses_ids)
+    return _answer(services, context, request, asked, uses_ids)
+
+
+def _handle_many(services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool) -> Steps[object]:
+    """As `handle`, for a request that names many partitions."""
+    asked: list[FetchedPartition] = []
+    for topic in request.topics:
+        for partitions in cut(topic.partitions):
+            asked += _asked(topic, partitions, uses_ids)
+            yield len(partitions)
+        yield 1
+    result = _answer(services, context, request, asked, uses_ids)
+    return (yield from result) if isinstance(result, GeneratorType) else result
+
+
+def _answer(
+    services: Services, context: RequestContext, request: FetchRequest, asked: list[FetchedPartition], uses_ids: bool
+) -> object:
+    try:
+        fetch = services.sessions.resolve(
+            request.session_id,
+            request.session_epoch,
+            asked,
+            _forgotten(request, uses_ids),
+            uses_topic_ids=uses_ids,
+            privileged=False,
+            now_ms=services.clock.monotonic_ms(),
+        )
+    except KlammError as error:
+        return FetchResponse(error_code=error.code)
+    reader = _Reader(services, context, request, fetch)
+    if len(fetch.partitions) > SLICE_ELEMENTS:
+        return _read_many(services, context, request, reader)
+    reading = reader.read()
+    if reader.suffices(reading):
+        return reader.response(reading)
+    slot = context.channel.defer()
+
+    def attempt(force: bool) -> bool:
+        again = reader.read()
+        if not (force or reader.suffices(again)):
+            return False
+        context.connection.waiters.pop(waiter, None)
+        slot.send(response_parts(context, reader.response(again)))
+        return True
+
+    waiter = FetchWaiter(attempt, reader.replicas())
+    context.connection.waiters[waiter] = None
+    waiter.start(services.loop, request.max_wait_ms)
+    return ANSWERED
+
+
+def _read_many(services: Services, context: RequestContext, request: FetchRequest, reader: "_Reader") -> Steps[object]:
+    """Read many partitions, a slice of them at a time; where there is too little, look again in the same way."""
+    waiting = _ManyWaiting(services, context, reader)
+    waiting.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last one is read
+    reading = yield from reader.read_in_slices()
+    if reader.suffices(reading):
+        waiting.cancel()
+        return (yield from reader.respond_in_slices(reading))
+    waiting.wait()
+    return ANSWERED
+
+
+class _ManyWaiting:
+    """A Fetch of many partitions that waits: each look at them takes several turns, and there is one at a time."""
+
+    def __init__(self, services: Services, context: RequestContext, reader: "_Reader") -> None:
+        self._services = services
+        self._context = context
+        self._reader = reader
+        self._slot: Slot | None = None
+        self._waiter = FetchWaiter(self._attempt, reader.replicas())
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._force = False
+
+    def listen(self, max_wait_ms: int) -> None:
+        """Hear of what changes on the partitions from now on."""
+        self._context.connection.waiters[self._waiter] = None
+        self._waiter.start(self._services.loop, max_wait_ms)
+
+    def wait(self) -> None:
+        """Answer later, when there is enough; what has changed since `listen` is looked at now."""
+        self._slot = self._context.channel.defer()
+        if self._again:
+            self._start_look()
+
+    def cancel(self) -> None:
+        """Hear of nothing more."""
+        self._context.connection.waiters.pop(self._waiter, None)
+        self._waiter.cancel()
+
+    def _attempt(self, force: bool) -> bool:
+        """Something changed, or time is up; the answer is given later."""
+        self._again = True
+        self._force = self._force or force
+        if self._slot is not None and self._task is None:
+            self._start_look()
+        return False
+
+    def _start_look(self) -> None:
+        assert self._slot is not None
+        self._task = self._services.loop.create_task(self._look(self._slot))
+
+    async def _look(self, slot: Slot) -> None:
+        try:
+            while self._again and not self._context.channel.closed:
+                self._again = False
+                force = self._force
+                reading = await run_in_slices(self._reader.read_in_slices())
+                if force or self._reader.suffices(reading):
+                    response = await run_in_slices(self._reader.respond_in_slices(reading))
+                    self.cancel()
+                    slot.send(await response_parts_in_slices(self._context, response))
+                    return
+        except Exception as error:  # noqa: BLE001 - the peer waits for an answer that will not come
+            log.failure("a fetch of many partitions failed", error, peer=self._context.channel.peer_address)
+            slot.abandon()
+        finally:
+            self._task = None
+
+
+def _asked(topic: FetchTopic, partitions: Sequence[FetchPartition], uses_ids: bool) -> list[FetchedPartition]:
+    return [
+        FetchedPartition(
+            None if uses_ids else topic.topic,
+            topic.topic_id if uses_ids else ZERO_UUID,
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+        )
+        for partition in partitions
+    ]
+
+
+def _forgotten(request: FetchRequest, uses_ids: bool) -> list[PartitionKey]:
+    return [
+        (topic.topic_id if uses_ids else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+class _Reader:
+    """One Fetch request against the replicas as they are when it looks."""
+
+    def __init__(self, services: Services, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
+        self._services = services
+        self._context = context
+        self._request = request
+        self._fetch = fetch
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._selects = bool(request.rack_id) and services.config.text(SELECTOR) == RACK_AWARE
+
+    def replica(self, asked: FetchedPartition) -> Replica | None:
+        """The local replica of a partition, if there is one."""
+        if asked.topic is not None:
+            return self._services.replicas.find(asked.topic, asked.index)
+        return self._services.replicas.find_by_id(asked.topic_id, asked.index)
+
+    def replicas(self) -> list[Replica]:
+        """The local replicas of what is asked for."""
+        return [replica for replica in map(self.replica, self._fetch.partitions) if replica is not None]
+
+    def suffices(self, reading: Reading) -> bool:
+        """Whether it is to be answered without waiting for more."""
+        request = self._request
+        return (
+            request.max_wait_ms <= 0
+            or reading.answer_now
+            or reading.bytes >= request.min_bytes
+            or not self._fetch.partitions
+        )
+
+    def read(self) -> Reading:
+        """Look at every partition once, in order."""
+        reading = Reading()
+        self._read_into(reading, self._fetch.partitions)
+        return reading
+
+    def read_in_slices(self) -> Steps[Reading]:
+        """The same, giving way after every so many."""
+        reading = Reading()
+        for partitions in cut(self._fetch.partitions):
+            self._read_into(reading, partitions)
+            yield len(partitions)
+        return reading
+
+    def _read_into(self, reading: Reading, partitions: Sequence[FetchedPartition]) -> None:
+        budget = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+        for asked in partitions:
+            data = PartitionData(partition_index=asked.index, aborted_transactions=None, records=b"")
+            reading.results.append((asked, data))
+            try:
+                self._read_one(asked, data, budget - reading.bytes, reading)
+            except KlammError as error:
+                data.error_code = error.code
+                data.high_watermark = -1
+                reading.answer_now = True
+
+    def _read_one(self, asked: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
+        replica = self._readable(asked)
+        log = replica.log
+        if self._context.version < ZSTD_SINCE and log.config.compression_type == "zstd":
+            raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        data.high_watermark = log.high_watermark
+        data.last_stable_offset = log.last_stable_offset
+        data.log_start_offset = log.log_start_offset
+        if asked.last_fetched_epoch >= 0:
+            epoch, end_offset = replica.end_offset_for_epoch(asked.last_fetched_epoch)
+            if epoch < 0:
+                raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                reading.answer_now = True
+                return
+        upper = log.last_stable_offset if self._committed_only else log.high_watermark
+        if self._committed_only:
+            data.aborted_transactions = []
+        if not log.log_start_offset <= asked.fetch_offset <= log.log_end_offset:
+            # A follower may lack what the leader has: only the leader may say that an offset does not exist.
+            raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE if replica.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._selects and replica.leads:
+            data.preferred_read_replica = self._nearer(replica, asked.fetch_offset)
+            if data.preferred_read_replica >= 0:
+                reading.answer_now = True
+                return
+        # Only the first partition with data may exceed the limits, so that a large batch cannot stop a reader.
+        first = reading.bytes == 0
+        limit = min(asked.max_bytes, budget)
+        if asked.fetch_offset >= upper or (limit <= 0 and not first):
+            return
+        found = log.read(asked.fetch_offset, max(limit, 0), upper, min_one=first)
+        if found is None:
+            return
+        data.records = RecordRegion(found)
+        reading.bytes += found.length
+        if self._committed_only:
+            aborted = log.aborted_transactions(asked.fetch_offset, found.next_offset)
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted
+            ]
+
+    def _nearer(self, replica: Replica, offset: int) -> int:
+        """A replica in the consumer's rack that has what it asks for; -1 to read here."""
+        found = nearest_replica(self._services.image.cluster, replica, self._request.rack_id, offset)
+        return -1 if found == self._services.node_id else found
+
+    def _readable(self, asked: FetchedPartition) -> Replica:
+        replica = self.replica(asked)
+        follows = replica is not None and not replica.state.is_leader and not replica.retired
+        if replica is None or not (replica.leads or (follows and self._context.version >= FOLLOWERS_SINCE)):
+            raise KlammError(self._absence(asked))
+        if asked.topic is None:
+            asked.known_as = replica.topic
+        error = replica.state.check_leader_epoch(asked.current_leader_epoch)
+        if error:
+            raise KlammError(error)
+        return replica
+
+    def _absence(self, asked: FetchedPartition) -> ErrorCode:
+        """Why a partition cannot be read here.
+
+        A session that knew a topic's id is told when another topic has its name now, or none (KIP-516).
+        """
+        topics = self._services.image.topics
+        topic = topics.by_name.get(asked.topic) if asked.topic is not None else topics.by_id.get(Uuid(asked.topic_id))
+        if topic is not None:
+            asked.known_as = topic.name
+            if asked.index in topic.partitions:
+                return self._services.replicas.absence(topic.id, asked.index)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if asked.topic is None and asked.known_as is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if asked.topic is None and asked.known_as in topics.by_name:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def response(self, reading: Reading) -> FetchResponse:
+        """The answer; within a session only what changed, and partitions that gave data go to the end of the line."""
+        answer = _Answer()
+        self._add_to(answer, reading.results)
+        return self._finish(answer)
+
+    def respond_in_slices(self, reading: Reading) -> Steps[FetchResponse]:
+        """The same, giving way after every so many."""
+        answer = _Answer()
+        for results in cut(reading.results):
+            self._add_to(answer, results)
+            yield len(results)
+        return self._finish(answer)
+
+    def _add_to(self, answer: "_Answer", results: Sequence[tuple[FetchedPartition, PartitionData]]) -> None:
+        topics = answer.topics
+        for asked, data in results:
+            if self._fetch.incremental and not _news(asked, data):
+                continue
+            asked.told_high_watermark = data.high_watermark if not data.error_code else -1
+            asked.told_log_start_offset = data.log_start_offset
+            if len(data.records):
+                answer.served.append(asked.key)
+            if data.error_code in _HINTED:
+                image = partition_image(self._services, asked.topic, asked.topic_id, asked.index)
+                if image is not None:
+                    answer.leaders.add(image.leader)
+                    data.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
+            key = asked.topic if asked.topic is not None else asked.topic_id
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(topic=asked.topic or "", topic_id=asked.topic_id)
+            topic.partitions.append(data)
+
+    def _finish(self, answer: "_Answer") -> FetchResponse:
+        if self._fetch.session is not None:
+            self._fetch.session.rotate(answer.served)
+        endpoints = node_endpoints(self._services, self._context, answer.leaders, NodeEndpoint)
+        return FetchResponse(
+            session_id=self._fetch.session_id, responses=list(answer.topics.values()), node_endpoints=endpoints
+        )
+
+
+@dataclass(slots=True)
+class _Answer:
+    """A response in the making."""
+
+    topics: dict[Any, FetchableTopicResponse] = field(default_factory=dict)
+    leaders: set[int] = field(default_factory=set)
+    served: list[PartitionKey] = field(default_factory=list)
+
+
+def _news(asked: FetchedPartition, data: PartitionData) -> bool:
+    """Whether a partition must be named in an incremental answer."""
+    return (
+        bool(len(data.records))
+        or data.error_code != 0
+        or data.diverging_epoch is not None
+        or data.preferred_read_replica >= 0
+        or data.high_watermark != asked.told_high_watermark
+        or data.log_start_offset != asked.told_log_start_offset
+    )

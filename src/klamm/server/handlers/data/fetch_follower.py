@@ -1,0 +1,393 @@
+"""Fetch, the part for followers: a replica elsewhere copies the log, and by asking says how far it has come.
+
+What a follower asks from, it has: that moves the high watermark and may bring it back in sync. It reads to the end of
+the log, not to the high watermark. Where its history differs from the leader's it gets no records but the epoch from
+which they part, and truncates. A fetch that finds nothing waits; an append answers it in the same turn.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.net import Slot
+from klamm.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from klamm.replication.followers import FollowedPartition, FollowerSession
+from klamm.replication.replica import Replica
+from klamm.replication.settings import is_throttled
+from klamm.server.handlers.data.leader_hints import partition_image
+from klamm.server.requests.context import ANSWERED, RequestContext
+from klamm.server.requests.replies import RecordRegion, response_parts
+from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut
+from klamm.server.services import Services
+
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle(
+    services: Services, context: RequestContext, request: FetchRequest, follower: int, replica_epoch: int
+) -> object:
+    """Note where the follower is, then answer with what it lacks, now or when there is something."""
+    sessions = services.replicas.follower_sessions
+    try:
+        session, goes_on = sessions.resolve(request.session_id, request.session_epoch, follower, replica_epoch)
+    except KlammError as error:
+        return FetchResponse(error_code=error.code)
+    if session.parked is not None:
+        session.parked(True)  # the follower has something to say and did not wait for the answer
+    fetch = _FollowerFetch(services, context, request, session, whole=not goes_on)
+    force = not goes_on or request.max_wait_ms <= 0
+    if sum(len(topic.partitions) for topic in request.topics) > SLICE_ELEMENTS:
+        return _handle_many(services, session, request, fetch, force)
+    named: list[FollowedPartition] = []
+    for topic in request.topics:
+        _take_note(services, session, topic.topic_id, topic.partitions, named)
+    _forget(session, request)
+    now_ms = services.clock.monotonic_ms()
+    for followed in named:
+        _note_progress(services, session, followed, now_ms)
+    response = fetch.attempt(force)
+    if response is not None:
+        return response
+    fetch.park()
+    return ANSWERED
+
+
+def _handle_many(
+    services: Services, session: FollowerSession, request: FetchRequest, fetch: "_FollowerFetch", force: bool
+) -> Steps[object]:
+    """As `handle`, for a follower that names many partitions: all that it copies, when its session begins."""
+    named: list[FollowedPartition] = []
+    for topic in request.topics:
+        for partitions in cut(topic.partitions):
+            _take_note(services, session, topic.topic_id, partitions, named)
+            yield len(partitions)
+        yield 1
+    _forget(session, request)
+    now_ms = services.clock.monotonic_ms()
+    for followed in named:
+        _note_progress(services, session, followed, now_ms)
+        yield 1  # what this node does not lead yet is noted when it is read, if it leads it by then
+    response = yield from fetch.attempt_in_slices(force)
+    if response is not None:
+        return response
+    fetch.park()
+    fetch.wake(False)  # for what was appended between two slices
+    return ANSWERED
+
+
+def _take_note(
+    services: Services,
+    session: FollowerSession,
+    topic_id: bytes,
+    partitions: Sequence[FetchPartition],
+    named: list[FollowedPartition],
+) -> None:
+    """Keep what the follower asks for from now on; the partitions go into `named`."""
+    changed = session.changed
+    for asked in partitions:
+        followed = session.partition((topic_id, asked.partition))
+        followed.ask(
+            asked.fetch_offset,
+            asked.partition_max_bytes,
+            asked.current_leader_epoch,
+            asked.last_fetched_epoch,
+            asked.log_start_offset,
+        )
+        if followed.replica is None or followed.replica.retired:
+            followed.follow(services.replicas.find_by_id(topic_id, asked.partition))
+        changed[followed] = None
+        named.append(followed)
+
+
+def _forget(session: FollowerSession, request: FetchRequest) -> None:
+    for gone in request.forgotten_topics_data:
+        for index in gone.partitions:
+            session.forget((gone.topic_id, index))
+
+
+def _note_progress(services: Services, session: FollowerSession, followed: FollowedPartition, now_ms: int) -> None:
+    """Everything before the offset a follower asks from is on its disk; believe it only if its history is ours."""
+    replica = followed.replica
+    try:
+        if replica is None or _refusal(replica, followed) or _divergence(replica, followed) is not None:
+            return
+    except KlammError:
+        return
+    followed.noted = True
+    log, state = replica.log, replica.state
+    if not log.log_start_offset <= followed.fetch_offset <= log.log_end_offset:
+        return
+    follower = session.follower
+    progress = state.followers[follower]
+    if 0 <= session.replica_epoch < progress.broker_epoch:
+        return  # an earlier life of the broker, whose last words came late
+    in_sync = follower in state.isr
+    isr = services.replicas.isr
+    before = state.high_watermark
+    reached = state.on_follower_fetch(
+        follower,
+        followed.fetch_offset,
+        replica.counted_end,
+        now_ms,
+        leader_end=log.log_end_offset,
+        log_start_offset=followed.log_start_offset,
+        broker_epoch=session.replica_epoch,
+        eligible=not in_sync and isr.eligible(follower, session.replica_epoch),
+    )
+    if reached > before:
+        services.replicas.moved(replica, reached)
+    if not in_sync:
+        replica.refresh()
+        isr.consider(replica, follower)
+
+
+def _refusal(replica: Replica, followed: FollowedPartition) -> ErrorCode:
+    if not replica.leads:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = replica.state.check_leader_epoch(followed.leader_epoch)
+    if not error and followed.session.follower not in replica.state.followers:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return error
+
+
+def _divergence(replica: Replica, followed: FollowedPartition) -> EpochEndOffset | None:
+    """Where the follower's history parts from the leader's; None when it does not."""
+    fetched = followed.last_fetched_epoch
+    log = replica.log
+    if fetched < 0 or (fetched == log.leader_epochs.latest and followed.fetch_offset <= log.log_end_offset):
+        return None
+    epoch, end_offset = replica.end_offset_for_epoch(fetched)
+    if epoch < 0:
+        raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {fetched} is not known here")
+    if epoch < fetched or end_offset < followed.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+@dataclass(slots=True)
+class _Looking:
+    """What was read so far."""
+
+    parts: list[tuple[FollowedPartition, PartitionData]] = field(default_factory=list)
+    size: int = 0
+    urgent: bool = False
+
+
+class _FollowerFetch:
+    """One request of a follower, until it is answered."""
+
+    __slots__ = ("_context", "_request", "_services", "_session", "_slot", "_timer", "_whole")
+
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        request: FetchRequest,
+        session: FollowerSession,
+        *,
+        whole: bool,
+    ) -> None:
+        self._services = services
+        self._context = context
+        self._request = request
+        self._session = session
+        self._whole = whole
+        self._slot: Slot | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def park(self) -> None:
+        """Wait for an append, or until the follower's patience ends."""
+        self._slot = self._context.channel.defer()
+        self._context.frame = memoryview(b"")
+        self._session.parked = self.wake
+        self._context.connection.waiters[self] = None
+        self._timer = self._services.loop.call_later(self._request.max_wait_ms / 1000, self.wake, True)
+
+    def wake(self, force: bool) -> None:
+        """Answer if there is enough by now, or in any case."""
+        response = self.attempt(force)
+        if response is None or self._slot is None:
+            return
+        self._end()
+        self._slot.send(response_parts(self._context, response))
+
+    def _end(self) -> None:
+        self._session.parked = None
+        self._context.connection.waiters.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def cancel(self) -> None:
+        """The connection is lost; what it followed with goes with it."""
+        self._end()
+        self._services.replicas.follower_sessions.close(self._session.id, self._session.follower)
+
+    def attempt(self, force: bool) -> FetchResponse | None:
+        """The answer, if there is enough for one."""
+        looking = _Looking()
+        self._look(looking, self._session.changed)
+        if not self._suffices(looking, force):
+            return None
+        topics: dict[bytes, FetchableTopicResponse] = {}
+        self._add_to(topics, looking.parts)
+        return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
+
+    def attempt_in_slices(self, force: bool) -> Steps[FetchResponse | None]:
+        """The same, giving way after every so many partitions."""
+        looking = _Looking()
+        for partitions in cut(list(self._session.changed)):
+            self._look(looking, partitions)
+            yield len(partitions)
+        if not self._suffices(looking, force):
+            return None
+        topics: dict[bytes, FetchableTopicResponse] = {}
+        for parts in cut(looking.parts):
+            self._add_to(topics, parts)
+            yield len(parts)
+        return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
+
+    def _suffices(self, looking: "_Looking", force: bool) -> bool:
+        return force or looking.urgent or bool(looking.size and looking.size >= self._request.min_bytes)
+
+    def _look(self, looking: "_Looking", partitions: Iterable[FollowedPartition]) -> None:
+        """Read what the follower lacks of these; what is quiet is not looked at again before it changes."""
+        budget = self._request.max_bytes
+        parts, size, urgent = looking.parts, looking.size, looking.urgent
+        quiet: list[FollowedPartition] = []
+        for followed in partitions:
+            if size >= budget:
+                break
+            told = self._whole
+            data = PartitionData(partition_index=followed.key[1], aborted_transactions=None, records=b"")
+            try:
+                replica = self._replica(followed)
+                if not followed.noted:
+                    _note_progress(self._services, self._session, followed, self._services.clock.monotonic_ms())
+                diverging = _divergence(replica, followed)
+                if diverging is not None:
+                    data.diverging_epoch = diverging
+                    told = urgent = True
+                elif not followed.sent and not self._is_throttled(replica):
+                    size += self._read(replica, followed, data, min(followed.max_bytes, budget - size), first=not size)
+                data.high_watermark = replica.log.high_watermark
+                data.last_stable_offset = replica.log.last_stable_offset
+                data.log_start_offset = replica.log.log_start_offset
+            except KlammError as error:
+                self._refuse(followed, data, error.code)
+                told = urgent = True
+            if told or _is_news(followed, data):
+                parts.append((followed, data))
+            elif not _has_more(followed):
+                quiet.append(followed)
+        # At once, not when all are read: what is appended in a later turn makes it change again.
+        for followed in quiet:
+            self._session.changed.pop(followed, None)
+        looking.size, looking.urgent = size, urgent
+
+    def _replica(self, followed: FollowedPartition) -> Replica:
+        replica = followed.replica
+        if replica is None or replica.retired:
+            replica = self._services.replicas.find_by_id(*followed.key)
+            followed.follow(replica)
+        if replica is None:
+            if followed.key[0] in self._services.image.topics.by_id:
+                raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KlammError(ErrorCode.UNKNOWN_TOPIC_ID)
+        error = _refusal(replica, followed)
+        if error:
+            raise KlammError(error)
+        return replica
+
+    def _read(
+        self, replica: Replica, followed: FollowedPartition, data: PartitionData, limit: int, *, first: bool
+    ) -> int:
+        log = replica.log
+        offset = followed.fetch_offset
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset == log.log_end_offset:
+            return 0
+        found = log.read(offset, max(limit, 0), log.log_end_offset, min_one=first)
+        if found is None:
+            return 0
+        data.records = RecordRegion(found)
+        return found.length
+
+    def _is_throttled(self, replica: Replica) -> bool:
+        """Whether this follower must wait because copying to it is limited; those in sync never are."""
+        names = replica.settings.throttled_leaders
+        if not names or self._session.follower in replica.state.isr:
+            return False
+        throttle = self._services.replicas.leader_throttle
+        here = is_throttled(names, replica.index, self._services.node_id)
+        return here and throttle.exceeded(self._services.clock.monotonic_ms())
+
+    def _refuse(self, followed: FollowedPartition, data: PartitionData, code: ErrorCode) -> None:
+        data.error_code = code
+        data.high_watermark = -1
+        if code in _MOVED:
+            image = partition_image(self._services, None, *followed.key)
+            if image is not None:
+                data.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
+
+    def _add_to(
+        self,
+        topics: dict[bytes, FetchableTopicResponse],
+        parts: Sequence[tuple[FollowedPartition, PartitionData]],
+    ) -> None:
+        """Put what was read into the answer, and keep what the follower is told."""
+        session = self._session
+        throttled = 0
+        for followed, data in parts:
+            followed.told_high_watermark = data.high_watermark
+            followed.told_log_start_offset = data.log_start_offset
+            if len(data.records) or data.error_code or data.diverging_epoch is not None:
+                followed.sent = True
+            if not _has_more(followed):
+                session.changed.pop(followed, None)
+            if len(data.records):
+                replica = followed.replica
+                if (
+                    replica is not None
+                    and replica.settings.throttled_leaders
+                    and session.follower not in replica.state.isr
+                ):
+                    throttled += len(data.records)
+            topic = topics.get(followed.key[0])
+            if topic is None:
+                topic = topics[followed.key[0]] = FetchableTopicResponse(topic_id=followed.key[0])
+            topic.partitions.append(data)
+        if throttled:
+            self._services.replicas.leader_throttle.record(throttled, self._services.clock.monotonic_ms())
+
+
+def _has_more(followed: FollowedPartition) -> bool:
+    """Whether something is left that could not be sent now: the answer was full, or copying is slowed."""
+    replica = followed.replica
+    return replica is not None and not followed.sent and followed.fetch_offset < replica.log.log_end_offset
+
+
+def _is_news(followed: FollowedPartition, data: PartitionData) -> bool:
+    return (
+        bool(len(data.records))
+        or data.high_watermark != followed.told_high_watermark
+        or data.log_start_offset != followed.told_log_start_offset
+    )
+
+
+def follower_of(version: int, request: FetchRequest) -> tuple[int, int]:
+    """(replica id, broker epoch) of whoever asks; (-1, -1) is a consumer."""
+    if version < 15:
+        return request.replica_id, -1
+    state: Any = request.replica_state
+    return (state.replica_id, state.replica_epoch) if state is not None else (-1, -1)

@@ -1,0 +1,39 @@
+"""OffsetForLeaderEpoch, v2-4: where the records of a leader epoch end, so that a reader notices a log that was cut.
+
+The answer names the largest epoch not above the one asked for, and the offset where the next epoch begins; -1 for both
+when the log knows no such epoch.
+v3 replica id · v4 flexible
+"""
+
+from klamm.model.errors import KlammError
+from klamm.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from klamm.server.cluster.topics import leading_replica
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.slices import Steps
+from klamm.server.services import Services
+
+
+def handle(
+    services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> Steps[OffsetForLeaderEpochResponse]:
+    """Answer each partition from its leader-epoch cache."""
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = EpochEndOffset(partition=asked.partition)
+            try:
+                replica = leading_replica(services, topic.topic, asked.partition, asked.current_leader_epoch)
+                answer.leader_epoch, answer.end_offset = replica.end_offset_for_epoch(asked.leader_epoch)
+            except KlammError as error:
+                answer.error_code = error.code
+            answers.append(answer)
+            yield 1
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+        yield 1
+    return OffsetForLeaderEpochResponse(topics=topics)

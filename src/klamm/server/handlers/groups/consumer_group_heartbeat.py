@@ -1,0 +1,51 @@
+"""ConsumerGroupHeartbeat, v0-1: join, stay in, acknowledge in and leave a consumer group (KIP-848).
+
+Every request is answered once what it changed is committed; nobody waits for other members.
+v1 the client makes its member id, subscription by pattern
+"""
+
+from typing import Any
+
+from klamm.controller.context import GROUP_VERSION
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from klamm.server.coordinators.group_requests import caller_of, submit_to
+from klamm.server.requests.context import ANSWERED, RequestContext
+from klamm.server.requests.deferred_reply import DeferredReply
+from klamm.server.services import Services
+
+
+def handle(services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> object:
+    """Let the member take its next step."""
+    if not serves_consumer_groups(services):
+        return _refused(KlammError(ErrorCode.UNSUPPORTED_VERSION, "the cluster has no consumer groups: group.version"))
+    if not request.group_id:
+        return _refused(KlammError(ErrorCode.INVALID_REQUEST, "GroupId must not be empty"))
+    caller = caller_of(context)
+    reply = DeferredReply(context, lambda code: _refused(KlammError(code)))
+
+    def answer(response: Any) -> None:
+        reply(_refused(response) if isinstance(response, KlammError) else response)
+
+    submit_to(
+        services,
+        request.group_id,
+        lambda shard, now, reply_to: shard.consumer_heartbeat(request, caller, now, reply_to),
+        answer,
+    )
+    return ANSWERED
+
+
+def serves_consumer_groups(services: Services) -> bool:
+    """Whether the cluster has agreed on the new protocol, and this node's settings do not leave it out."""
+    protocols = services.config.value("group.coordinator.rebalance.protocols")
+    return (
+        services.image.features.get(GROUP_VERSION, 0) >= 1 and isinstance(protocols, tuple) and "consumer" in protocols
+    )
+
+
+def _refused(error: KlammError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error))

@@ -1,0 +1,52 @@
+"""JoinGroup, v0-9: become a member of a classic group and wait for its next generation.
+
+Answered when the generation begins, which may take as long as the rebalance timeout. From v4 a member without an id is
+given one first (MEMBER_ID_REQUIRED) and must come back with it.
+v1 rebalance timeout · v5 static members · v6 flexible · v7 protocol type · v8 reason · v9 skip assignment (KIP-814)
+"""
+
+from typing import Any
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from klamm.server.coordinators.group_requests import caller_of, submit_to
+from klamm.server.handlers.groups.rebalance_answers import join_answer
+from klamm.server.requests.context import ANSWERED, RequestContext
+from klamm.server.requests.deferred_reply import DeferredReply
+from klamm.server.services import Services
+
+NULL_PROTOCOL_SINCE = 7
+
+
+def handle(services: Services, context: RequestContext, request: JoinGroupRequest) -> object:
+    """Let the member wait for the next generation."""
+
+    def refused(code: ErrorCode) -> JoinGroupResponse:
+        return JoinGroupResponse(error_code=code, member_id=request.member_id)
+
+    if not request.group_id:
+        return _in_form(context.version, refused(ErrorCode.INVALID_GROUP_ID))
+    if context.version == 0:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    caller = caller_of(context)
+    reply = DeferredReply(context, refused)
+
+    def answer(response: Any) -> None:
+        if isinstance(response, KlammError):
+            response = refused(response.code)
+        _in_form(caller.version, response)
+        if response.error_code or response.members:
+            reply(response)
+        else:
+            reply.send(join_answer(context.correlation_id, caller.version, response))
+
+    submit_to(
+        services, request.group_id, lambda shard, now, reply_to: shard.join(request, caller, now, reply_to), answer
+    )
+    return ANSWERED
+
+
+def _in_form(version: int, response: JoinGroupResponse) -> JoinGroupResponse:
+    """No protocol is an empty text up to v6 and null from v7 on."""
+    response.protocol_name = response.protocol_name or (None if version >= NULL_PROTOCOL_SINCE else "")
+    return response

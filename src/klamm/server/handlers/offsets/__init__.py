@@ -1,0 +1,1 @@
+"""Committed offsets of groups, and where their coordinator is."""

@@ -1,0 +1,41 @@
+"""FindCoordinator, v0-6: which broker looks after a group or a transactional id.
+
+It is the leader of the partition of the internal topic that the key hashes to; the topic is created by the first
+question. A kind of coordinator this broker does not have is INVALID_REQUEST, as Kafka answers without share groups.
+v1 transactions · v3 flexible · v4 several keys at once · v6 share groups
+"""
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.slices import Pace
+from klamm.server.services import Services
+
+
+async def handle(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Name the coordinator of each key."""
+    if context.version >= 4:
+        coordinators = []
+        pace = Pace()
+        for key in request.coordinator_keys:
+            coordinators.append(await _find(services, context, request.key_type, key))
+            await pace.spend()
+        return FindCoordinatorResponse(coordinators=coordinators)
+    one = await _find(services, context, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+async def _find(services: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:
+    try:
+        if services.coordinators.runtime_of(key_type) is None:
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of kind {key_type}")
+        broker = await services.coordinators.find(key_type, key)
+    except KlammError as error:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=str(error))
+    host, port = services.endpoint(broker, context)
+    return Coordinator(key=key, node_id=broker.id, host=host, port=port, error_message=None)

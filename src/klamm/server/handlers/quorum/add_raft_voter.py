@@ -1,0 +1,18 @@
+"""AddRaftVoter, v0-1: let a controller that follows the quorum vote in it (KIP-853).
+
+Waits within timeout_ms until the new voter has caught up and the change is committed; REQUEST_TIMED_OUT after that.
+DUPLICATE_VOTER when its id votes already, UNSUPPORTED_VERSION where voters are fixed (kraft.version 0).
+v1 an answer that does not wait for the commit
+"""
+
+from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from klamm.server.requests.context import RequestContext
+from klamm.server.services import Services
+
+
+async def handle(services: Services, context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+    """Change the quorum here, or have its leader do it."""
+    if context.listener.kind == "broker" and not services.raft.is_leader:
+        answer: AddRaftVoterResponse = await services.quorum.forward(request, AddRaftVoterResponse)
+        return answer
+    return await services.membership.add(request)

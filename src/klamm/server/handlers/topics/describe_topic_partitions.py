@@ -1,0 +1,95 @@
+"""DescribeTopicPartitions, v0: partitions page by page, with the replicas that may lead without loss (KIP-966).
+
+Topics come in order of name, at most response_partition_limit partitions; a cursor says where to go on.
+"""
+
+from klamm.metadata.image import MetadataImage, TopicImage
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import ZERO_UUID
+from klamm.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from klamm.server.cluster.topics import is_internal, name_complaint, offline_replicas
+from klamm.server.requests.authorized_operations import TOPIC_OPERATIONS
+from klamm.server.requests.context import RequestContext
+from klamm.server.services import Services
+
+PARTITIONS_MAX = 2000
+"""What max.request.partition.size.limit allows by default."""
+
+
+def handle(
+    services: Services, _context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page."""
+    image = services.image
+    names = sorted({t.name for t in request.topics} if request.topics else set(image.topics.by_name))
+    first_index = 0
+    if request.cursor is not None:
+        if request.cursor.partition_index < 0:
+            return DescribeTopicPartitionsResponse(topics=[_unknown(name, ErrorCode.INVALID_REQUEST) for name in names])
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first_index = request.cursor.partition_index
+    budget = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        topic = image.topics.by_name.get(name)
+        if topic is None:
+            bad = bool(name_complaint(name))
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(_unknown(name, error))
+            continue
+        if not budget:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=first_index)
+            )
+        described, next_index = _describe(image, topic, first_index, budget)
+        topics.append(described)
+        budget -= len(described.partitions)
+        if next_index is not None:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=next_index)
+            )
+        first_index = 0
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _unknown(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, topic_id=ZERO_UUID)
+
+
+def _describe(
+    image: MetadataImage, topic: TopicImage, first_index: int, budget: int
+) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
+    partitions = []
+    indexes = [index for index in sorted(topic.partitions) if index >= first_index]
+    for index in indexes[:budget]:
+        partition = topic.partitions[index]
+        leader = partition.leader if image.cluster.is_active(partition.leader) else -1
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
+                offline_replicas=offline_replicas(image, partition),
+            )
+        )
+    next_index = indexes[budget] if len(indexes) > budget else None
+    described = DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+    return described, next_index

@@ -1,0 +1,119 @@
+"""AddPartitionsToTxn, v0-5: tell the coordinator which partitions a transaction writes to.
+
+Up to v3 a client adds partitions of one transaction: all of them or none. From v4 brokers ask for many transactions at
+once, to add partitions or only to verify that they were added.
+v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verification · v5 abortable errors (KIP-890)
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from klamm.coordinator.transactions.rules import Producer
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from klamm.server.requests.context import RequestContext
+from klamm.server.services import Services
+
+BATCHED_SINCE = 4
+FENCED_SINCE = 2
+BUMPING_VERSION = 2
+
+
+async def handle(
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Ask the shard of every transaction."""
+    if context.version >= BATCHED_SINCE:
+        results = await asyncio.gather(*(_answer(services, txn) for txn in request.transactions))
+        return AddPartitionsToTxnResponse(results_by_transaction=list(results))
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    topics = request.v3_and_below_topics
+    partitions = _partitions(topics)
+    unknown = {p for p in partitions if services.image.topics.partition(*p) is None}
+    if unknown:
+        codes = {
+            p: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if p in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for p in partitions
+        }
+    else:
+        codes = await _add(services, request.v3_and_below_transactional_id, producer, partitions, 0)
+    if context.version < FENCED_SINCE:
+        old = ErrorCode.INVALID_PRODUCER_EPOCH
+        codes = {p: old if code == ErrorCode.PRODUCER_FENCED else code for p, code in codes.items()}
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(topics, codes))
+
+
+async def _answer(services: Services, txn: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    producer = Producer(txn.producer_id, txn.producer_epoch)
+    partitions = _partitions(txn.topics)
+    if txn.verify_only:
+        codes = await _verify(services, txn.transactional_id, producer, partitions)
+    else:
+        codes = await _add(services, txn.transactional_id, producer, partitions, BUMPING_VERSION)
+    return AddPartitionsToTxnResult(transactional_id=txn.transactional_id, topic_results=_by_topic(txn.topics, codes))
+
+
+async def _add(
+    services: Services,
+    transactional_id: str,
+    producer: Producer,
+    partitions: frozenset[TopicPartition],
+    client_version: int,
+) -> dict[TopicPartition, ErrorCode]:
+    if not transactional_id:
+        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+    try:
+        await services.coordinators.transactions.ask_when_free(
+            transactional_id,
+            lambda shard, now, reply_to: shard.add_partitions(
+                transactional_id, producer, partitions, client_version, now, reply_to
+            ),
+        )
+    except KlammError as error:
+        return dict.fromkeys(partitions, error.code)
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+async def _verify(
+    services: Services, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    if not transactional_id:
+        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+    try:
+        found: dict[TopicPartition, ErrorCode] = await services.coordinators.transactions.ask(
+            transactional_id,
+            lambda shard, _now, reply_to: shard.verify_partitions(transactional_id, producer, partitions, reply_to),
+        )
+    except KlammError as error:
+        return dict.fromkeys(partitions, error.code)
+    return found
+
+
+def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def _by_topic(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

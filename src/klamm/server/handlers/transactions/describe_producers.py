@@ -1,0 +1,51 @@
+"""DescribeProducers, v0: the producers that write to partitions, and the transactions they have open there."""
+
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.slices import Steps
+from klamm.server.services import Services
+
+
+def handle(
+    services: Services, _context: RequestContext, request: DescribeProducersRequest
+) -> Steps[DescribeProducersResponse]:
+    """Tell what the logs of the named partitions remember."""
+    topics = []
+    for topic in request.topics:
+        answer = TopicResponse(name=topic.name)
+        for index in dict.fromkeys(topic.partition_indexes):
+            partition = _describe(services, topic.name, index)
+            answer.partitions.append(partition)
+            yield 1 + len(partition.active_producers)
+        topics.append(answer)
+        yield 1
+    return DescribeProducersResponse(topics=topics)
+
+
+def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
+    if services.image.topics.partition(topic, index) is None:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    replica = services.replicas.find(topic, index)
+    if replica is None or not replica.leads:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.txn_first_offset,
+            )
+            for entry in replica.log.producers.entries.values()
+        ],
+    )

@@ -1,0 +1,42 @@
+"""InitProducerId, v0-5: an id under which a producer's batches are recognised, so that a retry is no duplicate.
+
+Without a transactional id the answer is always a new id at epoch 0. With one, the producer takes the id over: older
+producers are fenced, and what the last one left open is aborted first (CONCURRENT_TRANSACTIONS until that is done).
+v2 flexible · v3 current id and epoch (KIP-360) · v4 PRODUCER_FENCED · v5 abortable errors (KIP-890)
+"""
+
+from klamm.coordinator.transactions.rules import Producer
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from klamm.server.requests.context import RequestContext
+from klamm.server.services import Services
+
+FENCED_SINCE = 4
+
+
+async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """Allocate an id or take one over; a half-given current identity is refused."""
+    if request.transactional_id == "" or (request.producer_id == -1) != (request.producer_epoch == -1):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    try:
+        if request.transactional_id is None:
+            producer = Producer(await services.producer_ids.allocate(), 0)
+        else:
+            producer = await _take_over(services, request.transactional_id, request)
+    except KlammError as error:
+        code = error.code
+        if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer.id, producer_epoch=producer.epoch)
+
+
+async def _take_over(services: Services, transactional_id: str, request: InitProducerIdRequest) -> Producer:
+    expected = Producer(request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
+    producer: Producer = await services.coordinators.transactions.ask_with_ids(
+        transactional_id,
+        lambda shard, now, reply_to: shard.init_producer_id(
+            transactional_id, request.transaction_timeout_ms, expected, now, reply_to
+        ),
+    )
+    return producer

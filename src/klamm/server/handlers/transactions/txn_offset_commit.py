@@ -1,0 +1,119 @@
+"""TxnOffsetCommit, v0-5: store a group's offsets inside a transaction; they count when it is committed.
+
+The group's partition must belong to the open transaction: AddOffsetsToTxn has added it, or from v5 it is added here.
+v2 leader epoch · v3 flexible, the member is checked · v4 abortable errors · v5 the group's partition joins by itself
+"""
+
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
+from klamm.coordinator.transactions.rules import Producer
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from klamm.server.coordinators.transaction_gate import Abilities, Asked
+from klamm.server.requests.context import RequestContext
+from klamm.server.services import Services
+
+ADDS_SINCE = 5
+ABORTABLE_SINCE = 4
+LOADING_SINCE = 2
+
+
+async def handle(
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Check that the transaction is open, then let the group decide."""
+    known, refused = _sort(services, request)
+    if not known:
+        return TxnOffsetCommitResponse(topics=refused)
+    request.topics, everything = known, request.topics
+    try:
+        response = await _commit(services, context, request)
+    except KlammError as error:
+        code = _told(error.code, context.version)
+        response = TxnOffsetCommitResponse(topics=[_all(topic, code) for topic in known])
+    answers: dict[tuple[str, int], int] = {}
+    for topic in (*response.topics, *refused):
+        for partition in topic.partitions:
+            answers[topic.name, partition.partition_index] = partition.error_code
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=p.partition_index, error_code=answers[topic.name, p.partition_index]
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in everything
+        ]
+    )
+
+
+async def _commit(
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    if not request.group_id:
+        raise KlammError(ErrorCode.INVALID_GROUP_ID)
+    groups, gate = services.coordinators.groups, services.coordinators.transactions.gate
+    partition = groups.partition_for(request.group_id)
+    groups.shard(partition)
+    replica = services.replicas.find(groups.topic, partition)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    abilities = Abilities(context.version >= ADDS_SINCE, context.version >= ABORTABLE_SINCE)
+    if replica is None:
+        raise KlammError(ErrorCode.NOT_COORDINATOR)
+    if gate.must_ask(replica, producer, abilities):
+        asked = Asked(replica, producer, 0)
+        refused = await gate.admit(request.transactional_id, [asked], abilities)
+        if refused:
+            raise refused[asked.partition]
+
+    def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
+        decision = shard.commit_transactional_offsets(request, context.version, now, reply_to)
+        gate.on_written(replica, producer.id)
+        return decision
+
+    response: TxnOffsetCommitResponse = await groups.ask(partition, decide)
+    return response
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """The code in words a client of offsets knows."""
+    if code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _sort(
+    services: Services, request: TxnOffsetCommitRequest
+) -> tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponseTopic]]:
+    """Partitions that exist, and answers for those that do not."""
+    known, refused = [], []
+    for topic in request.topics:
+        there = [p for p in topic.partitions if services.image.topics.partition(topic.name, p.partition_index)]
+        missing = [p for p in topic.partitions if p not in there]
+        if there:
+            known.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=there))
+        if missing:
+            gone = TxnOffsetCommitRequestTopic(name=topic.name, partitions=missing)
+            refused.append(_all(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return known, refused
+
+
+def _all(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    partitions = [
+        TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code) for p in topic.partitions
+    ]
+    return TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)

@@ -1,0 +1,75 @@
+"""From a response to the parts a connection sends: length, header, body, and regions of files in between."""
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from klamm.net.channel import Part
+from klamm.protocol.codec import encode_in_slices, encode_into
+from klamm.protocol.header import response_header_version
+from klamm.server.requests.context import RequestContext
+from klamm.storage import FileSlice
+
+_HEAD = struct.Struct(">ii")
+
+
+class RecordRegion:
+    """Record batches that stay in their file until the socket takes them."""
+
+    __slots__ = ("_file", "length", "position")
+
+    def __init__(self, found: FileSlice) -> None:
+        self._file = found.file
+        self.position = found.position
+        self.length = found.length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def fileno(self) -> int:
+        """The descriptor of the file, open as long as this object lives."""
+        return self._file.fd
+
+
+def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
+    """The whole reply: length, header, body; record bytes stay where they are."""
+    body: list[Any] = []
+    encode_into(response, context.version, body)
+    return frame_parts(context, body)
+
+
+async def response_parts_in_slices(context: RequestContext, response: Any) -> Sequence[Part]:
+    """The same for a large response: others have their turn between slices of the work."""
+    body: list[Any] = []
+    for _ in encode_in_slices(response, context.version, body):
+        await asyncio.sleep(0)
+    return frame_parts(context, body)
+
+
+def frame_of(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
+    """A reply whose body is encoded already."""
+    return _HEAD.pack(4 + flexible + len(body), correlation_id) + (b"\0" if flexible else b"") + body
+
+
+def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
+    """Put length and header before an encoded body."""
+    flexible = response_header_version(context.api_key, context.version)
+    try:
+        return (frame_of(context.correlation_id, b"".join(body), flexible=bool(flexible)),)
+    except TypeError:
+        pass  # a region of a file is among them
+    size = 4 + flexible + sum(map(len, body))
+    head = _HEAD.pack(size, context.correlation_id) + (b"\0" if flexible else b"")
+    parts: list[Part] = []
+    run = [head]
+    for piece in body:
+        if isinstance(piece, (bytes, bytearray, memoryview)):
+            run.append(piece)  # type: ignore[arg-type]
+        else:
+            parts.append(b"".join(run))
+            parts.append(piece)
+            run = []
+    if run:
+        parts.append(b"".join(run))
+    return parts

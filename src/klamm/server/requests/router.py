@@ -1,0 +1,248 @@
+"""From a frame to its handler and back: decode, call, encode, keep the order.
+
+Bytes that are no request close the connection, as Kafka does; so does an API or version that is not served, except
+ApiVersions, which answers a version from the future in a form every client can read. A request with more elements than
+its API may carry is answered with INVALID_REQUEST where the response has a place for it. A large request is decoded,
+handled and answered in slices (`slices`), between which other connections get their turn; those behind it on its own
+connection wait.
+"""
+
+import asyncio
+import struct
+from collections.abc import Coroutine
+from types import GeneratorType
+from typing import Any
+
+from klamm.model.errors import ElementLimitError, ErrorCode, ProtocolError, RemoteProtocolError
+from klamm.net import Channel, Slot
+from klamm.protocol.apis import API_VERSIONS, Api
+from klamm.protocol.budget import elements_max
+from klamm.protocol.codec import decode, decode_in_slices
+from klamm.protocol.header import decode_request_header
+from klamm.protocol.schema import declaration
+from klamm.server.handlers.data import produce_quick
+from klamm.server.handlers.groups import sync_group_quick
+from klamm.server.handlers.offsets import offset_commit_quick
+from klamm.server.requests.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
+from klamm.server.requests.replies import response_parts, response_parts_in_slices
+from klamm.server.requests.routes import Route
+from klamm.server.requests.slices import Steps, run_slice
+from klamm.server.services import Services
+from klamm.telemetry.log import get_logger
+
+log = get_logger("server")
+
+_START = struct.Struct(">hhi")
+_PRODUCE = 0
+SLICED_BYTES_MIN = 128 * 1024
+"""A larger request is decoded in slices; not Produce, whose bytes are batches that are not decoded."""
+
+QUICK = {8: offset_commit_quick.handle, 14: sync_group_quick.handle}
+"""Short ways of clients' requests other than Produce, by API; each says whether it has taken the request."""
+
+
+class Router:
+    """The frame handler of every listener of a node."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
+        """Answer one request, now or later."""
+        try:
+            state = channel.state
+            if state is None:
+                channel.state = ConnectionState()
+            elif state.prefix_lengths and produce_quick.handle(self._services.replicas, channel, view, start, end):
+                return
+            api_key, version, correlation_id = _START.unpack_from(view, start)
+            if api_key in QUICK and end - start <= SLICED_BYTES_MIN:
+                listener: ListenerContext = channel.context  # type: ignore[assignment]
+                if listener.kind == "broker" and QUICK[api_key](
+                    self._services, channel, view, start, end, version, correlation_id
+                ):
+                    return
+            self._dispatch(channel, view[start:end])
+        except ProtocolError as error:
+            api_key, version, _ = _START.unpack_from(view, start)
+            _close_refused(channel, api_key, version, error)
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
+            api_key, version, _ = _START.unpack_from(view, start)
+            log.failure("request failed", error, peer=channel.peer_address, api_key=api_key, version=version)
+            channel.close("its request failed")
+
+    def closed(self, channel: Channel) -> None:
+        """Nobody waits on this connection any more."""
+        if channel.state is not None:
+            for waiter in list(channel.state.waiters):
+                waiter.cancel()
+            for told in channel.state.on_close:
+                told()
+
+    def _dispatch(self, channel: Channel, frame: memoryview) -> None:
+        header, offset = decode_request_header(frame)
+        listener: ListenerContext = channel.context  # type: ignore[assignment]
+        route = listener.routes.get(header.api_key)
+        context = RequestContext(
+            channel, listener, header.api_key, header.api_version, header.correlation_id, header.client_id, frame
+        )
+        if route is None:
+            raise RemoteProtocolError(f"API {header.api_key} is not served on listener {listener.name}")
+        api = route.api
+        if not api.serves(header.api_version):
+            if header.api_key == API_VERSIONS:
+                self._refuse_api_versions(context, api)
+                return
+            raise RemoteProtocolError(f"{api.name} v{header.api_version} is not served")
+        if len(frame) > SLICED_BYTES_MIN and header.api_key != _PRODUCE:
+            context.frame = memoryview(bytes(frame))  # the frame itself is borrowed until the turn ends
+            channel.hold()
+            self._start_task(self._dispatch_in_slices(context, route, offset))
+            return
+        try:
+            request, _ = decode(
+                api.request, header.api_version, frame, offset, elements_max=elements_max(header.api_key)
+            )
+        except ElementLimitError as error:
+            self._refuse_elements(context, api, error)
+            return
+        result = route.handle(self._services, context, request)
+        if type(result) is GeneratorType:
+            try:
+                run_slice(result)
+            except StopIteration as end:
+                result = end.value
+            else:
+                context.frame = memoryview(b"")
+                channel.hold()
+                self._start_task(self._handle_in_slices(context, result))
+                return
+        self._finish(context, result)
+
+    async def _handle_in_slices(self, context: RequestContext, steps: Steps[Any]) -> None:
+        """Go on with a request that is more than one slice of work."""
+        try:
+            await self._finish_in_slices(context, steps)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(context, error)
+        finally:
+            context.channel.release()
+
+    async def _finish_in_slices(self, context: RequestContext, steps: Steps[Any]) -> None:
+        channel = context.channel
+        while True:
+            await asyncio.sleep(0)
+            if channel.closed:
+                return
+            try:
+                run_slice(steps)
+            except StopIteration as end:
+                response = end.value
+                break
+        if response is ANSWERED or asyncio.iscoroutine(response):
+            self._finish(context, response)
+            return
+        parts = await response_parts_in_slices(context, response)
+        if not channel.closed:
+            channel.reply_parts(parts)
+
+    async def _dispatch_in_slices(self, context: RequestContext, route: Route, offset: int) -> None:
+        channel, api = context.channel, route.api
+        try:
+            slices = decode_in_slices(
+                api.request, context.version, context.frame, offset, elements_max=elements_max(api.key)
+            )
+            while True:
+                try:
+                    next(slices)
+                except StopIteration as end:
+                    request, _ = end.value
+                    break
+                await asyncio.sleep(0)
+                if channel.closed:
+                    return
+            result = route.handle(self._services, context, request)
+            if type(result) is GeneratorType:
+                await self._finish_in_slices(context, result)
+            else:
+                self._finish(context, result)
+        except ElementLimitError as error:
+            self._refuse_elements(context, api, error)
+        except ProtocolError as error:
+            _close_refused(channel, api.key, context.version, error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(context, error)
+        finally:
+            channel.release()
+
+    def _fail(self, context: RequestContext, error: Exception) -> None:
+        channel = context.channel
+        log.failure(
+            "request failed", error, peer=channel.peer_address, api_key=context.api_key, version=context.version
+        )
+        channel.close("its request failed")
+
+    def _refuse_elements(self, context: RequestContext, api: Api, error: ElementLimitError) -> None:
+        """INVALID_REQUEST for the whole request; where the response cannot say it, the connection ends."""
+        fields = {field.name for field in declaration(api.response).fields if field.lives_in(context.version)}
+        if "error_code" not in fields:
+            _close_refused(context.channel, api.key, context.version, error)
+            return
+        log.warning(
+            "request refused", peer=context.channel.peer_address, api_key=api.key, version=context.version, reason=error
+        )
+        response = api.response(error_code=ErrorCode.INVALID_REQUEST)
+        if "error_message" in fields:
+            response.error_message = f"{error} ({elements_max(api.key)})"
+        context.channel.reply_parts(response_parts(context, response))
+
+    def _finish(self, context: RequestContext, result: Any) -> None:
+        if result is ANSWERED or result is None:
+            return
+        if asyncio.iscoroutine(result):
+            self._start_task(self._answer_later(context, context.channel.defer(), result))
+            return
+        context.channel.reply_parts(response_parts(context, result))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._services.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_later(self, context: RequestContext, slot: Slot, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            response = await work
+            parts = response_parts(context, response)
+        except asyncio.CancelledError:
+            slot.abandon()
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            log.failure("request failed", error, api_key=context.api_key, version=context.version)
+            slot.abandon()
+            return
+        slot.send(parts)
+
+    def _refuse_api_versions(self, context: RequestContext, api: Api) -> None:
+        """A version we do not know: its body is not read, the answer is v0 and says which versions we do know."""
+        entry = _api_version_entry(api)
+        body = api.response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+        context.version = 0
+        context.channel.reply_parts(response_parts(context, body))
+
+    async def drain(self) -> None:
+        """Wait for the requests that are still being worked on."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+
+
+def _close_refused(channel: Channel, api_key: int, version: int, error: ProtocolError) -> None:
+    log.warning("request refused", peer=channel.peer_address, api_key=api_key, version=version, reason=error)
+    channel.close("it sent bytes that are no request")
+
+
+def _api_version_entry(api: Api) -> Any:
+    from klamm.protocol.messages.api_versions import ApiVersion  # noqa: PLC0415 - only a client from the future needs it
+
+    first, last = api.advertised
+    return ApiVersion(api_key=api.key, min_version=first, max_version=last)

@@ -1,0 +1,1 @@
+"""Settings in force: what the metadata overrides, over what the configuration file says."""
