@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/records/kernels.py src/klamm/records/kernels.pxd \
-	src/klamm/coordinator/groups/kernels.py src/klamm/coordinator/groups/kernels.pxd
+INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/coordinator/groups/kernels.py \
+	$(wildcard src/klamm/records/kernels/*.py src/klamm/records/kernels/*.pxd)
 
 # More workers than the two cores of the smallest machine: tests often wait for processes, timers and disks.
 TEST_WORKERS ?= 3

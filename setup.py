@@ -6,7 +6,18 @@ Everything else about the package is in pyproject.toml.
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = ["klamm.records.kernels", "klamm.coordinator.groups.kernels"]
+KERNELS = [
+    "klamm.records.kernels.columns",
+    "klamm.records.kernels.compaction",
+    "klamm.records.kernels.decode",
+    "klamm.records.kernels.encode",
+    "klamm.records.kernels.memory",
+    "klamm.records.kernels.partitioning",
+    "klamm.records.kernels.produce",
+    "klamm.records.kernels.recovery",
+    "klamm.coordinator.groups.kernels",
+]
+SHARED = ["src/klamm/records/kernels/layout.pxd", "src/klamm/records/kernels/primitives.pxd"]
 
 
 class OptionalBuild(build_ext):
@@ -16,40 +27,39 @@ class OptionalBuild(build_ext):
         try:
             super().run()
         except Exception as error:  # noqa: BLE001 - any failure of a compiler must not fail the install
-            interpreted("the kernels", error)
+            report_interpreted("the kernels", error)
 
     def build_extension(self, ext: Extension) -> None:
         try:
             super().build_extension(ext)
         except Exception as error:  # noqa: BLE001
-            interpreted(ext.name, error)
+            report_interpreted(ext.name, error)
 
 
-def interpreted(what: str, reason: object) -> None:
-    """The one line that says what is slower and what would help."""
-    words = reason if isinstance(reason, str) else type(reason).__name__
-    print(f"klamm: {what} not compiled, running interpreted (slower); needs a C compiler, Python.h, Cython: {words}")  # noqa: T201
+def report_interpreted(kernel: str, reason: object) -> None:
+    """Print what runs slower and what compiling it needs."""
+    cause = reason if isinstance(reason, str) else type(reason).__name__
+    print(f"klamm: {kernel} not compiled, running interpreted (slower); needs a C compiler, Python.h, Cython: {cause}")  # noqa: T201
 
 
 def extensions() -> list[Extension]:
     try:
         from Cython.Build import cythonize  # noqa: PLC0415 - without Cython the kernels stay Python
     except ImportError:
-        interpreted("the kernels", "Cython is not installed")
+        report_interpreted("the kernels", "Cython is not installed")
         return []
-    sources = []
-    for name in KERNELS:
-        path = f"src/{name.replace('.', '/')}"
-        sources.append(
-            Extension(
-                name,
-                [f"{path}.py"],
-                depends=[f"{path}.pxd"],
-                optional=True,
-                extra_compile_args=["-O3", "-g0", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"],
-            )
+    sources = [
+        Extension(
+            name,
+            [f"src/{name.replace('.', '/')}.py"],
+            depends=SHARED,
+            optional=True,
+            extra_compile_args=["-O3", "-g0", "-Wno-unreachable-code", "-Wno-maybe-uninitialized"],
         )
-    modules: list[Extension] = cythonize(sources, language_level=3, build_dir="build")
+        for name in KERNELS
+    ]
+    # Kernels cimport from each other's package, which Cython looks for below src.
+    modules: list[Extension] = cythonize(sources, language_level=3, build_dir="build", include_path=["src"])
     return modules
 
 

@@ -5,33 +5,36 @@ Run: python benchmarks/records.py [--json FILE]. CPU time, best of some rounds, 
 """
 
 import argparse
-import importlib.machinery
-import importlib.util
 import json
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from klamm.records import INTERPRETED_NOTICE, BatchView, arrow, build_batch, columnar, kernels, kernels_compiled
+from klamm.records import INTERPRETED_NOTICE, BatchView, arrow, build_batch, columnar, kernels_compiled
 from klamm.records.batch import HEADER_SIZE
 from klamm.records.compression import Codec, compress, decompress
+from klamm.records.kernels import decode, encode
 
 COUNT = 10_000
 ROUNDS = 25
 BASE_MS = 1_700_000_000_000
 
 
-def interpreted_kernels() -> Any:
-    """The Python form of the kernels, beside whatever form is imported."""
-    path = str(Path(sys.modules["klamm.records"].__file__ or "").with_name("kernels.py"))
-    loader = importlib.machinery.SourceFileLoader("kernels_interpreted", path)
-    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
+def interpreted(module: ModuleType) -> Any:
+    """The Python form of a kernel, beside whatever form is imported."""
+    name = module.__name__.rpartition(".")[2]
+    path = str(Path(module.__file__ or "").with_name(f"{name}.py"))
+    loader = SourceFileLoader(f"{name}_interpreted", path)
+    spec = spec_from_file_location(loader.name, path, loader=loader)
     assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    loaded = module_from_spec(spec)
+    loader.exec_module(loaded)
+    return loaded
 
 
 def best(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
@@ -51,19 +54,21 @@ def rows(headers: int = 0) -> list[tuple[Any, ...]]:
 
 
 def kernel_rows(results: dict[str, float]) -> None:
-    for label, module in (("compiled", kernels), ("interpreted", interpreted_kernels())):
+    for label, encoder, decoder in (
+        ("compiled", encode, decode),
+        ("interpreted", interpreted(encode), interpreted(decode)),
+    ):
         if label == "compiled" and not kernels_compiled():
             print(INTERPRETED_NOTICE)
             continue
         rounds = ROUNDS if label == "compiled" else 2
         for headers in (0, 2):
             records = rows(headers)
-            data = bytes(module.encode_records(records, BASE_MS)[0])
+            data = bytes(encoder.encode_records(records, BASE_MS)[0])
             suffix = f" {label}" + (f", {headers} headers" if headers else "")
             for name, work in (
-                ("encode", lambda m=module, r=records: m.encode_records(r, BASE_MS, HEADER_SIZE)),
-                ("decode", lambda m=module, d=data: m.decode_records(d, COUNT, 0, BASE_MS)),
-                ("walk", lambda m=module, d=data: m.walk_records(d, COUNT)),
+                ("encode", partial(encoder.encode_records, records, BASE_MS, HEADER_SIZE)),
+                ("decode", partial(decoder.decode_records, data, COUNT, 0, BASE_MS)),
             ):
                 results[name + suffix] = COUNT / best(work, rounds) / 1e6
 
@@ -71,12 +76,12 @@ def kernel_rows(results: dict[str, float]) -> None:
 def batch_rows(results: dict[str, float]) -> None:
     batch = build_batch(rows())
     view = BatchView(batch)
-    results["build_batch (with crc)"] = COUNT / best(lambda: build_batch(rows_once)) / 1e6
+    results["build_batch (with crc)"] = COUNT / best(partial(build_batch, rows_once)) / 1e6
     results["BatchView.decode (Record)"] = COUNT / best(view.decode) / 1e6
-    results["columns"] = COUNT / best(lambda: columnar.decode_columns(batch)) / 1e6
+    results["columns"] = COUNT / best(partial(columnar.decode_columns, batch)) / 1e6
     table = arrow.to_arrow(batch, "topic", 0)
-    results["columns to pyarrow RecordBatch"] = COUNT / best(lambda: arrow.to_arrow(batch, "topic", 0)) / 1e6
-    results["pyarrow RecordBatch to batch"] = COUNT / best(lambda: arrow.from_arrow(table, now_ms=0)) / 1e6
+    results["columns to pyarrow RecordBatch"] = COUNT / best(partial(arrow.to_arrow, batch, "topic", 0)) / 1e6
+    results["pyarrow RecordBatch to batch"] = COUNT / best(partial(arrow.from_arrow, table, now_ms=0)) / 1e6
 
 
 def aiokafka_rows(results: dict[str, float]) -> None:
@@ -98,13 +103,11 @@ def aiokafka_rows(results: dict[str, float]) -> None:
 
 
 def codec_rows(results: dict[str, float]) -> None:
-    data = bytes(kernels.encode_records(rows(), BASE_MS)[0])
+    data = bytes(encode.encode_records(rows(), BASE_MS)[0])
     for codec in list(Codec)[1:]:
         packed = compress(codec, data)
-        results[f"{codec.name.lower()} compress MB/s"] = len(data) / best(lambda c=codec: compress(c, data), 3) / 1e6
-        results[f"{codec.name.lower()} decompress MB/s"] = (
-            len(data) / best(lambda c=codec, p=packed: decompress(c, p), 5) / 1e6
-        )
+        results[f"{codec.name.lower()} compress MB/s"] = len(data) / best(partial(compress, codec, data), 3) / 1e6
+        results[f"{codec.name.lower()} decompress MB/s"] = len(data) / best(partial(decompress, codec, packed), 5) / 1e6
 
 
 def main() -> None:

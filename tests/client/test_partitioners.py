@@ -6,7 +6,7 @@ import pytest
 
 from klamm.client.producer.core.partitioners import RoundRobin, Sticky, by_crc32, by_murmur2, partitioner
 from klamm.model.errors import ConfigError
-from klamm.records import kernels
+from klamm.records.kernels.partitioning import murmur2
 
 # The values Kafka's own tests expect of Utils.murmur2, as signed 32-bit numbers.
 JAVA = {
@@ -21,7 +21,7 @@ JAVA = {
 
 @pytest.mark.parametrize(("key", "value"), JAVA.items())
 def test_murmur2_is_kafkas(key, value):
-    assert kernels.murmur2(key) == value & 0xFFFFFFFF
+    assert murmur2(key) == value & 0xFFFFFFFF
     assert by_murmur2(key, 100) == (value & 0x7FFFFFFF) % 100
 
 

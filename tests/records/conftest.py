@@ -1,25 +1,23 @@
 """Both forms of the kernels, so that every kernel test runs compiled and interpreted."""
 
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
 from harness import forms
-from klamm.records import kernels
 
 
 @pytest.fixture(scope="session")
-def interpreted() -> ModuleType:
-    return forms.interpreted(kernels)
+def interpreted() -> SimpleNamespace:
+    return forms.record_kernels("interpreted")
 
 
 @pytest.fixture(scope="session")
-def compiled() -> ModuleType:
-    return forms.compiled(kernels)
+def compiled() -> SimpleNamespace:
+    return forms.record_kernels("compiled")
 
 
 @pytest.fixture(scope="session", params=["compiled", "interpreted"])
-def form(request: pytest.FixtureRequest) -> ModuleType:
+def form(request: pytest.FixtureRequest) -> SimpleNamespace:
     """One of the two forms of the kernels; a test that takes it runs once with each."""
-    module: ModuleType = request.getfixturevalue(request.param)
-    return module
+    return forms.record_kernels(request.param)

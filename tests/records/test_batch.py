@@ -4,9 +4,10 @@ import struct
 
 import pytest
 
-from klamm.model.errors import CorruptBatch, ErrorCode
+from klamm.model.errors import CorruptBatch, ErrorCode, RecordRefused
 from klamm.records import BatchView, Record, build_batch, decode_batch, iter_batches
 from klamm.records.batch import HEADER_SIZE
+from klamm.records.checking import NotedRecord, RecordCheck
 
 ROWS = [
     (1000, b"table-4", b"goulash", [("waiter", b"anna"), ("note", None)]),
@@ -94,14 +95,20 @@ def test_compaction_keeps_offsets_and_may_leave_nothing():
     assert [r.timestamp for r in horizon.decode()] == [1000, 1003, 1001, 1001]
 
 
+def check_records(batch: BatchView) -> RecordCheck:
+    check = RecordCheck(batch, "orders-0", keyed=True)
+    check.feed(batch.unpacked_records())
+    check.finish()
+    return check
+
+
 @pytest.mark.parametrize("codec", [0, 4])
-def test_a_walk_tells_what_validation_asks(codec):
-    facts = BatchView(build_batch(ROWS, codec=codec)).walk()
-    assert facts.keyless == [1]
-    assert facts.consecutive
-    assert (facts.last_offset_delta, facts.min_timestamp, facts.max_timestamp) == (3, 1000, 1003)
-    assert facts.max_timestamp_index == 1
-    assert not BatchView(build_batch(ROWS, offset_deltas=[0, 1, 3, 4])).walk().consecutive
+def test_validation_reads_the_records_of_a_batch(codec):
+    check = check_records(BatchView(build_batch(ROWS, codec=codec)))
+    assert check.noted == [NotedRecord(1, keyless=True, timestamp=1003)]
+    assert check.largest_timestamp == 1003
+    with pytest.raises(RecordRefused, match="offset delta"):
+        check_records(BatchView(build_batch(ROWS, offset_deltas=[0, 1, 3, 4])))
 
 
 def test_batches_follow_each_other():
@@ -159,8 +166,8 @@ def test_a_record_count_that_lies_is_refused(count, codec):
     view = BatchView(batch)
     with pytest.raises(CorruptBatch):
         view.decode()
-    with pytest.raises(CorruptBatch):
-        view.walk()
+    with pytest.raises(RecordRefused):
+        check_records(view)
 
 
 def test_unknown_codecs_have_their_own_error():

@@ -18,6 +18,7 @@ from klamm.records import checking
 from klamm.records.batch import HEADER_SIZE, BatchView, build_batch
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import Codec, compress, decompress, repack, unpack
+from klamm.records.kernels import layout
 
 NOW_MS = broken_batches.NOW_MS
 WORDS = 320
@@ -161,5 +162,4 @@ def test_a_refusal_names_the_record_and_the_partition():
 
 
 def test_every_fault_has_words():
-    kernels = checking.kernels
-    assert set(checking._FAULTS) == {kernels.BROKEN, kernels.MISPLACED, kernels.BEYOND, kernels.TRAILING}
+    assert set(checking._FAULTS) == {layout.BROKEN, layout.MISPLACED, layout.BEYOND, layout.TRAILING}

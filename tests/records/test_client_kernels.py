@@ -81,7 +81,7 @@ def test_rows_are_placed_and_grouped(form):
 def test_rows_that_fit_nowhere_are_refused(form):
     with pytest.raises(ValueError, match="partitions"):
         form.group_rows(1, bytearray(b"\x05\0\0\0"), bytearray(8), bytearray(8))
-    with pytest.raises(ValueError, match="lie"):
+    with pytest.raises(ValueError, match="leave its data"):
         form.partition_rows(1, (None, b"\0\0\0\0\xff\0\0\0", b"abc", 0), 3, bytearray(4), bytearray(24))
     with pytest.raises(ValueError, match="smaller"):
         form.partition_rows(9, (None, b"\0" * 40, b"", 0), 3, bytearray(4), bytearray(24))

@@ -7,7 +7,11 @@ import sys
 import klamm.records
 from klamm.records import INTERPRETED_NOTICE
 
-PROGRAM = "import klamm.records as r; from klamm.records import kernels; print(r.kernels_compiled(), kernels.COMPILED)"
+PROGRAM = """
+import klamm.records as r
+from klamm.records.kernels import MODULES, produce
+print(r.kernels_compiled(), produce.COMPILED)
+"""
 
 
 def run(program, **environment):
@@ -32,7 +36,7 @@ def test_the_interpreted_form_needs_no_cython():
     program = (
         "import sys; sys.modules['cython'] = None; sys.modules['Cython'] = None\n"
         + PROGRAM
-        + ("\nb = r.build_batch([(1, b'k', b'v', [('h', None)])]); print(r.decode_batch(b)[0].headers)")
+        + ("b = r.build_batch([(1, b'k', b'v', [('h', None)])]); print(r.decode_batch(b)[0].headers)")
     )
     assert run(program, KLAMM_INTERPRETED="1") == ["False", "False", "(('h',", "None),)"]
 

@@ -9,6 +9,7 @@ import cramjam
 import pytest
 
 from klamm.records import BatchView, Codec, build_batch, decode_batch
+from klamm.records.checking import RecordCheck
 from klamm.records.control import build_end_txn_marker
 
 with warnings.catch_warnings():  # kafka-python reads its own files by a deprecated function
@@ -104,10 +105,11 @@ def test_we_read_others(name, codec, transactional):
     assert view.max_timestamp == max(r[0] for r in ROWS)
     view.set_offset_and_epoch(1000, 3)
     assert [(*r[:4], list(r.headers)) for r in decode_batch(batch)] == expected_rows(1000)
-    facts = view.walk()
-    assert facts.consecutive
-    assert facts.keyless == [i for i, row in enumerate(ROWS) if row[1] is None]
-    assert facts.max_timestamp == view.max_timestamp
+    check = RecordCheck(view, "orders-0", keyed=True)
+    check.feed(view.unpacked_records())
+    check.finish()
+    assert [note.offset_delta for note in check.noted] == [i for i, row in enumerate(ROWS) if row[1] is None]
+    assert check.largest_timestamp == view.max_timestamp
 
 
 @pytest.mark.parametrize("name", WRITERS)

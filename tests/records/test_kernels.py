@@ -56,9 +56,7 @@ def test_both_forms_encode_and_decode_alike(compiled, interpreted, rows, base, r
         decoded = form.decode_records(body, len(rows), 50, base)
         expected = [(50 + i, t, k, v, tuple(h)) for i, (t, k, v, h) in enumerate(rows)]
         assert decoded == expected
-        results.append(
-            (body, largest, decoded, form.walk_records(body, len(rows)), form.measure_records(body, len(rows)))
-        )
+        results.append((body, largest, decoded, form.measure_records(body, len(rows))))
     assert results[0] == results[1]
 
 
@@ -66,7 +64,6 @@ def test_both_forms_encode_and_decode_alike(compiled, interpreted, rows, base, r
 def test_both_forms_treat_random_bytes_alike(compiled, interpreted, data, count, base):
     for name, arguments in (
         ("decode_records", (data, count, base, base)),
-        ("walk_records", (data, count)),
         ("measure_records", (data, count)),
     ):
         assert outcome(getattr(compiled, name), *arguments) == outcome(getattr(interpreted, name), *arguments)
@@ -87,7 +84,7 @@ def test_both_forms_treat_damaged_records_alike(compiled, interpreted, seed):
             data[position:position] = chance.randbytes(chance.randint(1, 11))
         if not data:
             return
-    for name in ("decode_records", "walk_records", "measure_records"):
+    for name in ("decode_records", "measure_records"):
         more = (7, 1000) if name == "decode_records" else ()
         ours = outcome(getattr(compiled, name), bytes(data), len(SAMPLE), *more)
         assert ours == outcome(getattr(interpreted, name), bytes(data), len(SAMPLE), *more)
@@ -109,7 +106,7 @@ def test_never_reads_past_the_end_of_the_view(form):
     memory = memoryview(data + data)
     for cut in range(1, len(data)):
         with pytest.raises(CorruptBatch):
-            form.walk_records(memory[:cut], 4)
+            form.measure_records(memory[:cut], 4)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +136,8 @@ def test_never_reads_past_the_end_of_the_view(form):
     ],
 )
 def test_malformed_records_are_refused(form, label, data):
-    for work in (form.walk_records, form.measure_records):
-        with pytest.raises(CorruptBatch):
-            work(data, 1)
+    with pytest.raises(CorruptBatch):
+        form.measure_records(data, 1)
     with pytest.raises(CorruptBatch):
         form.decode_records(data, 1, 0, 0)
 

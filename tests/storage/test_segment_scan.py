@@ -1,15 +1,13 @@
 """A scan in bulk gives what batch after batch gives: producers, indexes, epochs; compiled and interpreted."""
 
-import importlib.machinery
-import importlib.util
 import random
-from types import ModuleType
 
 import pytest
 
+from harness import forms
 from klamm.model.ids import TopicPartition
-from klamm.records import kernels
 from klamm.records.batch import BatchView
+from klamm.records.kernels import recovery
 from klamm.storage import Disk, LogConfig, OpenFiles, open_log, segment_scan
 from klamm.storage.offset_index import OffsetIndex
 from klamm.storage.producer_state import Origin, ProducerStates
@@ -18,17 +16,9 @@ from klamm.storage.time_index import TimeIndex
 from .conftest import NOW, Home, batch, from_producer
 
 
-def interpreted() -> ModuleType:
-    path = importlib.util.find_spec("klamm.records").submodule_search_locations[0] + "/kernels.py"
-    loader = importlib.machinery.SourceFileLoader("kernels_interpreted", path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(params=["compiled", "interpreted"])
 def _form(request, monkeypatch):
-    monkeypatch.setattr(segment_scan, "kernels", kernels if request.param == "compiled" else interpreted())
+    monkeypatch.setattr(segment_scan, "recovery", getattr(forms, request.param)(recovery))
     monkeypatch.setattr(segment_scan, "_CHUNK", 700)
 
 

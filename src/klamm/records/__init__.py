@@ -4,14 +4,9 @@ Owns the batch format, its control batches, codecs and checksum, the per-record 
 a C compiler exists) and the way into Arrow columns. Knows no files, sockets or topics.
 """
 
-from klamm.model.switches import interpreted_kernels, load_interpreted
-
-if interpreted_kernels():
-    load_interpreted(__name__, __path__[0], "kernels")
-
-from klamm.records import kernels
 from klamm.records.batch import BatchView, Record, build_batch, decode_batch, iter_batches
 from klamm.records.compression import CODEC_NAMES, Codec
+from klamm.records.kernels import all_compiled
 
 INTERPRETED_NOTICE = (
     "The record kernels run interpreted: correct, but many times slower for producing, consuming and compaction. "
@@ -23,7 +18,7 @@ INTERPRETED_NOTICE = (
 
 def kernels_compiled() -> bool:
     """Whether per-record work runs as C."""
-    return bool(kernels.COMPILED)
+    return all_compiled()
 
 
 __all__ = [

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import CorruptBatch
-from klamm.records import kernels
 from klamm.records.batch import HEADER_OVERHEAD, HEADER_SIZE, RECORD_OVERHEAD, BatchView, Buffer, seal_batch
 from klamm.records.columnar import BinaryColumn, RecordColumns, decode_columns
+from klamm.records.kernels.encode import encode_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -207,7 +207,7 @@ class ArrowRows:
         else:
             timestamps = self._timestamps[8 * first : 8 * (first + rows)]
         base_timestamp = timestamps.cast("q")[0]
-        batch, max_timestamp = kernels.encode_columns(
+        batch, max_timestamp = encode_columns(
             rows,
             base_timestamp,
             timestamps,

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from klamm.model.errors import CorruptBatch
-from klamm.records import compression, kernels
+from klamm.records import compression
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 from klamm.records.crc import crc32c
+from klamm.records.kernels.decode import decode_records
+from klamm.records.kernels.encode import encode_records
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str | bytes, bytes | None]]
@@ -59,19 +61,6 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-class RecordFacts(NamedTuple):
-    """What a broker asks about the records of a batch without building them."""
-
-    keyless: list[int]
-    """Indexes of the records that have no key."""
-    consecutive: bool
-    """Whether offset deltas are 0, 1, 2 ... as a producer must send them."""
-    last_offset_delta: int
-    min_timestamp: int
-    max_timestamp: int
-    max_timestamp_index: int
 
 
 class BatchView:
@@ -251,7 +240,7 @@ class BatchView:
         return self._decoded(limit, None)
 
     def _decoded(self, limit: int, kind: type | None) -> list[Any]:
-        return kernels.decode_records(
+        return decode_records(
             self.unpacked_records(limit),
             self.record_count,
             self.base_offset,
@@ -259,13 +248,6 @@ class BatchView:
             self.max_timestamp if self.attributes & TIMESTAMP_TYPE else None,
             kind,
         )
-
-    def walk(self, limit: int = DECOMPRESSED_BYTES_MAX) -> RecordFacts:
-        """Check every record's form and return what validation asks about them."""
-        facts = kernels.walk_records(self.unpacked_records(limit), self.record_count)
-        keyless, consecutive, last_offset_delta, smallest, largest, largest_at = facts
-        base = self.base_timestamp
-        return RecordFacts(keyless, consecutive, last_offset_delta, base + smallest, base + largest, largest_at)
 
     def __repr__(self) -> str:
         return (
@@ -323,7 +305,7 @@ def build_batch(
         raise ValueError("a batch without records needs a last_offset_delta to say which offsets it stands for")
     if base_timestamp is None:
         base_timestamp = records[0][0] if records else NO_TIMESTAMP
-    batch, max_timestamp = kernels.encode_records(records, base_timestamp, HEADER_SIZE, offset_deltas)
+    batch, max_timestamp = encode_records(records, base_timestamp, HEADER_SIZE, offset_deltas)
     if last_offset_delta is None:
         last_offset_delta = len(records) - 1 if offset_deltas is None else offset_deltas[-1]
     return seal_batch(

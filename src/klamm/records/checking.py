@@ -9,10 +9,10 @@ from struct import Struct
 from typing import NamedTuple
 
 from klamm.model.errors import ErrorCode, RecordRefused
-from klamm.records import kernels
 from klamm.records.batch import BatchView, Buffer
+from klamm.records.kernels import layout, produce
 
-_STATE = Struct(f"={20 + 3 * kernels.NOTED_MAX}q")
+_STATE = Struct(f"={20 + 3 * layout.NOTED_MAX}q")
 _HEAD = Struct("=20q")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -60,7 +60,7 @@ class RecordCheck:
 
     def feed(self, piece: Buffer) -> None:
         """Check the next piece."""
-        fault = kernels.check_records(piece, self._state)
+        fault = produce.check_records(piece, self._state)
         if fault:
             raise self._refusal(_FAULTS[fault])
 
@@ -93,7 +93,7 @@ class RecordCheck:
     def noted(self) -> list[NotedRecord]:
         """The first of them."""
         state = _STATE.unpack(self._state)
-        count = min(state[15], kernels.NOTED_MAX)
+        count = min(state[15], layout.NOTED_MAX)
         return [NotedRecord(state[at], not state[at + 1], state[at + 2]) for at in range(20, 20 + 3 * count, 3)]
 
     def _refusal(self, what: str) -> RecordRefused:
@@ -104,8 +104,8 @@ class RecordCheck:
 
 
 _FAULTS = {
-    kernels.BROKEN: "does not fit the bytes that should hold it",
-    kernels.MISPLACED: "does not have its place in the batch as its offset delta",
-    kernels.BEYOND: "has a timestamp beyond 64 bits",
-    kernels.TRAILING: "would be one more than the batch counts",
+    layout.BROKEN: "does not fit the bytes that should hold it",
+    layout.MISPLACED: "does not have its place in the batch as its offset delta",
+    layout.BEYOND: "has a timestamp beyond 64 bits",
+    layout.TRAILING: "would be one more than the batch counts",
 }

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
-from klamm.records import kernels
 from klamm.records.batch import BatchView, Buffer, iter_batches
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
+from klamm.records.kernels.columns import fill_columns, measure_records
+from klamm.records.kernels.memory import blank
 
 _INT32_MAX = 0x7FFFFFFF
 _RECORD_BYTES_MIN = 7
@@ -132,12 +133,12 @@ def decode_columns(
         timestamps=bytearray(8 * rows),
         timestamp_types=bytearray(),
         keys=BinaryColumn(rows),
-        values=BinaryColumn(rows, (room or kernels.blank)(min(size, _INT32_MAX))),
+        values=BinaryColumn(rows, (room or blank)(min(size, _INT32_MAX))),
         header_offsets=bytearray(4 * (rows + 1)),
         header_names=BinaryColumn(0),
         header_values=BinaryColumn(0),
     )
-    _Filling(columns, size, room or kernels.blank).fill(sections, check_crc=check_crc)
+    _Filling(columns, size, room or blank).fill(sections, check_crc=check_crc)
     if room is None:
         for column in (columns.keys, columns.values):
             del column.data[column.used(rows) :]
@@ -165,7 +166,7 @@ class _Filling:
             stamped = batch.is_log_append_time
             record = position = 0
             while True:
-                record, position, self._header = kernels.fill_columns(
+                record, position, self._header = fill_columns(
                     section,
                     count,
                     batch.base_offset,
@@ -188,8 +189,8 @@ class _Filling:
 
     def _make_room(self, rest: memoryview | bytes | bytearray, row: int, count: int) -> None:
         """For the rest of a batch, whose records begin at `row`."""
-        columns, header, blank = self._columns, self._header, kernels.blank
-        keys, values, headers, names, header_values = kernels.measure_records(rest, count)
+        columns, header = self._columns, self._header
+        keys, values, headers, names, header_values = measure_records(rest, count)
         made = columns.keys.more_data(row, keys, self._room, self._size)
         made = columns.values.more_data(row, values, self._room, self._size) or made
         if header + headers > columns.headers:

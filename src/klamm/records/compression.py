@@ -16,7 +16,8 @@ from functools import cache
 from typing import Any
 
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
-from klamm.records import kernels, zstd_frames
+from klamm.records import zstd_frames
+from klamm.records.kernels.memory import blank
 
 Buffer = bytes | bytearray | memoryview
 
@@ -83,7 +84,7 @@ def _join(pieces: list[bytes]) -> bytes | bytearray:
     size = sum(map(len, pieces))
     if size <= _JOINED_BYTES_MAX:
         return b"".join(pieces)
-    whole = kernels.blank(size)
+    whole = blank(size)
     position = 0
     pieces.reverse()
     while pieces:

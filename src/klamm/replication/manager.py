@@ -21,7 +21,7 @@ from klamm.storage.producer_state import SETTLING_MS, Origin
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from klamm.records.kernels import PlainHeader
+    from klamm.records.kernels.produce import PlainHeader
 
 log = get_logger("replication")
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from klamm.model.errors import CorruptBatch
-from klamm.records import kernels
 from klamm.records.batch import (
     CODEC_MASK,
     DELETE_HORIZON,
@@ -26,6 +25,7 @@ from klamm.records.batch import (
     seal_batch,
 )
 from klamm.records.control import end_txn_marker
+from klamm.records.kernels import compaction, layout
 from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, write_all
@@ -136,16 +136,16 @@ class Cleaning:
             words[3] = self.map_end
             for chunk in self._chunks(segment, start):
                 words[0] = 0
-                reason = kernels.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
-                while reason == kernels.SPECIAL:
+                reason = compaction.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
+                while reason == layout.SPECIAL:
                     reason = self._map_special(BatchView(chunk, words[0]), transactions)
-                    if reason == kernels.END:
-                        reason = kernels.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
+                    if reason == layout.END:
+                        reason = compaction.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
                 self.map_end = max(self.map_end, words[3])
                 self.tally.keys = words[2]
-                if reason == kernels.FULL:
+                if reason == layout.FULL:
                     return
-                if reason == kernels.DAMAGED:
+                if reason == layout.DAMAGED:
                     raise self._damage(segment)
             self.map_end = max(self.map_end, end)
 
@@ -158,7 +158,7 @@ class Cleaning:
         elif batch.is_transactional:
             wanted = not transactions.is_aborted(batch.producer_id, batch.last_offset)
         if wanted:
-            reason = kernels.map_section(
+            reason = compaction.map_section(
                 batch.unpacked_records(),
                 batch.record_count,
                 batch.base_offset,
@@ -168,11 +168,11 @@ class Cleaning:
                 self._seed,
                 self._w,
             )
-            if reason != kernels.END:
+            if reason != layout.END:
                 return reason
         self._words[0] = batch.end
         self._words[3] = batch.next_offset
-        return kernels.END
+        return layout.END
 
     def groups(self) -> list[list[Segment]]:
         """Which segments become one, after `map_keys` has said how far the round goes."""
@@ -217,7 +217,7 @@ class Cleaning:
         before = words[5], words[4]
         while True:
             words[1] = words[11] = 0
-            reason = kernels.filter_batches(
+            reason = compaction.filter_batches(
                 chunk,
                 out,
                 self._table,
@@ -230,10 +230,10 @@ class Cleaning:
                 self._w,
             )
             writer.write(memoryview(out)[: words[1]], marks)
-            if reason != kernels.SPECIAL:
+            if reason != layout.SPECIAL:
                 break
             self._rewrite_special(BatchView(chunk, words[0]), writer)
-        if reason == kernels.DAMAGED:
+        if reason == layout.DAMAGED:
             raise self._damage(segment)
         self.tally.records_kept += words[5] - before[0]
         self.tally.records_read += words[4] - before[1]
@@ -257,7 +257,7 @@ class Cleaning:
             section = batch.unpacked_records()
             kept, tombstones = batch.record_count, 0
             if not batch.is_control:
-                section, kept, tombstones, largest = kernels.filter_section(
+                section, kept, tombstones, largest = compaction.filter_section(
                     section,
                     batch.record_count,
                     batch.base_offset,
@@ -288,7 +288,7 @@ class Cleaning:
         if due:
             base_timestamp = self._job.now_ms + self._job.config.delete_retention_ms
             attributes |= DELETE_HORIZON
-            records = kernels.shift_timestamps(section, kept, batch.base_timestamp - base_timestamp, HEADER_SIZE)
+            records = compaction.shift_timestamps(section, kept, batch.base_timestamp - base_timestamp, HEADER_SIZE)
         else:
             records = bytearray(HEADER_SIZE) + section
         return seal_batch(

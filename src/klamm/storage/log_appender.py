@@ -15,7 +15,7 @@ from klamm.model.ids import TopicPartition
 from klamm.records.batch import CRC_START, BatchView, iter_batches
 from klamm.records.control import build_end_txn_marker
 from klamm.records.crc import crc32c
-from klamm.records.kernels import plain_header
+from klamm.records.kernels.produce import plain_header
 from klamm.storage import truncation
 from klamm.storage.batch_validation import NotPlain, is_sound_inside, validate
 from klamm.storage.config import MAX_LONG, LogConfig
@@ -29,7 +29,7 @@ from klamm.storage.segment_list import Segments
 from klamm.storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
-    from klamm.records.kernels import PlainHeader
+    from klamm.records.kernels.produce import PlainHeader
 
 IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 INT32_MAX = 2**31 - 1

@@ -6,8 +6,8 @@ leaves alone - markers, batches of another leader, anything that does not hold -
 
 from collections.abc import Callable, Iterator
 
-from klamm.records import kernels
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
+from klamm.records.kernels import layout, recovery
 from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log_segment import Segment
 from klamm.storage.producer_state import ProducerStates
@@ -107,9 +107,9 @@ class Scan:
                 at = self.position - start
                 reason = self._pass_over(chunk, at)
                 at = self.position - start
-                if reason == kernels.END:
+                if reason == layout.END:
                     break
-                if reason == kernels.FULL:
+                if reason == layout.FULL:
                     continue
                 size = HEADER.unpack_from(chunk, at)[1] + LOG_OVERHEAD if at + HEADER_SIZE <= len(chunk) else 0
                 if size < HEADER_SIZE or at + size > len(chunk):
@@ -137,7 +137,7 @@ class Scan:
         room = 32 * (len(chunk) // max(min(self._interval, 1 << 30), 61) + 2)
         if len(self._marks) < room:
             self._marks = bytearray(room)
-        reason = kernels.check_batches(
+        reason = recovery.check_batches(
             chunk,
             self._segment.base_offset,
             self._end_offset,

@@ -35,8 +35,9 @@ CREATE TABLE sums WITH (topic = '{sums}') AS SELECT parity, sum(n) AS total FROM
 """
 FUNCTION = """
 def origin(n):
-    from klamm.records import kernels, kernels_compiled
-    return f"{kernels.__file__} {kernels_compiled()}"
+    from klamm.records import kernels_compiled
+    from klamm.records.kernels import decode
+    return f"{decode.__file__} {kernels_compiled()}"
 """
 SETTINGS = {
     "spark.executor.memory": "512m",
@@ -174,7 +175,7 @@ def check_origin(found):
 
     for each in found:
         path, _, compiled = each.partition(" ")
-        assert re.search(r"/work-[01]/app-[^/]+/\d+/\.?/?klamm/records/kernels\.", path), path
+        assert re.search(r"/work-[01]/app-[^/]+/\d+/\.?/?klamm/records/kernels/decode\.", path), path
         assert compiled == str(kernels_compiled())
 
 

@@ -19,10 +19,10 @@ from klamm.client.consumer.core.fetch_buffer import Shelf, unreadable_batch
 from klamm.client.consumer.core.subscription import Assigned
 from klamm.client.core.buffer_pool import Spares
 from klamm.model.errors import CorruptBatch, KlammError
-from klamm.records import kernels
 from klamm.records.arrow import to_arrow_of
 from klamm.records.batch import BatchView
 from klamm.records.columnar import Room, decode_columns
+from klamm.records.kernels.memory import blank
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -154,7 +154,7 @@ class Tables:
         def room(size: int) -> bytearray:
             with self._lock:
                 spare = self._spares.take(size)
-            used.append(kernels.blank(size) if spare is None else spare)
+            used.append(blank(size) if spare is None else spare)
             return used[-1]
 
         table = work(room)

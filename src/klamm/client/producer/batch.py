@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from klamm.client.errors import KafkaError, KafkaTimeoutError
 from klamm.client.types import RecordMetadata
 from klamm.model.ids import TopicPartition
-from klamm.records import kernels
 from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL, BatchView, seal_batch
 from klamm.records.crc import crc32c
+from klamm.records.kernels.encode import encode_records
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class Batch:
             self.data = self.part.encode(**header)
             return
         base_timestamp = self.rows[0][0]
-        encoded, max_timestamp = kernels.encode_records(self.rows, base_timestamp, HEADER_SIZE)
+        encoded, max_timestamp = encode_records(self.rows, base_timestamp, HEADER_SIZE)
         self.count = len(self.rows)
         self.data = seal_batch(
             encoded,

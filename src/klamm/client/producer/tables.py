@@ -25,9 +25,9 @@ from klamm.client.producer.core.table_columns import Chosen, as_table, chosen_co
 from klamm.client.producer.core.transactions import TransactionStatus
 from klamm.client.producer.table_json import is_wanted, with_json
 from klamm.model.errors import ErrorCode
-from klamm.records import kernels
 from klamm.records.arrow import ArrowRows, binary_buffers
 from klamm.records.batch import HEADER_SIZE, RECORD_OVERHEAD
+from klamm.records.kernels.partitioning import group_rows, partition_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -323,7 +323,7 @@ def _by_key(keys: pa.Array, count: int) -> tuple[bytearray, list[int]]:
     buffers = binary_buffers(keys)
     if buffers is None:
         return placed, [0] * count + [len(keys)]
-    nulls = kernels.partition_rows(len(keys), buffers, count, placed, totals)
+    nulls = partition_rows(len(keys), buffers, count, placed, totals)
     return placed, [*memoryview(totals).cast("q"), nulls]
 
 
@@ -371,7 +371,7 @@ def _grouped(rows: pa.RecordBatch, places: bytearray, counts: list[int]) -> Iter
             view[index] = total
             total += size
     order = bytearray(8 * rows.num_rows)
-    kernels.group_rows(rows.num_rows, places, starts, order)
+    group_rows(rows.num_rows, places, starts, order)
     taken = rows.take(pa.Array.from_buffers(pa.int64(), rows.num_rows, [None, pa.py_buffer(order)]))
     at = 0
     for index, size in enumerate(counts):

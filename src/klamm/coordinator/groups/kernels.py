@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-# ruff: noqa: F821 - names come from kernels.pxd; C loops read better spelt out
+# ruff: noqa: F403, F405 - the names that kernels share
 """What members do all day, kept apart because it is compiled: commits of offsets from request to answer, and syncs.
 
 The install compiles this file with Cython; it runs as plain Python elsewhere, with equal results. Only the usual is
@@ -13,7 +13,7 @@ from __future__ import annotations
 try:
     import cython
 except ImportError:
-    from klamm.records import cython_shadow as cython
+    from klamm.records.kernels import cython_shadow as cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import (
@@ -24,7 +24,10 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.cpython.ref import Py_INCREF
     from cython.cimports.cpython.tuple import PyTuple_SET_ITEM
+    from cython.cimports.klamm.records.kernels.primitives import *
     from cython.cimports.libc.string import memcpy
+else:
+    from klamm.records.kernels.primitives import *
 
 COMPILED: bool = bool(cython.compiled)
 """Whether this module is the compiled form."""
@@ -38,77 +41,19 @@ _ZERO_ID: bytes = bytes(16)
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _number(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
-    """The signed number in `size` bytes at `pos`."""
-    u: cython.ulonglong = 0
-    i: cython.int = 0
-    for i in range(size):
-        u = (u << 8) | p[pos + i]
-    if cython.compiled:
-        return cython.cast(cython.longlong, u << (64 - 8 * size)) >> (64 - 8 * size)
-    return u - (1 << 8 * size) if u >> (8 * size - 1) else u
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put(q: cython.p_uchar, pos: cython.Py_ssize_t, value: cython.longlong, size: cython.int) -> cython.Py_ssize_t:
-    """Write a number in `size` bytes; the position after it."""
-    i: cython.int = 0
-    for i in range(size):
-        q[pos + i] = (value >> (8 * (size - 1 - i))) & 0xFF
-    return pos + size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_uvarint(q: cython.p_uchar, pos: cython.Py_ssize_t, value: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    while value > 127:
-        q[pos] = (value & 0x7F) | 0x80
-        value >>= 7
-        pos += 1
-    q[pos] = value
-    return pos + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _uvarint(
-    p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, out: cython.p_longlong
-) -> cython.Py_ssize_t:
-    """Read a number of up to 28 bits into `out[1]`; the position after it, or -1."""
-    value: cython.longlong = 0
-    b: cython.longlong = 0
-    shift: cython.int = 0
-    while pos < end and shift <= 21:
-        b = p[pos]
-        pos += 1
-        value |= (b & 0x7F) << shift
-        if b < 0x80:
-            out[1] = value
-            return pos
-        shift += 7
-    return -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def _count(
     p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ssize_t, flexible: cython.bint, out: cython.p_longlong
 ) -> cython.Py_ssize_t:
     """Read the length of an array into `out[1]`; the position after it, or -1 also for null."""
     if flexible:
-        pos = _uvarint(p, pos, end, out)
+        pos = read_uvarint(p, pos, end, out, 1)
         if pos < 0:
             return -1
         out[1] -= 1
     else:
         if end - pos < 4:
             return -1
-        out[1] = _number(p, pos, 4)
+        out[1] = read_int32(p, pos)
         pos += 4
     return -1 if out[1] < 0 else pos
 
@@ -121,14 +66,14 @@ def _text(
 ) -> cython.Py_ssize_t:
     """Step over a text: position and length (-1: null) into `out`; the position after it, or -1."""
     if flexible:
-        pos = _uvarint(p, pos, end, out)
+        pos = read_uvarint(p, pos, end, out, 1)
         if pos < 0:
             return -1
         out[1] -= 1
     else:
         if end - pos < 2:
             return -1
-        out[1] = _number(p, pos, 2)
+        out[1] = read_int16(p, pos)
         pos += 2
     if out[1] < -1 or out[1] > 0x7FFF or out[1] > end - pos:
         return -1
@@ -147,7 +92,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
     """
     p: cython.p_uchar
     s: cython.longlong[2]
-    view: cython.const[cython.uchar][::1]
+    held: object = memoryview(frame)  # while it lives, a bytearray cannot be resized under the pointer
     pos: cython.Py_ssize_t = 8
     end: cython.Py_ssize_t = len(frame)
     v: cython.int = version
@@ -166,8 +111,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
     instance: object = None
     note: object = ""
     if cython.compiled:
-        view = frame
-        p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
+        p = readable(held, 0)
     else:
         p = bytes(frame)
         s = [0] * 2
@@ -190,7 +134,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
         if pos < 0 or s[1] < 0 or end - pos < 4:
             return None
         group = p[s[0] : s[0] + s[1]].decode("utf-8")
-        generation = _number(p, pos, 4)
+        generation = read_int32(p, pos)
         pos = _text(p, pos + 4, end, flexible, s)
         if pos < 0 or s[1] < 0:
             return None
@@ -202,7 +146,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
             if s[1] >= 0:
                 instance = p[s[0] : s[0] + s[1]].decode("utf-8")
         elif v <= 4:
-            if end - pos < 8 or _number(p, pos, 8) >= 0:
+            if end - pos < 8 or read_int64(p, pos) >= 0:
                 return None
             pos += 8
         pos = _count(p, pos, end, flexible, s)
@@ -228,10 +172,10 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
             for j in range(count):  # noqa: B007
                 if end - pos < row:
                     return None
-                index = _number(p, pos, 4)
-                offset = _number(p, pos + 4, 8)
+                index = read_int32(p, pos)
+                offset = read_int64(p, pos + 4)
                 if row == 16:
-                    leader_epoch = _number(p, pos + 12, 4)
+                    leader_epoch = read_int32(p, pos + 12)
                 pos = _text(p, pos + row, end, flexible, s)
                 if pos < 0:
                     return None
@@ -262,7 +206,7 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
     """
     p: cython.p_uchar
     s: cython.longlong[2]
-    view: cython.const[cython.uchar][::1]
+    held: object = memoryview(frame)  # while it lives, a bytearray cannot be resized under the pointer
     pos: cython.Py_ssize_t = 8
     end: cython.Py_ssize_t = len(frame)
     v: cython.int = version
@@ -271,8 +215,7 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
     i: cython.Py_ssize_t = 0
     texts: list = [None, None, None]
     if cython.compiled:
-        view = frame
-        p = cython.cast(cython.p_uchar, cython.address(view[0])) if end else cython.NULL
+        p = readable(held, 0)
     else:
         p = bytes(frame)
         s = [0] * 2
@@ -293,7 +236,7 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
         if pos < 0 or s[1] < 0 or end - pos < 4:
             return None
         group = p[s[0] : s[0] + s[1]].decode("utf-8")
-        generation = _number(p, pos, 4)
+        generation = read_int32(p, pos)
         pos = _text(p, pos + 4, end, flexible, s)
         if pos < 0 or s[1] < 0:
             return None
@@ -342,7 +285,7 @@ def _key(head: bytes, partition: cython.longlong) -> bytes:
         key: bytes = PyBytes_FromStringAndSize(cython.NULL, size + 4)
         q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(key))
         memcpy(q, PyBytes_AS_STRING(head), size)
-        _put(q, size, partition, 4)
+        write_int(q, size, partition, 4)
         return key
     return head + partition.to_bytes(4, "big", signed=True)
 
@@ -367,17 +310,17 @@ def _value(
         q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(value))
     else:
         q = bytearray(size)
-    pos = _put(q, 0, 4, 2)
-    pos = _put(q, pos, offset, 8)
-    pos = _put(q, pos, leader_epoch, 4)
-    pos = _put_uvarint(q, pos, length + 1)
+    pos = write_int(q, 0, 4, 2)
+    pos = write_int(q, pos, offset, 8)
+    pos = write_int(q, pos, leader_epoch, 4)
+    pos = write_uvarint(q, pos, length + 1)
     if length:
         if cython.compiled:
             memcpy(q + pos, PyBytes_AS_STRING(note), length)
         else:
             q[pos : pos + length] = note
         pos += length
-    pos = _put(q, pos, wall_ms, 8)
+    pos = write_int(q, pos, wall_ms, 8)
     if pos + 1 == size:
         q[pos] = 0
     else:
@@ -419,8 +362,8 @@ def add_records(
     )
     if len(topic_id) != 16:
         raise ValueError("the id of a topic has 16 bytes")
-    for each in partitions:
-        index, offset, leader_epoch, note = each
+    for partition in partitions:
+        index, offset, leader_epoch, note = partition
         if len(note) > limit:
             return False
         value = _value(offset, leader_epoch, note.encode() if note else b"", stamp, topic_id)
@@ -478,8 +421,8 @@ def replay_offsets(places: dict, records: object, first_offset: int, kind: type)
                 note = value[15:end].decode("utf-8")
             except UnicodeDecodeError:
                 return done
-        partitions[_number(k, len(key) - 4, 4)] = _committed(
-            kind, _number(p, 2, 8), _number(p, 10, 4), note, _number(p, end, 8), topic_id, at + done
+        partitions[read_int32(k, len(key) - 4)] = _committed(
+            kind, read_int64(p, 2), read_int32(p, 10), note, read_int64(p, end), topic_id, at + done
         )
         done += 1
     return done
@@ -540,12 +483,12 @@ def write_answer(correlation_id: int, version: int, topics: list) -> bytearray:
         q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
     else:
         q = out = bytearray(capacity)
-    pos = _put(q, 4, correlation_id, 4)
+    pos = write_int(q, 4, correlation_id, 4)
     if flexible:
-        pos = _put(q, pos, 0, 1)
+        pos = write_int(q, pos, 0, 1)
     if v >= 3:
-        pos = _put(q, pos, 0, 4)
-    pos = _put_uvarint(q, pos, len(topics) + 1) if flexible else _put(q, pos, len(topics), 4)
+        pos = write_int(q, pos, 0, 4)
+    pos = write_uvarint(q, pos, len(topics) + 1) if flexible else write_int(q, pos, len(topics), 4)
     for topic in topics:
         partitions = topic[1]
         if v >= 10:
@@ -554,24 +497,24 @@ def write_answer(correlation_id: int, version: int, topics: list) -> bytearray:
         else:
             name = topic[0].encode()
             length = len(name)
-            pos = _put_uvarint(q, pos, length + 1) if flexible else _put(q, pos, length, 2)
+            pos = write_uvarint(q, pos, length + 1) if flexible else write_int(q, pos, length, 2)
         if cython.compiled:
             memcpy(q + pos, PyBytes_AS_STRING(name), length)
         else:
             q[pos : pos + length] = name
         pos += length
-        pos = _put_uvarint(q, pos, len(partitions) + 1) if flexible else _put(q, pos, len(partitions), 4)
-        for each in partitions:
-            index = each[0]
-            pos = _put(q, pos, index, 4)
-            pos = _put(q, pos, 0, 2)
+        pos = write_uvarint(q, pos, len(partitions) + 1) if flexible else write_int(q, pos, len(partitions), 4)
+        for partition in partitions:
+            index = partition[0]
+            pos = write_int(q, pos, index, 4)
+            pos = write_int(q, pos, 0, 2)
             if flexible:
-                pos = _put(q, pos, 0, 1)
+                pos = write_int(q, pos, 0, 1)
         if flexible:
-            pos = _put(q, pos, 0, 1)
+            pos = write_int(q, pos, 0, 1)
     if flexible:
-        pos = _put(q, pos, 0, 1)
-    _put(q, 0, pos - 4, 4)
+        pos = write_int(q, pos, 0, 1)
+    write_int(q, 0, pos - 4, 4)
     if cython.compiled:
         PyByteArray_Resize(out, pos)
     else:

@@ -17,8 +17,8 @@ from klamm.client.serde import deserializer
 from klamm.client.types import Record
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
-from klamm.records import kernels
 from klamm.records.batch import BatchView
+from klamm.records.kernels.decode import decode_client_records
 
 
 class Shelf:
@@ -173,7 +173,7 @@ class Shelf:
     def _rows(self, state: Assigned, batch: BatchView) -> list[Record]:
         if self.check_crcs:
             batch.check_crc()
-        rows: list[Record] = kernels.decode_client_records(
+        rows: list[Record] = decode_client_records(
             batch.unpacked_records(),
             batch.record_count,
             batch.base_offset,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from klamm.model.errors import ConfigError
-from klamm.records import kernels
+from klamm.records.kernels.partitioning import murmur2
 
 
 class Chance(Protocol):
@@ -36,7 +36,7 @@ Partitioner = Callable[[str, bytes | None, int], int]
 
 def by_murmur2(key: bytes, partitions: int) -> int:
     """Kafka's place for a key."""
-    return (kernels.murmur2(key) & 0x7FFFFFFF) % partitions
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def by_crc32(key: bytes, partitions: int) -> int:

@@ -22,7 +22,7 @@ from klamm.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from klamm.records.kernels import known_batch
+from klamm.records.kernels.produce import known_batch
 from klamm.replication import Replica, ReplicaManager
 from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
 from klamm.server.requests.context import ListenerContext, RequestContext

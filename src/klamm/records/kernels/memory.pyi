@@ -1,0 +1,3 @@
+COMPILED: bool
+
+def blank(size: int) -> bytearray: ...
