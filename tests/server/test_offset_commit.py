@@ -8,7 +8,6 @@ from harness.inprocess import NodeThread
 from harness.wire import Wire, request_bytes, unique
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.server.handlers.offsets import offset_commit_quick
-from klamm.server.requests import router
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ def test_both_ways_give_the_same_answers_and_offsets(node, wire, topics, monkeyp
         answers = []
         for group, way in zip(pair, ({8: counted}, {}), strict=True):
             chance.setstate(state)
-            monkeypatch.setattr(router, "QUICK", way)
+            monkeypatch.setattr(node.node.router, "quick_paths", way)
             fields = some_commit(chance, topics, members[group])
             wire.send_frame(request_bytes("offset_commit", version, step, "c", group_id=group, **fields))
             answers.append(wire.receive_frame())

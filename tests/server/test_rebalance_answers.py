@@ -15,7 +15,6 @@ from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from klamm.server.handlers.groups.rebalance_answers import join_answer, sync_answer
 from klamm.server.handlers.groups.sync_group_quick import handle as quick_sync
-from klamm.server.requests import router
 from klamm.server.requests.replies import frame_of
 
 
@@ -149,8 +148,8 @@ def test_everybody_gets_its_share_by_either_way(node, version, leader_last, monk
         taken.append(quick_sync(*args))
         return taken[-1]
 
-    monkeypatch.setattr(router, "QUICK", {14: counted})
+    monkeypatch.setattr(node.node.router, "quick_paths", {14: counted})
     short = rebalance(node.port, version, 4, leader_last=leader_last)
     assert taken.count(True) >= 2, "all but the leader and the last one to come take the short way"
-    monkeypatch.setattr(router, "QUICK", {})
+    monkeypatch.setattr(node.node.router, "quick_paths", {})
     assert rebalance(node.port, version, 4, leader_last=leader_last) == short

@@ -90,7 +90,7 @@ class Node:
         self._stage = _Stage.NOTHING
         self.services: Services
         self._net: NetServer
-        self._router: Router
+        self.router: Router
         self._logs: LogManager
         self._raft: RaftDriver
         self._transport: RaftTransport
@@ -133,7 +133,7 @@ class Node:
         kind = "broker" if broker else "controller"
         names = [name for name in self.addresses if (name in self.config.controller_listener_names) is not broker]
         table = routes(kind)
-        self._net.start(self._router, {name: ListenerContext(name, kind, table) for name in names})
+        self._net.start(self.router, {name: ListenerContext(name, kind, table) for name in names})
 
     async def _open_logs(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self.config
@@ -235,7 +235,7 @@ class Node:
         )
         self.services.coordinators = Coordinators(self.services)
         self.services.checks = RecordChecks(loop, self.world.threads)
-        self._router = Router(self.services)
+        self.router = Router(self.services)
 
     async def _join_quorum(self) -> None:
         """Take part in the quorum; returns once it has a leader, however long that takes."""
@@ -376,7 +376,7 @@ class Node:
     async def _stop_serving(self) -> None:
         await self._membership.stop()
         self._raft.resign()
-        await self._router.drain()
+        await self.router.drain()
         self.services.checks.stop()
         self.services.coordinators.stop()
         if hasattr(self, "_lifecycle"):

@@ -173,8 +173,9 @@ def _live(order: dict[str, Any], link: Link) -> int:
 def _import_everything() -> None:
     """What a node imports and compiles in its first moments, so that no fork does it again."""
     import klamm.testing.child  # noqa: F401 - it is the import that is wanted
-    from klamm.server.requests.routes import routes
+    from klamm.server.requests.routes import quick_paths, routes
 
+    quick_paths()
     for kind in ("broker", "controller"):
         for route in routes(kind).values():
             route.handle  # noqa: B018 - looking at it imports it

@@ -45,11 +45,11 @@ FORWARDED = frozenset(
 """What may come inside an Envelope."""
 
 
-async def decided(services: Services, context: RequestContext, request: Any) -> Any:
+async def forward_to_controller(services: Services, context: RequestContext, request: Any) -> Any:
     """The active controller's answer to an admin request, or a refusal in the form of its API."""
     try:
         if context.listener.kind == "controller":
-            return await decided_here(services, request, context.version)
+            return await ask_local_controller(services, request, context.version)
         _check_descriptors(services, request)
         wanted = getattr(request, "timeout_ms", 0)
         timeout_ms = min(wanted, FORWARD_MS_MAX) if wanted > 0 else FORWARD_MS
@@ -79,7 +79,7 @@ def _partition_count(services: Services, topic: str) -> int:
     return 0 if known is None else len(known.partitions)
 
 
-async def decided_here(services: Services, request: Any, version: int) -> Any:
+async def ask_local_controller(services: Services, request: Any, version: int) -> Any:
     """This node's own controller's answer; KlammError NOT_CONTROLLER when it is not active."""
     outcome = await services.controllers.runtime.ask(request, version)
     if outcome.offset >= 0 and services.controller.applied is not None:
@@ -87,10 +87,10 @@ async def decided_here(services: Services, request: Any, version: int) -> Any:
     return outcome.response
 
 
-async def controller_answer(services: Services, request: Any, version: int) -> Any:
-    """The answer to another node's request; its errors are one code for the whole."""
+async def answer_as_controller(services: Services, context: RequestContext, request: Any) -> Any:
+    """Answer a request of another node; an error is one code for the whole response."""
     try:
-        return (await services.controllers.runtime.ask(request, version)).response
+        return (await services.controllers.runtime.ask(request, context.version)).response
     except KlammError as error:
         response = BY_NAME[type(request).__name__.removesuffix("Request")].response()
         response.error_code = error.code

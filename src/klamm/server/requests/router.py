@@ -20,12 +20,9 @@ from klamm.protocol.budget import elements_max
 from klamm.protocol.codec import decode, decode_in_slices
 from klamm.protocol.header import decode_request_header
 from klamm.protocol.schema import declaration
-from klamm.server.handlers.data import produce_quick
-from klamm.server.handlers.groups import sync_group_quick
-from klamm.server.handlers.offsets import offset_commit_quick
 from klamm.server.requests.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
 from klamm.server.requests.replies import response_parts, response_parts_in_slices
-from klamm.server.requests.routes import Route
+from klamm.server.requests.routes import Route, quick_paths
 from klamm.server.requests.slices import Steps, run_slice
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
@@ -37,9 +34,6 @@ _PRODUCE = 0
 SLICED_BYTES_MIN = 128 * 1024
 """A larger request is decoded in slices; not Produce, whose bytes are batches that are not decoded."""
 
-QUICK = {8: offset_commit_quick.handle, 14: sync_group_quick.handle}
-"""Short ways of clients' requests other than Produce, by API; each says whether it has taken the request."""
-
 
 class Router:
     """The frame handler of every listener of a node."""
@@ -47,6 +41,10 @@ class Router:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._tasks: set[asyncio.Task[None]] = set()
+        self.quick_paths = quick_paths()
+        """By API key, without that of Produce."""
+        # Produce comes first: it is looked up by the bytes of its header, before these are unpacked.
+        self._quick_produce = self.quick_paths.pop(_PRODUCE)
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Answer one request, now or later."""
@@ -54,12 +52,13 @@ class Router:
             state = channel.state
             if state is None:
                 channel.state = ConnectionState()
-            elif state.prefix_lengths and produce_quick.handle(self._services.replicas, channel, view, start, end):
+            elif state.prefix_lengths and self._quick_produce(self._services.replicas, channel, view, start, end):
                 return
             api_key, version, correlation_id = _START.unpack_from(view, start)
-            if api_key in QUICK and end - start <= SLICED_BYTES_MIN:
+            quick = self.quick_paths.get(api_key)
+            if quick is not None and end - start <= SLICED_BYTES_MIN:
                 listener: ListenerContext = channel.context  # type: ignore[assignment]
-                if listener.kind == "broker" and QUICK[api_key](
+                if listener.kind == "broker" and quick(
                     self._services, channel, view, start, end, version, correlation_id
                 ):
                     return

@@ -1,6 +1,7 @@
-"""Which APIs this node answers, and where: the one table ApiVersions is made from.
+"""The APIs this node serves, by kind of listener, and the code that answers each: ApiVersions is made from this table.
 
-An API is listed here when it is whole. What is not listed is not advertised, and clients do without.
+An API is listed once all of its advertised versions are served; clients do without those that are not listed. Handlers
+are imported with the first request, so that a node pays only for the APIs its clients use.
 """
 
 from collections.abc import Callable
@@ -104,95 +105,56 @@ SERVED_BY_CONTROLLER = (
     "UpdateRaftVoter",
 )
 
-HANDLERS = {
-    "data": (
-        "Produce",
-        "Fetch",
-        "ListOffsets",
-        "DeleteRecords",
-        "OffsetForLeaderEpoch",
-    ),
-    "topics": (
-        "Metadata",
-        "CreateTopics",
-        "DeleteTopics",
-        "CreatePartitions",
-        "ElectLeaders",
-        "AlterPartitionReassignments",
-        "ListPartitionReassignments",
-        "DescribeTopicPartitions",
-        "AlterPartition",
-    ),
+_HANDLERS = {
+    "data": ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch"),
+    "topics": ("Metadata", "DescribeTopicPartitions"),
     "groups": (
         "JoinGroup",
+        "SyncGroup",
         "Heartbeat",
         "LeaveGroup",
-        "SyncGroup",
-        "DescribeGroups",
         "ListGroups",
+        "DescribeGroups",
         "DeleteGroups",
         "ConsumerGroupHeartbeat",
         "ConsumerGroupDescribe",
     ),
-    "offsets": (
-        "OffsetCommit",
-        "OffsetFetch",
-        "FindCoordinator",
-        "OffsetDelete",
-    ),
+    "offsets": ("FindCoordinator", "OffsetCommit", "OffsetFetch", "OffsetDelete"),
     "transactions": (
         "InitProducerId",
         "AddPartitionsToTxn",
         "AddOffsetsToTxn",
+        "TxnOffsetCommit",
         "EndTxn",
         "WriteTxnMarkers",
-        "TxnOffsetCommit",
         "DescribeProducers",
         "DescribeTransactions",
         "ListTransactions",
-        "AllocateProducerIds",
     ),
-    "configs": (
-        "SaslHandshake",
-        "DescribeAcls",
-        "CreateAcls",
-        "DeleteAcls",
-        "DescribeConfigs",
-        "AlterConfigs",
-        "SaslAuthenticate",
-        "IncrementalAlterConfigs",
-        "UpdateFeatures",
-        "ListConfigResources",
-    ),
+    "configs": ("DescribeConfigs", "IncrementalAlterConfigs", "ListConfigResources"),
     "cluster": (
         "ApiVersions",
-        "AlterReplicaLogDirs",
-        "DescribeLogDirs",
         "DescribeCluster",
-        "UnregisterBroker",
-        "Envelope",
-        "BrokerRegistration",
+        "DescribeLogDirs",
+        "AlterReplicaLogDirs",
         "BrokerHeartbeat",
-        "ControllerRegistration",
-        "AssignReplicasToDirs",
+        "Envelope",
     ),
-    "quorum": (
-        "DescribeQuorum",
-        "AddRaftVoter",
-        "RemoveRaftVoter",
-        "Vote",
-        "BeginQuorumEpoch",
-        "EndQuorumEpoch",
-        "FetchSnapshot",
-        "UpdateRaftVoter",
-    ),
+    "quorum": ("DescribeQuorum", "AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter"),
 }
-"""The folder of `handlers` that each API is answered from."""
+"""APIs with a handler of their own, by folder of `handlers`; all others are rows of `delegations`."""
 
-_FOLDERS = {name: folder for folder, names in HANDLERS.items() for name in names}
+_FOLDERS = {name: folder for folder, names in _HANDLERS.items() for name in names}
 
-CONTROLLER_HANDLERS = {"Fetch": "quorum.fetch_metadata"}
-"""APIs that mean something else on a controller listener: there, Fetch replicates the metadata log."""
+_DELEGATED_BY_CONTROLLER = frozenset({"Fetch"})
+"""APIs with another meaning on a controller listener: there, Fetch replicates the metadata log."""
+
+QUICK_PATHS = {
+    "OffsetCommit": "offsets.offset_commit_quick",
+    "Produce": "data.produce_quick",
+    "SyncGroup": "groups.sync_group_quick",
+}
+"""Modules that answer the usual form of a client's request without decoding it; their `handle` says whether it did."""
 
 
 @dataclass(frozen=True)
@@ -200,18 +162,31 @@ class Route:
     """An API and the function that answers it, imported when the first request arrives."""
 
     api: Api
-    module: str = ""
+    folder: str | None
+    """The folder of `handlers` that holds the API's module; None for a row of `delegations`."""
 
     @cached_property
     def handle(self) -> Callable[[Any, Any, Any], Any]:
         """The handler."""
-        module = import_module(f"klamm.server.handlers.{self.module or f'{_FOLDERS[self.api.name]}.{self.api.family}'}")
-        found: Callable[[Any, Any, Any], Any] = module.handle
-        return found
+        handler: Callable[[Any, Any, Any], Any]
+        if self.folder is None:
+            handler = import_module("klamm.server.requests.delegations").DELEGATIONS[self.api.name].answer
+        else:
+            handler = import_module(f"klamm.server.handlers.{self.folder}.{self.api.family}").handle
+        return handler
 
 
 def routes(kind: str) -> dict[int, Route]:
-    """The routes of a kind of listener, "broker" or "controller", by API key."""
-    if kind == "broker":
-        return {BY_NAME[name].key: Route(BY_NAME[name]) for name in SERVED}
-    return {BY_NAME[name].key: Route(BY_NAME[name], CONTROLLER_HANDLERS.get(name, "")) for name in SERVED_BY_CONTROLLER}
+    """Return the routes of a kind of listener, "broker" or "controller", by API key."""
+    names, delegated = (SERVED, frozenset()) if kind == "broker" else (SERVED_BY_CONTROLLER, _DELEGATED_BY_CONTROLLER)
+    return {
+        BY_NAME[name].key: Route(BY_NAME[name], None if name in delegated else _FOLDERS.get(name)) for name in names
+    }
+
+
+def quick_paths() -> dict[int, Callable[..., bool]]:
+    """Return the quick paths of clients' requests, by API key."""
+    return {
+        BY_NAME[name].key: import_module(f"klamm.server.handlers.{module}").handle
+        for name, module in QUICK_PATHS.items()
+    }

@@ -5,7 +5,7 @@ v1 failed log directories · v2 cordoned ones
 
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.forwarding import controller_answer
+from klamm.server.requests.forwarding import answer_as_controller
 from klamm.server.services import Services
 
 
@@ -13,7 +13,7 @@ async def handle(
     services: Services, context: RequestContext, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:
     """Answer if this node is the active controller; from then on the connection's end means something."""
-    response: BrokerHeartbeatResponse = await controller_answer(services, request, context.version)
+    response: BrokerHeartbeatResponse = await answer_as_controller(services, context, request)
     if not response.error_code and not context.channel.closed:
         services.controllers.watch.heard(request.broker_id, context.connection)
     return response

@@ -14,7 +14,7 @@ from klamm.protocol.messages.incremental_alter_configs import (
 )
 from klamm.server.handlers.configs import broker_loggers
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.forwarding import decided
+from klamm.server.requests.forwarding import forward_to_controller
 from klamm.server.services import Services
 
 
@@ -24,13 +24,13 @@ async def handle(
     """Let the active controller decide on all but loggers."""
     own = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
     if not own:
-        response: IncrementalAlterConfigsResponse = await decided(services, context, request)
+        response: IncrementalAlterConfigsResponse = await forward_to_controller(services, context, request)
         return response
     answers = [_alter_loggers(services, each, validate_only=request.validate_only) for each in own]
     others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
     if others:
         rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
-        answers += (await decided(services, context, rest)).responses
+        answers += (await forward_to_controller(services, context, rest)).responses
     return IncrementalAlterConfigsResponse(responses=answers)
 
 
