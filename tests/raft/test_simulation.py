@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.raft.core import elections, log_positions, raft, roles, state, voter_changes, voter_history
+from klamm.raft.core import elections, log_positions, raft, replica, roles, voter_changes, voter_history
 
 from .simulation import Cluster, SimDisk, run_story
 
@@ -73,8 +73,8 @@ def grant_two_votes(monkeypatch):
 
 
 def restart_as_if_new(monkeypatch):
-    real = state.Member._initial_state
-    monkeypatch.setattr(state.Member, "_initial_state", lambda self, election: real(self, roles.ElectionState()))
+    real = replica.Member._initial_state
+    monkeypatch.setattr(replica.Member, "_initial_state", lambda self, election: real(self, roles.ElectionState()))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def count_oneself_after_removal(monkeypatch):
 
 
 def never_elect_who_is_being_removed(monkeypatch):
-    monkeypatch.setattr(state.Member, "may_stand", property(lambda self: self.is_voter and not self._stopping))
+    monkeypatch.setattr(replica.Member, "may_stand", property(lambda self: self.is_voter and not self._stopping))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from klamm.raft.core.messages import (
 )
 from klamm.raft.core.quorum import ReplicaKey
 from klamm.raft.core.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from klamm.raft.core.state import Member
+from klamm.raft.core.replica import Member
 
 
 class ElectingMember(Member):

@@ -53,7 +53,7 @@ from klamm.raft.core.roles import (
     Unattached,
     election_of,
 )
-from klamm.raft.core.state import ParkedFetch
+from klamm.raft.core.replica import ParkedFetch
 from klamm.raft.core.voter_changes import ChangingMember
 from klamm.raft.core.voter_history import Configuration, ConfigurationChange, ConfigurationLog
 
