@@ -19,6 +19,7 @@ from klamm.coordinator.transactions.state import TransactionMetadata
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.raft import quorum_state
 from klamm.raft.core import elections
+from klamm.raft.core.leader_discovery import LeaderDiscovery
 from klamm.raft.core.log_positions import LogPositions
 from klamm.raft.core.roles import Leader
 from klamm.raft.disk_log import DiskRaftLog
@@ -142,16 +143,16 @@ def _ack_before_sync() -> Patches:
 @_bug("vote for everybody", in_situation="the quorum is shaken")
 def _vote_for_everybody() -> Patches:
     def can_grant(self: Any, _candidate: Any, up_to_date: bool, _pre_vote: bool) -> bool:
-        return up_to_date and not isinstance(self.state, Leader)
+        return up_to_date and not isinstance(self._replica.state, Leader)
 
-    return [(elections.ElectingMember, "_can_grant", can_grant)]
+    return [(elections.Elections, "can_grant", can_grant)]
 
 
 @_bug("forget a vote", in_situation="the quorum is shaken")
 def _forget_vote() -> Patches:
     return [
         (QuorumStateFile, "write", lambda *_: None),
-        (elections.ElectingMember, "_give_vote", lambda *_: None),
+        (elections.Elections, "record_vote", lambda *_: None),
     ]
 
 
@@ -172,14 +173,14 @@ def _no_quorum_sync() -> Patches:
 
 @_bug("skip the epoch check of a quorum leader", in_situation="the quorum is shaken")
 def _skip_epoch_check() -> Patches:
-    def follow_hint(self: Any, response: Any) -> bool:
-        if response.leader_id is not None and response.leader_id != self.local.id:
-            self._become_follower(response.epoch, response.leader_id)
+    def learn(self: Any, response: Any) -> bool:
+        if response.leader_id is not None and response.leader_id != self._replica.local.id:
+            self._roles.become_follower(response.epoch, response.leader_id)
         return True
 
     return [
-        (elections.ElectingMember, "_follow_hint", follow_hint),
-        (elections.ElectingMember, "_refuse_leader", lambda *_: ErrorCode.NONE),
+        (LeaderDiscovery, "learn", learn),
+        (LeaderDiscovery, "validate_leader", lambda *_: ErrorCode.NONE),
     ]
 
 

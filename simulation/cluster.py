@@ -9,7 +9,7 @@ from klamm.model.ids import Uuid, uuid_to_str
 from klamm.raft.config import METADATA_FOLDER
 from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.voter_history import DYNAMIC, Configuration
+from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.environment import World
@@ -218,7 +218,7 @@ class Machine:
             (),
             now_ms=START_MS,
             last_contained_log_timestamp=0,
-            configuration=Configuration(voters, DYNAMIC),
+            configuration=VoterConfiguration(voters, DYNAMIC),
         )
 
     def wipe(self) -> None:

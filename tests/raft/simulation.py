@@ -26,7 +26,7 @@ from klamm.raft.core.messages import (
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.raft import RaftCore
 from klamm.raft.core.roles import ElectionState, Role
-from klamm.raft.core.voter_history import Configuration, ConfigurationChange, ConfigurationLog
+from klamm.raft.core.voter_history import VoterChange, VoterConfiguration, VoterHistory
 
 TIMEOUTS = QuorumTimeouts(
     election_timeout_ms=150,
@@ -46,7 +46,7 @@ class SimDisk:
         self.synced = 0
         self.base = OffsetAndEpoch(0, 0)
         self.snapshots: dict[OffsetAndEpoch, list[str]] = {}
-        self.named: dict[OffsetAndEpoch, Configuration] = {}
+        self.named: dict[OffsetAndEpoch, VoterConfiguration] = {}
         self.partial = b""
 
     @property
@@ -73,11 +73,11 @@ class SimDisk:
                 epochs.append((entry.epoch, entry.base_offset))
         return LogPositions(self.base, self.end_offset, tuple(epochs), self.newest)
 
-    def configurations(self, given: Configuration) -> ConfigurationLog:
-        found = ConfigurationLog(self.named.get(self.base, given), self.base.offset - 1)
+    def voter_history(self, given: VoterConfiguration) -> VoterHistory:
+        found = VoterHistory(self.named.get(self.base, given), self.base.offset - 1)
         for entry in self.entries:
-            if entry.change is not None:
-                found.append(entry.base_offset, entry.change)
+            if entry.voter_change is not None:
+                found.append(entry.base_offset, entry.voter_change)
         return found
 
 
@@ -109,7 +109,7 @@ class SimNode:
             random=Random(cluster.random.random()),
             now_ms=cluster.now,
             timeouts=TIMEOUTS,
-            configurations=disk.configurations(cluster.given_to(self)),
+            voter_history=disk.voter_history(cluster.given_to(self)),
             bootstrap=(1,) if cluster.dynamic and self.id != 1 else (),
         )
         self.pump()
@@ -180,7 +180,7 @@ class SimNode:
         self.cuts += 1
         disk.snapshots[snapshot_id] = json.loads(disk.partial)
         disk.named[snapshot_id] = self.cluster.configuration_at(snapshot_id.offset)
-        self.core.adopt(snapshot_id, disk.named[snapshot_id])
+        self.core.install_snapshot(snapshot_id, disk.named[snapshot_id])
         disk.entries.clear()
         disk.base = snapshot_id
         disk.synced = snapshot_id.offset
@@ -237,7 +237,7 @@ class SimNode:
             return
         base = disk.newest or disk.base
         disk.snapshots[snapshot_id] = list(self.state)
-        disk.named[snapshot_id] = core.configurations.at(snapshot_id.offset)
+        disk.named[snapshot_id] = core.voter_history.at(snapshot_id.offset)
         for old in [known for known in disk.snapshots if known < base]:
             del disk.snapshots[old]
         if base.offset > disk.base.offset:
@@ -271,24 +271,24 @@ class Cluster:
         for node in self.nodes.values():
             node.start()
 
-    def given_to(self, node: SimNode) -> Configuration:
+    def given_to(self, node: SimNode) -> VoterConfiguration:
         """What a node's folder was formatted with: the first voters know each other, later ones nobody."""
         if not self.dynamic:
-            return Configuration(self.voters)
-        return Configuration(self.voters, 1) if node.id in self.voters else Configuration(VoterSet(()))
+            return VoterConfiguration(self.voters)
+        return VoterConfiguration(self.voters, 1) if node.id in self.voters else VoterConfiguration(VoterSet(()))
 
-    def configuration_at(self, end_offset: int) -> Configuration:
+    def configuration_at(self, end_offset: int) -> VoterConfiguration:
         """Who votes after everything committed below an offset."""
-        found = Configuration(self.voters, int(self.dynamic))
+        found = VoterConfiguration(self.voters, int(self.dynamic))
         for base in sorted(self.log):
             payload = self.log[base][1]
-            if base < end_offset and isinstance(payload, ConfigurationChange):
+            if base < end_offset and isinstance(payload, VoterChange):
                 found = payload.apply_to(found)
         return found
 
-    def changes(self) -> list[ConfigurationChange]:
+    def changes(self) -> list[VoterChange]:
         """Every change of the quorum that was committed."""
-        return [payload for _, payload in self.log.values() if isinstance(payload, ConfigurationChange)]
+        return [payload for _, payload in self.log.values() if isinstance(payload, VoterChange)]
 
     def change_voters(self) -> None:
         """Somebody asks a leader, or who takes itself for one, to add or remove a voter."""
@@ -318,7 +318,7 @@ class Cluster:
                 if (
                     self.random.random() < 0.9
                     and voter.id in node.core.voters
-                    and not node.core.configurations.latest.dynamic
+                    and not node.core.voter_history.latest.dynamic
                 ):
                     node.core.update_voter(voter, self.now)
             node.core.raise_kraft_version(1, Voter(node.key, "host", 9093), self.now)
@@ -471,7 +471,7 @@ def stir(cluster: Cluster) -> None:
         case 12:
             leader = cluster.leader()
             if leader is not None and random.random() < 0.3:
-                leader.core._resign(leader.core.state)
+                leader.core.resign()
                 leader.pump()
 
 
@@ -502,6 +502,6 @@ def run_story(
     cluster.check_agreement()
     if raised:
         end = max(node.applied for node in cluster.nodes.values())
-        found = [node.core.configurations.latest for node in cluster.nodes.values()]
+        found = [node.core.voter_history.latest for node in cluster.nodes.values()]
         assert all(each == cluster.configuration_at(end) for each in found), f"different quorums: {found}"
     return cluster

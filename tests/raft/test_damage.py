@@ -10,7 +10,7 @@ from klamm.raft.config import RaftConfig
 from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey
 from klamm.raft.core.roles import ElectionState
-from klamm.raft.core.voter_history import Configuration
+from klamm.raft.core.voter_history import VoterConfiguration
 from klamm.raft.recovery import open_storage
 from simulation.disk import Image, SimDisk
 
@@ -43,7 +43,7 @@ def write_folder(config, image):
             [b"%d" % snapshot_id.offset],
             now_ms=NOW,
             last_contained_log_timestamp=NOW,
-            configuration=Configuration(config.voter_set, config.kraft_version),
+            configuration=VoterConfiguration(config.voter_set, config.kraft_version),
         )
     storage.log.close()
 
@@ -57,7 +57,7 @@ def content_of(config, image):
         data += piece
         offset = log.end_offset if len(data) > 1 << 20 else offset + 2 * piece.count(b"x" * 60)
     log.close()
-    return storage.election, log.start_offset, log.end_offset, log.epochs(), data, storage.configurations.latest
+    return storage.election, log.start_offset, log.end_offset, log.epochs(), data, storage.voter_history.latest
 
 
 @pytest.mark.parametrize("kraft_version", [0, 1])

@@ -12,7 +12,7 @@ from klamm.raft.codec.batches import data_batch
 from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.roles import ElectionState
-from klamm.raft.core.voter_history import DYNAMIC, Configuration
+from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.log import MemoryRaftLog
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.recovery import open_storage
@@ -37,7 +37,7 @@ def write_snapshot(folder, values, kraft_version=0, snapshot_id=ID):
         values,
         now_ms=1000,
         last_contained_log_timestamp=900,
-        configuration=Configuration(VOTERS, kraft_version),
+        configuration=VoterConfiguration(VOTERS, kraft_version),
     )
 
 
@@ -49,7 +49,7 @@ def folder(tmp_path):
 def test_quorum_state_of_static_voters(tmp_path):
     file = QuorumStateFile(str(tmp_path), Disk())
     assert file.read() == ElectionState()
-    file.write(ElectionState(3, None, ReplicaKey(2)), Configuration(VOTERS))
+    file.write(ElectionState(3, None, ReplicaKey(2)), VoterConfiguration(VOTERS))
     assert read(tmp_path / "quorum-state") == (
         '{"clusterId":"","leaderId":-1,"leaderEpoch":3,"votedId":2,"appliedOffset":0,'
         '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0,"checksum":2344949724}'
@@ -60,9 +60,9 @@ def test_quorum_state_of_static_voters(tmp_path):
 def test_static_voters_are_read_back_and_dynamic_ones_are_not_there(tmp_path):
     file = QuorumStateFile(str(tmp_path), Disk())
     assert file.read_static_voters() is None
-    file.write(ElectionState(3, 1), Configuration(VOTERS))
+    file.write(ElectionState(3, 1), VoterConfiguration(VOTERS))
     assert file.read_static_voters() == {1, 2}
-    file.write(ElectionState(3, 1), Configuration(VOTERS, DYNAMIC))
+    file.write(ElectionState(3, 1), VoterConfiguration(VOTERS, DYNAMIC))
     assert file.read_static_voters() is None
     (tmp_path / "quorum-state").write_text("[]")
     assert file.read_static_voters() is None
@@ -71,7 +71,7 @@ def test_static_voters_are_read_back_and_dynamic_ones_are_not_there(tmp_path):
 def test_quorum_state_of_dynamic_voters(tmp_path):
     file = QuorumStateFile(str(tmp_path), Disk())
     state = ElectionState(4, None, ReplicaKey(1, DIRECTORY))
-    file.write(state, Configuration(VOTERS, 1))
+    file.write(state, VoterConfiguration(VOTERS, 1))
     assert read(tmp_path / "quorum-state") == (
         '{"leaderId":-1,"leaderEpoch":4,"votedId":1,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw",'
         '"data_version":1,"checksum":2234023062}'
@@ -87,7 +87,7 @@ def test_a_damaged_quorum_state_is_refused(tmp_path, content):
         QuorumStateFile(str(tmp_path), Disk()).read()
 
 
-@pytest.mark.parametrize("configuration", [Configuration(VOTERS), Configuration(VOTERS, 1)])
+@pytest.mark.parametrize("configuration", [VoterConfiguration(VOTERS), VoterConfiguration(VOTERS, 1)])
 def test_no_bit_of_a_quorum_state_turns_over_unnoticed(tmp_path, configuration):
     """Breaks when a digit becomes another one and is taken for the vote, or the epoch, that was written."""
     file, path = QuorumStateFile(str(tmp_path), Disk()), tmp_path / "quorum-state"

@@ -1,5 +1,7 @@
 """Random lives of a quorum: whatever is lost, delayed or crashed, nothing committed is ever contradicted."""
 
+import os
+
 import pytest
 
 from klamm.raft.core import elections, log_positions, raft, replica, roles, voter_changes, voter_history
@@ -9,9 +11,11 @@ from .simulation import Cluster, SimDisk, run_story
 SHAPES = [(1, 0), (2, 0), (3, 0), (3, 1), (5, 0)]
 CHANGING_SHAPES = [(1, 3), (3, 2), (2, 2), (3, 1)]
 """(voters, observers)"""
+SEEDS = int(os.environ.get("KLAMM_SIM_SEEDS", "60"))
+"""How many random lives; `make sim` runs more."""
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_random_life_keeps_every_promise(seed):
     voters, observers = SHAPES[seed % len(SHAPES)]
     print(f"seed {seed}: {voters} voters, {observers} observers")
@@ -19,7 +23,7 @@ def test_a_random_life_keeps_every_promise(seed):
     assert cluster.log
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(SEEDS * 2 // 3))
 def test_a_random_life_with_changing_voters_keeps_every_promise(seed):
     voters, observers = CHANGING_SHAPES[seed % len(CHANGING_SHAPES)]
     print(f"seed {seed}: {voters} voters at first, {observers} others")
@@ -27,7 +31,7 @@ def test_a_random_life_with_changing_voters_keeps_every_promise(seed):
     assert cluster.configuration_at(max(cluster.log) + 1).voters.ids
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_a_random_life_in_which_fixed_voters_become_free_keeps_every_promise(seed):
     """Whoever is killed while kraft.version is raised: all have the new quorum in the end, or all the old one."""
     voters, observers = CHANGING_SHAPES[seed % len(CHANGING_SHAPES)]
@@ -69,12 +73,12 @@ def lead_without_a_majority(monkeypatch):
 
 
 def grant_two_votes(monkeypatch):
-    monkeypatch.setattr(elections.ElectingMember, "_give_vote", lambda self, candidate: None)
+    monkeypatch.setattr(elections.Elections, "record_vote", lambda self, candidate: None)
 
 
 def restart_as_if_new(monkeypatch):
-    real = replica.Member._initial_state
-    monkeypatch.setattr(replica.Member, "_initial_state", lambda self, election: real(self, roles.ElectionState()))
+    real = replica.Replica._restore_state
+    monkeypatch.setattr(replica.Replica, "_restore_state", lambda self, election: real(self, roles.ElectionState()))
 
 
 @pytest.mark.parametrize(
@@ -104,18 +108,18 @@ def test_a_planted_bug_is_caught(plant, monkeypatch):
 
 def change_before_the_last_change_is_committed(monkeypatch):
     monkeypatch.setattr(
-        voter_changes.ChangingMember,
-        "may_change_voters",
-        property(lambda self: self.high_watermark > self.state.epoch_start_offset),
+        voter_changes.VoterChanges,
+        "is_allowed",
+        property(lambda self: self._replica.high_watermark > self._replica.state.epoch_start_offset),
     )
 
 
 def remember_voters_that_were_cut_off(monkeypatch):
-    monkeypatch.setattr(voter_history.ConfigurationLog, "truncate_to", lambda self, end_offset: None)
+    monkeypatch.setattr(voter_history.VoterHistory, "truncate_to", lambda self, end_offset: None)
 
 
 def forget_voters_at_a_restart(monkeypatch):
-    monkeypatch.setattr(SimDisk, "configurations", lambda self, given: voter_history.ConfigurationLog(given))
+    monkeypatch.setattr(SimDisk, "voter_history", lambda self, given: voter_history.VoterHistory(given))
 
 
 def count_oneself_after_removal(monkeypatch):
@@ -134,7 +138,7 @@ def count_oneself_after_removal(monkeypatch):
 
 
 def never_elect_who_is_being_removed(monkeypatch):
-    monkeypatch.setattr(replica.Member, "may_stand", property(lambda self: self.is_voter and not self._stopping))
+    monkeypatch.setattr(replica.Replica, "is_electable", property(lambda self: self.is_voter and not self.stopping))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from klamm.raft.core.messages import (
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.raft import RaftCore
 from klamm.raft.core.roles import ElectionState, Role
-from klamm.raft.core.voter_changes import NotIntroduced
-from klamm.raft.core.voter_history import BEFORE_THE_LOG, Configuration, ConfigurationChange, ConfigurationLog
+from klamm.raft.core.voter_changes import UnknownVoterDetails
+from klamm.raft.core.voter_history import BEFORE_LOG, VoterChange, VoterConfiguration, VoterHistory
 
 ONE, TWO, THREE = (ReplicaKey(i, bytes(15) + bytes([i])) for i in (1, 2, 3))
 
@@ -50,7 +50,7 @@ class Member:
             election=election,
             random=Random(1),
             now_ms=0,
-            configurations=ConfigurationLog(given or Configuration(voter_set(*voters), 1 if voters else 0)),
+            voter_history=VoterHistory(given or VoterConfiguration(voter_set(*voters), 1 if voters else 0)),
             bootstrap=bootstrap,
         )
         self.appended = []
@@ -103,8 +103,8 @@ def refusal(change):
 
 def test_the_first_leader_writes_down_the_voters_it_was_formatted_with():
     leader = leader_alone()
-    assert leader.appended == [LeaderChange(1, (ONE,), (ONE,)), ConfigurationChange(voter_set(ONE), 1)]
-    assert leader.core.configurations.offset == 1
+    assert leader.appended == [LeaderChange(1, (ONE,), (ONE,)), VoterChange(voter_set(ONE), 1)]
+    assert leader.core.voter_history.offset == 1
 
 
 def test_an_observer_that_has_caught_up_becomes_a_voter_and_counts_at_once():
@@ -114,7 +114,7 @@ def test_an_observer_that_has_caught_up_becomes_a_voter_and_counts_at_once():
     leader.syncs()
     assert leader.core.voters.ids == (1, 2)
     committed = leader.core.high_watermark
-    assert committed == leader.core.configurations.offset, "the change itself needs both"
+    assert committed == leader.core.voter_history.offset, "the change itself needs both"
     leader.fetched_by(TWO)
     assert leader.core.high_watermark == committed + 1
 
@@ -184,8 +184,8 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed():
 def test_a_change_that_is_cut_off_never_was():
     follower = Member(ONE, TWO, key=TWO, election=ElectionState(1, 1))
     batches = (
-        Entry(0, 0, 1, b"", change=None),
-        Entry(1, 1, 1, b"", change=ConfigurationChange(voter_set(ONE, TWO, THREE))),
+        Entry(0, 0, 1, b"", voter_change=None),
+        Entry(1, 1, 1, b"", voter_change=VoterChange(voter_set(ONE, TWO, THREE))),
     )
     follower.answered(FetchResponse(1, 1, high_watermark=0, entries=batches))
     assert follower.core.voters.ids == (1, 2, 3)
@@ -200,11 +200,11 @@ def test_who_is_being_removed_still_stands_until_it_is_committed():
     log.append(1, 2, 1)
     log.persisted_offset = 2
     member = Member(ONE, TWO, log=log, election=ElectionState(1, 2))
-    member.core.configurations.append(1, ConfigurationChange(voter_set(TWO)))
+    member.core.voter_history.append(1, VoterChange(voter_set(TWO)))
     assert not member.core.is_voter
-    assert member.core.may_stand
-    member.core.high_watermark = 2
-    assert not member.core.may_stand
+    assert member.core.replica.is_electable
+    member.core.replica.high_watermark = 2
+    assert not member.core.replica.is_electable
 
 
 # fixed voters become ones that can change
@@ -215,8 +215,8 @@ FIXED = [Voter(key, f"host{key.id}", 9093) for key in (ONE, TWO, THREE)]
 
 def fixed_quorum(*, key=ONE, election=ElectionState(), log=None):  # noqa: B008 - frozen
     """A member of three voters whose directories no file names."""
-    member = Member(key=key, election=election, log=log, given=Configuration(VoterSet.of_ids(1, 2, 3)))
-    assert not member.core.configurations.latest.dynamic
+    member = Member(key=key, election=election, log=log, given=VoterConfiguration(VoterSet.of_ids(1, 2, 3)))
+    assert not member.core.voter_history.latest.dynamic
     return member
 
 
@@ -241,7 +241,7 @@ def test_fixed_voters_become_part_of_the_log_in_one_batch():
     leader = fixed_leader()
     introduce(leader, *FIXED[1:])
     entry = leader.core.raise_kraft_version(1, FIXED[0], leader.now)
-    assert entry.payload == ConfigurationChange(VoterSet(FIXED), 1)
+    assert entry.payload == VoterChange(VoterSet(FIXED), 1)
     assert (entry.last_offset - entry.base_offset, leader.core.voters) == (1, VoterSet(FIXED))
     assert refusal(lambda: leader.core.remove_voter(THREE, leader.now)) is ErrorCode.REQUEST_TIMED_OUT
     assert refusal(lambda: leader.core.raise_kraft_version(1, FIXED[0], leader.now)) is ErrorCode.REQUEST_TIMED_OUT, (
@@ -257,12 +257,12 @@ def test_fixed_voters_become_part_of_the_log_in_one_batch():
 def test_a_voter_that_nobody_knows_keeps_the_voters_fixed():
     leader = fixed_leader()
     introduce(leader, FIXED[1])
-    with pytest.raises(NotIntroduced, match="voter 3 is not known") as caught:
+    with pytest.raises(UnknownVoterDetails, match="voter 3 is not known") as caught:
         leader.core.raise_kraft_version(1, FIXED[0], leader.now)
     assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
     introduce(leader, Voter(ReplicaKey(3), "host3", 9093))
     assert refusal(lambda: leader.core.raise_kraft_version(1, FIXED[0], leader.now)), "a directory without a name"
-    assert not leader.core.configurations.latest.dynamic
+    assert not leader.core.voter_history.latest.dynamic
 
 
 def test_a_voter_that_is_too_old_keeps_the_voters_fixed():
@@ -273,7 +273,7 @@ def test_a_voter_that_is_too_old_keeps_the_voters_fixed():
     assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
     introduce(leader, FIXED[2])
     assert leader.core.raise_kraft_version(1, FIXED[0], leader.now, validate_only=True) is None
-    assert not leader.core.configurations.latest.dynamic, "only looked at"
+    assert not leader.core.voter_history.latest.dynamic, "only looked at"
     assert refusal(lambda: leader.core.raise_kraft_version(2, FIXED[0], leader.now)), "no such version"
 
 
@@ -307,15 +307,15 @@ def test_a_leader_that_has_committed_nothing_yet_does_not_raise():
 def test_a_raise_that_is_cut_off_never_was():
     follower = fixed_quorum(key=TWO, election=ElectionState(1, 1))
     batches = (
-        Entry(0, 0, 1, b"", change=None),
-        Entry(1, 2, 1, b"", change=ConfigurationChange(VoterSet(FIXED), 1)),
+        Entry(0, 0, 1, b"", voter_change=None),
+        Entry(1, 2, 1, b"", voter_change=VoterChange(VoterSet(FIXED), 1)),
     )
     follower.answered(FetchResponse(1, 1, high_watermark=0, entries=batches))
-    assert follower.core.configurations.latest == Configuration(VoterSet(FIXED), 1)
+    assert follower.core.voter_history.latest == VoterConfiguration(VoterSet(FIXED), 1)
     assert follower.core.is_voter
     follower.syncs()
     follower.answered(FetchResponse(1, 1, high_watermark=0, diverging=OffsetAndEpoch(1, 1)))
-    assert follower.core.configurations.latest == Configuration(VoterSet.of_ids(1, 2, 3))
+    assert follower.core.voter_history.latest == VoterConfiguration(VoterSet.of_ids(1, 2, 3))
 
 
 def test_who_slept_through_the_raise_follows_a_leader_its_file_does_not_name():
@@ -397,19 +397,19 @@ def test_a_peer_that_only_refuses_is_not_asked_in_a_loop():
     assert [message.destination for message in stranger.said] == [-2]
 
 
-# the history of configurations
+# the history of voter_history
 
 
 def test_configurations_by_offset():
-    log = ConfigurationLog(Configuration(voter_set(ONE)))
-    log.append(5, ConfigurationChange(kraft_version=1))
-    log.append(9, ConfigurationChange(voter_set(ONE, TWO)))
+    log = VoterHistory(VoterConfiguration(voter_set(ONE)))
+    log.append(5, VoterChange(kraft_version=1))
+    log.append(9, VoterChange(voter_set(ONE, TWO)))
     assert [log.at(end).voters.ids for end in (0, 5, 9, 10)] == [(1,), (1,), (1,), (1, 2)]
     assert [log.at(end).kraft_version for end in (5, 6)] == [0, 1]
     log.forget_before(7)
     assert log.at(8).kraft_version == 1
     log.truncate_to(9)
     assert log.latest.voters.ids == (1,)
-    log.start_at(20, Configuration(voter_set(TWO), 1))
+    log.start_at(20, VoterConfiguration(voter_set(TWO), 1))
     assert (log.offset, log.latest.voters.ids) == (19, (2,))
-    assert ConfigurationLog(Configuration(voter_set(ONE))).offset == BEFORE_THE_LOG
+    assert VoterHistory(VoterConfiguration(voter_set(ONE))).offset == BEFORE_LOG

@@ -16,7 +16,7 @@ from klamm.raft.codec.wire import (
 )
 from klamm.raft.core import messages as m
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.voter_history import ConfigurationChange
+from klamm.raft.core.voter_history import VoterChange
 
 HERE, THERE = ReplicaKey(1, bytes(range(16))), ReplicaKey(2, bytes(range(16, 32)))
 AT = m.OffsetAndEpoch(42, 3)
@@ -68,13 +68,13 @@ def test_responses(body, version):
 
 def test_batches_travel_as_they_are_and_say_what_they_change():
     voters = VoterSet([Voter(HERE, "host1", 9093), Voter(THERE, "host2", 9094)])
-    change = ConfigurationChange(voters, 1)
+    change = VoterChange(voters, 1)
     batches = bytes(data_batch((b"a", b"b"), 5, 42, 3)) + bytes(encode_entry(m.Entry(44, 45, 3, change), 5))
     entries = read_entries(batches)
     sent = encode_response(m.FetchResponse(7, 2, 46, entries=entries), {})
     found, _ = decode_response(travels(sent, 17))
     assert found.entries == entries
-    assert [entry.change for entry in found.entries] == [None, change]
+    assert [entry.voter_change for entry in found.entries] == [None, change]
     assert [(entry.base_offset, entry.last_offset) for entry in found.entries] == [(42, 43), (44, 45)]
 
 

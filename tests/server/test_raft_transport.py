@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.voter_history import Configuration
+from klamm.raft.core.voter_history import VoterConfiguration
 from klamm.server.controller.raft_transport import RaftTransport
 
 from .test_controller_channel import PATIENCE_MS, FakeController
@@ -36,11 +36,11 @@ def transport_to(*ports):
     """A broker's way to voters 1, 2 and so on, the first of which it takes for the leader."""
     voters = VoterSet(Voter(ReplicaKey(i), "127.0.0.1", port) for i, port in enumerate(ports, 1))
     made = RaftTransport(asyncio.get_running_loop(), 9, "c", listener="CONTROLLER", endpoint=None)
-    configurations = SimpleNamespace(latest=Configuration(voters))
+    voter_history = SimpleNamespace(latest=VoterConfiguration(voters))
     made.driver = SimpleNamespace(
         leader=(1, 1),
         config=SimpleNamespace(node_id=9),
-        core=SimpleNamespace(voters=voters, configurations=configurations),
+        core=SimpleNamespace(voters=voters, voter_history=voter_history),
     )
     return made
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from klamm.model.ids import ZERO_UUID
 from klamm.raft.core.events import QuorumTimeouts
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.voter_history import Configuration
+from klamm.raft.core.voter_history import VoterConfiguration
 
 METADATA_FOLDER = "__cluster_metadata-0"
 
@@ -55,9 +55,9 @@ class RaftConfig:
         return ReplicaKey(self.node_id, self.directory_id)
 
     @property
-    def configuration(self) -> Configuration:
+    def configuration(self) -> VoterConfiguration:
         """The quorum as long as neither log nor snapshot says otherwise."""
-        return Configuration(self.voter_set, self.kraft_version)
+        return VoterConfiguration(self.voter_set, self.kraft_version)
 
     @property
     def folder(self) -> str:

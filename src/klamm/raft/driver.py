@@ -115,7 +115,7 @@ class RaftDriver:
     @property
     def kraft_version(self) -> int:
         """Whether voters may change, as far as this member's log goes: 0 fixed, 1 part of the log."""
-        return self.core.configurations.latest.kraft_version
+        return self.core.voter_history.latest.kraft_version
 
     @property
     def high_watermark(self) -> int:
@@ -171,7 +171,7 @@ class RaftDriver:
             random=self._random,
             now_ms=self._clock.monotonic_ms(),
             timeouts=self.config.timeouts,
-            configurations=opened.configurations,
+            voter_history=opened.voter_history,
             bootstrap=self.config.bootstrap,
         )
         if self.core.voters.is_only_voter(self.config.local):
@@ -278,7 +278,7 @@ class RaftDriver:
             values,
             now_ms=self._clock.now_ms(),
             last_contained_log_timestamp=timestamp,
-            configuration=self.core.configurations.at(offset),
+            configuration=self.core.voter_history.at(offset),
         )
         try:
             await self._loop.run_in_executor(None, write)
@@ -313,7 +313,7 @@ class RaftDriver:
                 if ready.election is not None:
                     self._electing = self._in_sync_thread(
                         functools.partial(
-                            self._storage.quorum_state.write, ready.election, self.core.configurations.latest
+                            self._storage.quorum_state.write, ready.election, self.core.voter_history.latest
                         ),
                         functools.partial(self._on_elected, ready),
                     )
@@ -370,7 +370,7 @@ class RaftDriver:
         """A snapshot of the leader is whole: it replaces our log and the listener's state."""
         values = self._storage.snapshots.read(snapshot_id)
         named, given = self._storage.snapshots.configuration(snapshot_id), self.config.configuration
-        self.core.adopt(snapshot_id, given if named is None else named.apply_to(given))
+        self.core.install_snapshot(snapshot_id, given if named is None else named.apply_to(given))
         self._cuts += 1
         self._storage.log.start_at(snapshot_id.offset)
         self._storage.snapshots.delete_before(snapshot_id)

@@ -16,7 +16,7 @@ from klamm.model.errors import StorageFailure
 from klamm.model.ids import ZERO_UUID, uuid_from_str, uuid_to_str
 from klamm.raft.core.quorum import ReplicaKey
 from klamm.raft.core.roles import ElectionState
-from klamm.raft.core.voter_history import Configuration
+from klamm.raft.core.voter_history import VoterConfiguration
 from klamm.storage.disk import Disk
 
 FILE_NAME = "quorum-state"
@@ -51,7 +51,7 @@ class QuorumStateFile:
         except (FileNotFoundError, AttributeError, ValueError, KeyError, TypeError):
             return None  # what is damaged is refused by `read`
 
-    def write(self, state: ElectionState, configuration: Configuration) -> None:
+    def write(self, state: ElectionState, configuration: VoterConfiguration) -> None:
         """Replace the file and return once it is on disk."""
         fields = _to_json(state, configuration)
         try:
@@ -72,7 +72,7 @@ def _unsealed(fields: dict[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def _to_json(state: ElectionState, configuration: Configuration) -> dict[str, Any]:
+def _to_json(state: ElectionState, configuration: VoterConfiguration) -> dict[str, Any]:
     leader_id = NOBODY if state.leader_id is None else state.leader_id
     voted = ReplicaKey(NOBODY) if state.voted is None else state.voted
     fields: dict[str, Any] = {"leaderId": leader_id, "leaderEpoch": state.epoch, "votedId": voted.id}

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from klamm.model.errors import CorruptBatch, StorageFailure
-from klamm.raft.codec.batches import read_configuration
+from klamm.raft.codec.batches import read_voter_change
 from klamm.raft.config import RaftConfig
 from klamm.raft.core.log_positions import LogPositions
 from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.roles import ElectionState
-from klamm.raft.core.voter_history import ConfigurationLog
+from klamm.raft.core.voter_history import VoterHistory
 from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.log import RaftLog
 from klamm.raft.quorum_state import QuorumStateFile
@@ -33,7 +33,7 @@ class Storage:
     quorum_state: QuorumStateFile
     election: ElectionState
     positions: LogPositions
-    configurations: ConfigurationLog
+    voter_history: VoterHistory
     snapshot: tuple[OffsetAndEpoch, list[bytes]] | None
 
 
@@ -56,8 +56,8 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int, open_log: OpenLog 
     log.flush()
     base = next((known for known in ids if known.offset == log.start_offset), OffsetAndEpoch(log.start_offset, 0))
     positions = LogPositions(base, log.end_offset, log.epochs(), newest)
-    configurations = _configurations(config, log, snapshots, base if base in ids else newest, newest)
-    return Storage(log, snapshots, quorum_state, election, positions, configurations, snapshot)
+    voter_history = _configurations(config, log, snapshots, base if base in ids else newest, newest)
+    return Storage(log, snapshots, quorum_state, election, positions, voter_history, snapshot)
 
 
 def _configurations(
@@ -66,7 +66,7 @@ def _configurations(
     snapshots: SnapshotFolder,
     base: OffsetAndEpoch | None,
     newest: OffsetAndEpoch | None,
-) -> ConfigurationLog:
+) -> VoterHistory:
     """Who votes, from the snapshot the log starts at and every control record since.
 
     When that snapshot is damaged, the newest does: what came before it is committed and will not be asked for again.
@@ -82,9 +82,9 @@ def _configurations(
             ) from error
         base, named = newest, snapshots.configuration(newest)
     start = log.start_offset if base is None else base.offset
-    found = ConfigurationLog(given if named is None else named.apply_to(given), start - 1)
+    found = VoterHistory(given if named is None else named.apply_to(given), start - 1)
     for view in _whole_batches(config.folder, log):
-        if view.is_control and view.base_offset >= start and (change := read_configuration(view)) is not None:
+        if view.is_control and view.base_offset >= start and (change := read_voter_change(view)) is not None:
             found.append(view.base_offset, change)
     return found
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from klamm.model.errors import CorruptBatch, StorageFailure
-from klamm.raft.codec.batches import data_batch, read_configuration, snapshot_footer, snapshot_header
+from klamm.raft.codec.batches import data_batch, read_voter_change, snapshot_footer, snapshot_header
 from klamm.raft.core.messages import OffsetAndEpoch
-from klamm.raft.core.voter_history import Configuration, ConfigurationChange
+from klamm.raft.core.voter_history import VoterChange, VoterConfiguration
 from klamm.records.batch import iter_batches
 from klamm.records.control import ControlType, control_records
 from klamm.storage.disk import Disk, write_all
@@ -70,7 +70,7 @@ class SnapshotFolder:
         *,
         now_ms: int,
         last_contained_log_timestamp: int,
-        configuration: Configuration,
+        configuration: VoterConfiguration,
     ) -> None:
         """Write a snapshot; when this returns it is complete and durable."""
         epoch = snapshot_id.epoch
@@ -109,14 +109,14 @@ class SnapshotFolder:
             raise CorruptBatch("the snapshot has no header or no footer")
         return values
 
-    def configuration(self, snapshot_id: OffsetAndEpoch) -> ConfigurationChange | None:
+    def configuration(self, snapshot_id: OffsetAndEpoch) -> VoterChange | None:
         """The quorum a snapshot names; None when its voters were fixed, CorruptBatch when its header is damaged."""
         _, data = self.read_chunk(snapshot_id, 0, HEADER_BYTES_MAX)
         header = next(iter_batches(data, allow_incomplete_tail=True), None)
         if header is None or not header.is_control:
             raise CorruptBatch("the snapshot has no header")
         header.check_crc()
-        return read_configuration(header)
+        return read_voter_change(header)
 
     def latest_valid(self) -> tuple[OffsetAndEpoch, list[bytes]] | None:
         """The newest snapshot that can be read; damaged ones are passed over."""

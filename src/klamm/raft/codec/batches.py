@@ -17,7 +17,7 @@ from klamm.protocol.messages.control_records import (
 )
 from klamm.raft.core.messages import Entry, LeaderChange
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.voter_history import Configuration, ConfigurationChange
+from klamm.raft.core.voter_history import VoterChange, VoterConfiguration
 from klamm.records.batch import BatchView, build_batch, iter_batches
 from klamm.records.control import ControlType, build_control_batch, build_control_batches, control_records
 
@@ -49,9 +49,9 @@ def encode_entry(entry: Entry, now_ms: int) -> bytes | bytearray:
             base_offset=entry.base_offset,
             leader_epoch=entry.epoch,
         )
-    if isinstance(payload, ConfigurationChange):
+    if isinstance(payload, VoterChange):
         return build_control_batches(
-            _configuration_records(payload), timestamp=now_ms, base_offset=entry.base_offset, leader_epoch=entry.epoch
+            _voter_change_records(payload), timestamp=now_ms, base_offset=entry.base_offset, leader_epoch=entry.epoch
         )
     return data_batch(payload, entry.append_time_ms, entry.base_offset, entry.epoch)
 
@@ -73,16 +73,16 @@ def _leader_change(change: LeaderChange) -> LeaderChangeMessage:
     )
 
 
-def snapshot_header(timestamp: int, now_ms: int, epoch: int, configuration: Configuration) -> bytearray:
+def snapshot_header(timestamp: int, now_ms: int, epoch: int, configuration: VoterConfiguration) -> bytearray:
     """The opening batch of a snapshot; with dynamic voters it also carries the quorum."""
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=timestamp)
     records = [(int(ControlType.SNAPSHOT_HEADER), encode(header, 0))]
     if configuration.dynamic:
-        records += _configuration_records(ConfigurationChange(configuration.voters, configuration.kraft_version))
+        records += _voter_change_records(VoterChange(configuration.voters, configuration.kraft_version))
     return build_control_batches(records, timestamp=now_ms, leader_epoch=epoch)
 
 
-def _configuration_records(change: ConfigurationChange) -> list[tuple[int, bytes]]:
+def _voter_change_records(change: VoterChange) -> list[tuple[int, bytes]]:
     records = []
     if change.kraft_version is not None:
         level = KRaftVersionRecord(version=0, k_raft_version=change.kraft_version)
@@ -92,7 +92,7 @@ def _configuration_records(change: ConfigurationChange) -> list[tuple[int, bytes
     return records
 
 
-def read_configuration(view: BatchView) -> ConfigurationChange | None:
+def read_voter_change(view: BatchView) -> VoterChange | None:
     """What a control batch says about the quorum; None when it says nothing."""
     voters, kraft_version = None, None
     for record in control_records(view):
@@ -102,7 +102,7 @@ def read_configuration(view: BatchView) -> ConfigurationChange | None:
         elif record.type == ControlType.KRAFT_VOTERS:
             listed, _ = decode(VotersRecord, 0, record.value)
             voters = _voter_set(listed)
-    return None if voters is None and kraft_version is None else ConfigurationChange(voters, kraft_version)
+    return None if voters is None and kraft_version is None else VoterChange(voters, kraft_version)
 
 
 def _voter_set(record: VotersRecord) -> VoterSet:
@@ -164,5 +164,5 @@ def read_entries(data: bytes) -> tuple[Entry, ...]:
 
 def _entry(view: BatchView) -> Entry:
     view.check_crc()
-    change = read_configuration(view) if view.is_control else None
-    return Entry(view.base_offset, view.last_offset, view.leader_epoch, bytes(view.raw), change=change)
+    voter_change = read_voter_change(view) if view.is_control else None
+    return Entry(view.base_offset, view.last_offset, view.leader_epoch, bytes(view.raw), voter_change=voter_change)

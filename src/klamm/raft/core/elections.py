@@ -1,191 +1,240 @@
-"""How members agree on a leader: pre-votes, votes, and a leader's word that its epoch began or ended."""
+"""Electing a leader: pre-votes (KIP-996), votes, and the requests by which a leader begins and ends its epoch."""
 
 from klamm.model.errors import ErrorCode
+from klamm.raft.core.leader_discovery import LeaderDiscovery
 from klamm.raft.core.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
     Message,
-    Response,
     VoteRequest,
     VoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey
-from klamm.raft.core.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from klamm.raft.core.replica import Member
+from klamm.raft.core.replica import Replica
+from klamm.raft.core.role_transitions import RoleTransitions
+from klamm.raft.core.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Unattached
 
 
-class ElectingMember(Member):
-    """A member that votes, stands for election, and hears who won."""
+class Elections:
+    """Votes, campaigns, and follows the winner."""
 
-    # asking for votes
+    def __init__(self, replica: Replica, roles: RoleTransitions, discovery: LeaderDiscovery) -> None:
+        self._replica = replica
+        self._roles = roles
+        self._discovery = discovery
 
-    def _ask_for_votes(self, ballot: Ballot, *, pre_vote: bool) -> None:
-        for voter_id in ballot.unrecorded:
-            self._request(voter_id, VoteRequest(self.local, self.epoch, self.log.end, pre_vote))
+    # timers
 
-    def _on_vote_response(self, message: Message, response: VoteResponse) -> None:
-        if not self._follow_answer(message, response):
+    def poll_unattached(self, state: Unattached) -> None:
+        """Campaign when the election timeout has passed; until then look for a leader."""
+        replica = self._replica
+        timed_out = replica.now_ms >= state.deadline_ms
+        # A sole voter needs nobody's vote: waiting for a timeout would only delay the start.
+        if replica.is_electable and (timed_out or replica.voters.is_only_voter(replica.local)):
+            self._roles.become_prospective()
             return
-        state = self.state
+        if timed_out:
+            state.deadline_ms = replica.election_deadline()
+        peers = replica.discovery_peers
+        if peers and not replica.requests:
+            replica.send_fetch(peers[replica.random.randrange(len(peers))])
+
+    def poll_prospective(self, state: Prospective) -> None:
+        """Become a candidate with a majority of pre-votes; return to the former leader, if any, without one."""
+        replica = self._replica
+        if state.ballot.won:
+            self._roles.become_candidate()
+        elif state.ballot.lost or replica.now_ms >= state.deadline_ms or replica.stopping:
+            if state.leader_id is not None and replica.can_follow(state.leader_id):
+                self._roles.become_follower(state.epoch, state.leader_id)
+            else:
+                self._roles.become_unattached(state.epoch, state.voted, state.leader_id)
+        else:
+            self._request_votes(state.ballot, pre_vote=True)
+
+    def poll_candidate(self, state: Candidate) -> None:
+        """Become leader with a majority of votes; start over with pre-votes when the election takes too long."""
+        if state.ballot.won:
+            self._roles.become_leader(state.ballot)
+        elif self._replica.now_ms >= state.deadline_ms:
+            self._roles.become_prospective()
+        else:
+            self._request_votes(state.ballot, pre_vote=False)
+
+    def poll_resigned(self, state: Resigned) -> None:
+        """Tell the voters that the epoch has ended; enter the next one when no other leader appears."""
+        replica = self._replica
+        if not replica.stopping:
+            if replica.voters.is_only_voter(replica.local):
+                self._roles.become_prospective()
+                return
+            if replica.now_ms >= state.deadline_ms:
+                self._roles.become_unattached(state.epoch + 1)
+                return
+        for peer in sorted(state.unacknowledged):
+            request = EndQuorumEpochRequest(replica.local.id, state.epoch, state.preferred_successors)
+            replica.requests.send(peer, request, replica.now_ms)
+
+    # candidates
+
+    def _request_votes(self, ballot: Ballot, *, pre_vote: bool) -> None:
+        replica = self._replica
+        for voter_id in ballot.unrecorded:
+            request = VoteRequest(replica.local, replica.epoch, replica.log.end, pre_vote)
+            replica.requests.send(voter_id, request, replica.now_ms)
+
+    def on_vote_response(self, message: Message, response: VoteResponse) -> None:
+        """Count a vote or pre-vote of the present epoch."""
+        if not self._discovery.accept(message, response):
+            return
+        replica = self._replica
+        state = replica.state
         if isinstance(state, Prospective | Candidate) and response.epoch == state.epoch:
             state.ballot.record(message.source, response.granted)
             if isinstance(state, Candidate) and state.ballot.lost:
-                backoff = 1 + self._random.randrange(max(self.timeouts.election_backoff_max_ms // 4, 1))
-                state.deadline_ms = min(state.deadline_ms, self._now + backoff)
+                # A lost election is over: try again after a short random backoff, not after the whole timeout.
+                backoff = 1 + replica.random.randrange(max(replica.timeouts.election_backoff_max_ms // 4, 1))
+                state.deadline_ms = min(state.deadline_ms, replica.now_ms + backoff)
 
-    # giving votes
+    # voters
 
-    def _on_vote_request(self, message: Message, request: VoteRequest) -> None:
-        if request.epoch < self.epoch:
-            self._reply(message, self._vote_answer(error=ErrorCode.FENCED_LEADER_EPOCH))
+    def on_vote_request(self, message: Message, request: VoteRequest) -> None:
+        """Grant or reject a vote; a vote reaches its candidate only after it is on disk (see `Ready`)."""
+        replica = self._replica
+        if request.epoch < replica.epoch:
+            replica.requests.reply(message, self._vote_response(error=ErrorCode.FENCED_LEADER_EPOCH))
             return
-        if request.epoch > self.epoch:
-            self._become_unattached(request.epoch)
-        granted = self._can_grant(request.candidate, self.log.is_up_to_date(request.last), request.pre_vote)
+        if request.epoch > replica.epoch:
+            self._roles.become_unattached(request.epoch)
+        granted = self.can_grant(request.candidate, replica.log.is_up_to_date(request.last), request.pre_vote)
         if granted and not request.pre_vote:
-            self._give_vote(request.candidate)
-        self._reply(message, self._vote_answer(granted=granted))
+            self.record_vote(request.candidate)
+        replica.requests.reply(message, self._vote_response(granted=granted))
 
-    def _vote_answer(self, *, granted: bool = False, error: ErrorCode = ErrorCode.NONE) -> VoteResponse:
-        leader = self.leadership
+    def _vote_response(self, *, granted: bool = False, error: ErrorCode = ErrorCode.NONE) -> VoteResponse:
+        leader = self._replica.leadership
         return VoteResponse(leader.epoch, leader.leader_id, granted, error)
 
-    def _can_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
-        """One vote per epoch, to a log as good as ours, and none against a leader that is alive."""
-        state = self.state
+    def can_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
+        """Whether `candidate` gets this vote.
+
+        One vote per epoch, only for a log at least as complete as ours, and none while the epoch has a live leader.
+        """
+        state = self._replica.state
         match state:
             case Unattached() | Prospective():
                 if pre_vote:
                     return up_to_date
                 if state.voted is not None:
+                    # The same candidate asks again when the first response was lost.
                     return state.voted.same_replica(candidate)
                 return state.leader_id is None and up_to_date
             case Follower():
+                # A follower that has fetched knows that its leader is alive: an isolated candidate must not depose it.
                 return pre_vote and not state.has_fetched and up_to_date
             case Candidate() | Resigned():
+                # Their vote of this epoch is spent, a pre-vote promises nothing.
                 return pre_vote and up_to_date
             case Leader():
                 return False
 
-    def _give_vote(self, candidate: ReplicaKey) -> None:
-        state = self.state
+    def record_vote(self, candidate: ReplicaKey) -> None:
+        """Remember the vote of this epoch; the driver writes it before the response leaves."""
+        state = self._replica.state
         if state.voted is not None:
             return
         if isinstance(state, Prospective):
-            self._transition_to(Prospective(state.epoch, state.deadline_ms, state.ballot, candidate))
+            self._roles.become(Prospective(state.epoch, state.deadline_ms, state.ballot, candidate))
         else:
-            self._become_unattached(state.epoch, candidate)
+            self._roles.become_unattached(state.epoch, candidate)
 
-    # a leader speaks
+    # beginning and end of an epoch
 
-    def _on_begin_quorum_epoch(self, message: Message, request: BeginQuorumEpochRequest) -> None:
-        error = self._refuse_leader(request.leader_id, request.epoch)
+    def announce_epoch(self, state: Leader) -> None:
+        """Send BeginQuorumEpoch to voters that do not fetch: they may not know this leader."""
+        replica = self._replica
+        if replica.now_ms < state.begin_epoch_deadline_ms:
+            return
+        interval = replica.timeouts.fetch_timeout_ms // 2
+        state.begin_epoch_deadline_ms = replica.now_ms + interval
+        for peer in replica.peers:
+            progress = state.progress[peer]
+            if not progress.acknowledged_epoch or progress.last_fetch_ms < replica.now_ms - interval:
+                request = BeginQuorumEpochRequest(replica.local.id, state.epoch)
+                replica.requests.send(peer, request, replica.now_ms)
+
+    def on_begin_quorum_epoch(self, message: Message, request: BeginQuorumEpochRequest) -> None:
+        """Follow a new leader."""
+        error = self._discovery.validate_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
-            self._follow(request.leader_id, request.epoch)
-        leader = self.leadership
-        self._reply(message, BeginQuorumEpochResponse(leader.epoch, leader.leader_id, error))
+            self._discovery.follow(request.leader_id, request.epoch)
+        leader = self._replica.leadership
+        self._replica.requests.reply(message, BeginQuorumEpochResponse(leader.epoch, leader.leader_id, error))
 
-    def _on_begin_quorum_epoch_response(self, message: Message, response: BeginQuorumEpochResponse) -> None:
-        if self._follow_hint(response) and isinstance(self.state, Leader) and response.error is ErrorCode.NONE:
-            progress = self.state.progress.get(message.source)
+    def on_begin_quorum_epoch_response(self, message: Message, response: BeginQuorumEpochResponse) -> None:
+        """Stop announcing the epoch to a voter that knows of it."""
+        learned = self._discovery.learn(response)
+        state = self._replica.state
+        if learned and isinstance(state, Leader) and response.error is ErrorCode.NONE:
+            progress = state.progress.get(message.source)
             if progress is not None:
                 progress.acknowledged_epoch = True
 
-    def _on_end_quorum_epoch(self, message: Message, request: EndQuorumEpochRequest) -> None:
-        error = self._refuse_leader(request.leader_id, request.epoch)
+    def on_end_quorum_epoch(self, message: Message, request: EndQuorumEpochRequest) -> None:
+        """The leader has resigned: campaign without waiting for the fetch timeout."""
+        replica = self._replica
+        error = self._discovery.validate_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
-            self._follow(request.leader_id, request.epoch)
-            if isinstance(self.state, Follower) and self.may_stand:
-                self.state.has_fetched = False
-                self.state.deadline_ms = min(self.state.deadline_ms, self._now + self._succession_delay(request))
-        leader = self.leadership
-        self._reply(message, EndQuorumEpochResponse(leader.epoch, leader.leader_id, error))
+            self._discovery.follow(request.leader_id, request.epoch)
+            if isinstance(replica.state, Follower) and replica.is_electable:
+                self._expedite_election(replica.state, self._succession_delay(request))
+        leader = replica.leadership
+        replica.requests.reply(message, EndQuorumEpochResponse(leader.epoch, leader.leader_id, error))
 
-    def _on_end_quorum_epoch_response(self, message: Message, response: EndQuorumEpochResponse) -> None:
-        if self._follow_hint(response) and isinstance(self.state, Resigned):
-            self.state.unacknowledged.discard(message.source)
+    def on_end_quorum_epoch_response(self, message: Message, response: EndQuorumEpochResponse) -> None:
+        """Stop telling a voter that the epoch has ended once it knows."""
+        learned = self._discovery.learn(response)
+        state = self._replica.state
+        if learned and isinstance(state, Resigned):
+            state.unacknowledged.discard(message.source)
 
     def _succession_delay(self, request: EndQuorumEpochRequest) -> int:
-        """The first successor stands at once, the others later, so that they do not split the vote."""
+        """The first successor campaigns at once, the others later, so that they do not split the vote."""
+        replica = self._replica
         successors = request.preferred_successors
-        rank = successors.index(self.local.id) if self.local.id in successors else len(successors)
+        rank = successors.index(replica.local.id) if replica.local.id in successors else len(successors)
         if rank == 0 and successors:
             return 0
-        step = max(self.timeouts.election_timeout_ms // 10, 1)
-        return step * rank + self._random.randrange(step)
+        step = max(replica.timeouts.election_timeout_ms // 10, 1)
+        return step * rank + replica.random.randrange(step)
 
-    # a leader is gone
+    # unreachable peers
 
-    def _on_unreachable(self, peer: int, correlation_id: int, refused: bool) -> None:
-        """Ask again a little later; a leader whose process is dead is not waited for."""
-        pending = self._in_flight.get(peer)
-        if pending is None or pending[0] != correlation_id:
+    def on_unreachable(self, peer: int, correlation_id: int, refused: bool) -> None:
+        """Back off from a peer; a leader whose process is gone (`refused`) is replaced without a timeout."""
+        replica = self._replica
+        if not replica.requests.is_in_flight(peer, correlation_id):
             return
-        self._pause(peer)
-        state = self.state
+        replica.requests.back_off(peer, replica.now_ms)
+        state = replica.state
         if isinstance(state, Resigned) and refused:
             state.unacknowledged.discard(peer)
         if isinstance(state, Follower) and peer == state.leader_id:
             state.leader_silent = True
-            if refused and self.may_stand:
-                state.has_fetched = False
-                state.deadline_ms = min(state.deadline_ms, self._now + self._stand_in_delay(peer))
+            if refused and replica.is_electable:
+                self._expedite_election(state, self._replacement_delay(peer))
 
-    def _stand_in_delay(self, dead_leader: int) -> int:
-        """Those left stand one after the other, so that they do not split the vote."""
-        left = [voter_id for voter_id in self.voters.ids if voter_id != dead_leader]
-        step = max(self.timeouts.election_timeout_ms // 20, 1)
-        rank = left.index(self.local.id) if self.local.id in left else len(left)
-        return step * rank + self._random.randrange(max(step // 4, 1)) if rank else 0
+    def _replacement_delay(self, dead_leader: int) -> int:
+        """The voters left campaign one after the other, by id, so that they do not split the vote."""
+        replica = self._replica
+        remaining = [voter_id for voter_id in replica.voters.ids if voter_id != dead_leader]
+        step = max(replica.timeouts.election_timeout_ms // 20, 1)
+        rank = remaining.index(replica.local.id) if replica.local.id in remaining else len(remaining)
+        return step * rank + replica.random.randrange(max(step // 4, 1)) if rank else 0
 
-    # who leads
-
-    def _refuse_leader(self, leader_id: int, epoch: int) -> ErrorCode:
-        if epoch < self.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if not self._may_lead(leader_id):
-            return ErrorCode.INVALID_REQUEST
-        if epoch == self.epoch and self.state.leader_id not in (None, leader_id):
-            return ErrorCode.INVALID_REQUEST
-        return ErrorCode.NONE
-
-    def _follow(self, leader_id: int, epoch: int) -> None:
-        """Follow this leader, unless we already do."""
-        state = self.state
-        if epoch == state.epoch and (state.role is Role.FOLLOWER or leader_id == self.local.id):
-            return
-        self._become_follower(epoch, leader_id)
-
-    def _follow_answer(self, message: Message, response: Response) -> bool:
-        """As `_follow_hint`, and False for a refusal; a peer that only refuses is left alone for a moment."""
-        before = self.state
-        if self._follow_hint(response) and response.error is ErrorCode.NONE:
-            return True
-        if self.state is before:
-            self._pause(message.source)
-        return False
-
-    def _follow_hint(self, response: Response) -> bool:
-        """Learn epoch and leader from any response; False when it changed our epoch or state, or is of an old one."""
-        leader_id, epoch = response.leader_id, response.epoch
-        if epoch < self.epoch:
-            return False
-        known = leader_id if self._may_lead(leader_id) else None
-        if epoch > self.epoch:
-            if known is None:
-                self._become_unattached(epoch)
-            else:
-                self._become_follower(epoch, known)
-            return False
-        if (
-            known is not None
-            and self.state.leader_id in (None, known)
-            and not isinstance(self.state, Follower | Leader)
-        ):
-            if isinstance(self.state, Prospective) and self.state.leader_id == known:
-                return True
-            self._become_follower(epoch, known)
-            return False
-        return True
+    def _expedite_election(self, state: Follower, delay_ms: int) -> None:
+        # Without a live leader this follower grants pre-votes again, to any voter that campaigns first.
+        state.has_fetched = False
+        state.deadline_ms = min(state.deadline_ms, self._replica.now_ms + delay_ms)

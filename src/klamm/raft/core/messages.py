@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from klamm.model.errors import ErrorCode
 from klamm.raft.core.quorum import ReplicaKey
-from klamm.raft.core.voter_history import ConfigurationChange
+from klamm.raft.core.voter_history import VoterChange
 
 
 class OffsetAndEpoch(NamedTuple):
@@ -27,7 +27,7 @@ class LeaderChange:
     granting_voters: tuple[ReplicaKey, ...]
 
 
-Payload: TypeAlias = "tuple[bytes, ...] | LeaderChange | ConfigurationChange | bytes"
+Payload: TypeAlias = "tuple[bytes, ...] | LeaderChange | VoterChange | bytes"
 """Record values of a proposal, control records, or (on a follower) a batch exactly as replicated."""
 
 
@@ -40,8 +40,8 @@ class Entry:
     epoch: int
     payload: Payload
     append_time_ms: int = 0
-    change: ConfigurationChange | None = None
-    """What the batch changes about the quorum itself."""
+    voter_change: VoterChange | None = None
+    """The change of the voters that the batch holds, if any."""
 
     @property
     def end_offset(self) -> int:

@@ -189,7 +189,7 @@ class Leader:
     progress: dict[int, ReplicaProgress] = field(default_factory=dict)
     observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     fetched_since_check: set[int] = field(default_factory=set)
-    introduced: dict[int, Voter] = field(default_factory=dict)
+    reported_voters: dict[int, Voter] = field(default_factory=dict)
     """Fixed voters as they told this leader of themselves: directory, address, versions."""
     voted: ReplicaKey | None = None
     elected_by: VoterSet = field(init=False)
@@ -261,16 +261,16 @@ class Leader:
             del self.observers[key]
 
 
-MemberState: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower | Resigned
+RoleState: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 
-def election_of(state: MemberState) -> ElectionState:
+def election_of(state: RoleState) -> ElectionState:
     """What of a state must be on disk before anybody hears of it; a leader's vote for itself goes without saying."""
     led = state.role in {Role.LEADER, Role.RESIGNED}
     return ElectionState(state.epoch, state.leader_id, None if led else state.voted)
 
 
-def check_transition(old: MemberState, new: MemberState) -> None:
+def check_transition(old: RoleState, new: RoleState) -> None:
     """Refuse a step the table does not have, an epoch going back, and a second leader or vote within one epoch."""
     if new.role not in TRANSITIONS[old.role]:
         raise AssertionError(f"{old.role.value} may not become {new.role.value}")

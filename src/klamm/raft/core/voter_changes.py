@@ -1,23 +1,25 @@
-"""How the voters change, one at a time, so that two majorities always share a member (KIP-853).
+"""Changing the voters one at a time, so that the majorities before and after a change always overlap (KIP-853).
 
-A change is a record of the log. It is taken only by a leader that has committed a record of its own epoch, and only
-when the change before it is committed; both are what makes single-server changes safe. Fixed voters become such ones by
-a change of kraft.version, which leaves them the same.
+A change is a control record. A leader accepts it only after it has committed a record of its own epoch, and only when
+the change before it is committed: both are needed for single-server changes to be safe (Ongaro's thesis, section 4.1,
+with the correction posted to raft-dev in 2015). Static voters become dynamic ones by a change of kraft.version that
+leaves the set the same.
 """
 
 from collections.abc import Iterable
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
-from klamm.raft.core.elections import ElectingMember
 from klamm.raft.core.messages import Entry
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
+from klamm.raft.core.replica import Replica
+from klamm.raft.core.replication import LeaderReplication
 from klamm.raft.core.roles import Leader
-from klamm.raft.core.voter_history import DYNAMIC, ConfigurationChange
+from klamm.raft.core.voter_history import DYNAMIC, VoterChange
 
 
-class NotIntroduced(KlammError):
-    """Voters have not told this leader yet who they are; running ones do so within a moment of its election."""
+class UnknownVoterDetails(KlammError):
+    """Raised while voters have not reported directory and address; running ones do so soon after an election."""
 
     def __init__(self, voter_ids: Iterable[int]) -> None:
         missing = ", ".join(map(str, voter_ids))
@@ -27,112 +29,125 @@ class NotIntroduced(KlammError):
         super().__init__(ErrorCode.INVALID_UPDATE_VERSION, text)
 
 
-class ChangingMember(ElectingMember):
-    """A member whose quorum can grow and shrink."""
+class VoterChanges:
+    """Adds, removes and updates voters on the leader; each method raises KlammError where a rule forbids it."""
 
-    def add_voter(self, voter: Voter, now_ms: int) -> Entry:
-        """Let an observer that has caught up vote; KlammError says why not."""
-        state = self._refuse_change(now_ms)
-        if voter.id in self.voters:
+    def __init__(self, replica: Replica, leader: LeaderReplication) -> None:
+        self._replica = replica
+        self._leader = leader
+
+    def add_voter(self, voter: Voter) -> Entry:
+        """Make a voter of an observer that has caught up with the log."""
+        replica = self._replica
+        state = self._require_changeable()
+        if voter.id in replica.voters:
             raise KlammError(ErrorCode.DUPLICATE_VOTER, f"{voter.id} is a voter already")
         progress = state.observers.get(voter.key)
-        if progress is None or not progress.is_caught_up(self.log.end_offset, now_ms, self.timeouts.fetch_timeout_ms):
+        # A voter that is far behind would hold the high watermark back until it has caught up.
+        if progress is None or not progress.is_caught_up(
+            replica.log.end_offset, replica.now_ms, replica.timeouts.fetch_timeout_ms
+        ):
             raise KlammError(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} has not caught up with the log")
-        return self._change(ConfigurationChange(VoterSet((*self.voters, voter))))
+        return self._append(VoterChange(VoterSet((*replica.voters, voter))))
 
-    def remove_voter(self, key: ReplicaKey, now_ms: int) -> Entry:
-        """Let a voter vote no more; the last one stays."""
-        self._refuse_change(now_ms)
-        known = self.voters.get(key.id)
-        if known is None or known.key != key:
+    def remove_voter(self, key: ReplicaKey) -> Entry:
+        """Make an observer of a voter; the last voter cannot be removed."""
+        replica = self._replica
+        self._require_changeable()
+        voter = replica.voters.get(key.id)
+        if voter is None or voter.key != key:
             raise KlammError(ErrorCode.VOTER_NOT_FOUND, f"{key} is not a voter")
-        if len(self.voters) == 1:
-            raise KlammError(ErrorCode.INVALID_REQUEST, f"{key} is the last voter: without it nobody could decide")
-        return self._change(ConfigurationChange(VoterSet(voter for voter in self.voters if voter.id != key.id)))
+        if len(replica.voters) == 1:
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"{key} is the last voter and cannot be removed")
+        return self._append(VoterChange(VoterSet(voter for voter in replica.voters if voter.id != key.id)))
 
-    def update_voter(self, voter: Voter, now_ms: int) -> Entry | None:
-        """A voter tells who it is and where; None when nothing has to be written.
+    def update_voter(self, updated: Voter) -> Entry | None:
+        """Take a voter's report of its directory, address and versions; None when nothing has to be written.
 
-        What fixed voters tell is only remembered, for the moment in which they are made part of the log.
+        Static voters are not in the log: what they report is kept in memory until kraft.version is raised.
         """
-        state = self._refuse_unless_leading(now_ms)
-        known = self.voters.get(voter.id)
-        if known is None or not known.key.same_replica(voter.key):
-            raise KlammError(ErrorCode.VOTER_NOT_FOUND, f"{voter.key} is not a voter")
-        if not voter.supports(self.configurations.latest.kraft_version):
-            raise KlammError(ErrorCode.INVALID_REQUEST, f"{voter.key} cannot run the quorum's kraft.version")
-        if not self.configurations.latest.dynamic:
-            state.introduced[voter.id] = voter
+        replica = self._replica
+        state = self._require_leader()
+        voter = replica.voters.get(updated.id)
+        if voter is None or not voter.key.same_replica(updated.key):
+            raise KlammError(ErrorCode.VOTER_NOT_FOUND, f"{updated.key} is not a voter")
+        if not updated.supports(replica.voter_history.latest.kraft_version):
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"{updated.key} does not support the quorum's kraft.version")
+        if not replica.voter_history.latest.dynamic:
+            state.reported_voters[updated.id] = updated
             return None
-        if known == voter:
+        if voter == updated:
             return None
-        self._refuse_change(now_ms)
-        voters = VoterSet(voter if each.id == voter.id else each for each in self.voters)
-        return self._change(ConfigurationChange(voters))
+        self._require_changeable()
+        voters = VoterSet(updated if voter.id == updated.id else voter for voter in replica.voters)
+        return self._append(VoterChange(voters))
 
-    def raise_kraft_version(self, level: int, own: Voter, now_ms: int, *, validate_only: bool = False) -> Entry | None:
-        """Make fixed voters part of the log, so that they can change; None when nothing has to be written.
+    def raise_kraft_version(self, level: int, own: Voter, *, validate_only: bool = False) -> Entry | None:
+        """Make static voters part of the log, so that they can change; None when nothing has to be written.
 
-        Version and voters are one batch: whoever has one of them has both. Nobody's vote counts for more or less after
-        it, because the voters are the same; they only get names for their directories and addresses. `own` is this
-        leader's part of that, the others have told theirs (`update_voter`).
+        Version and voters are one batch, so that no log can hold one without the other. The set of voters stays the
+        same, hence so do its majorities; it only gains directories and addresses. `own` is this leader's entry, those
+        of the others come from `update_voter`.
         """
-        state = self._refuse_unless_leading(now_ms)
-        current = self.configurations.latest.kraft_version
+        replica = self._replica
+        state = self._require_leader()
+        current = replica.voter_history.latest.kraft_version
         if level < current:
-            text = f"kraft.version cannot go back from {current} to {level}: the log names the voters already"
+            text = f"kraft.version cannot be lowered from {current} to {level}: the voters are part of the log"
             raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, text)
-        self._refuse_unless_settled()
+        self._require_no_pending_change()
         if level == current:
             return None
-        voters = self._introduced_voters(state, own)
+        voters = self._reported_voters(state, own)
         unable = [str(voter.id) for voter in voters if not voter.supports(level)]
         if unable:
             text = f"kraft.version {level} is not supported by every voter: not by {', '.join(unable)}"
             raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, text)
         if validate_only:
             return None
-        return self._change(ConfigurationChange(voters, level))
-
-    def _introduced_voters(self, state: Leader, own: Voter) -> VoterSet:
-        """The fixed voters with the directories and addresses they have told."""
-        told = {**state.introduced, own.id: own}
-        missing = [voter_id for voter_id in self.voters.ids if not _is_whole(told.get(voter_id))]
-        if missing:
-            raise NotIntroduced(missing)
-        return VoterSet(told[voter_id] for voter_id in self.voters.ids)
+        return self._append(VoterChange(voters, level))
 
     @property
-    def may_change_voters(self) -> bool:
-        """Whether this leader has committed a record of its epoch, and the last change."""
-        state = self.state
+    def is_allowed(self) -> bool:
+        """Whether this leader has committed a record of its epoch, and the change before."""
+        state, high_watermark = self._replica.state, self._replica.high_watermark
         return (
             isinstance(state, Leader)
-            and self.high_watermark > state.epoch_start_offset
-            and self.high_watermark > self.configurations.offset
+            and high_watermark > state.epoch_start_offset
+            and high_watermark > self._replica.voter_history.offset
         )
 
-    def _refuse_unless_leading(self, now_ms: int) -> Leader:
-        self._now = now_ms
-        if not isinstance(self.state, Leader):
-            raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the quorum's leader is {self.state.leader_id}")
-        return self.state
+    def _append(self, change: VoterChange) -> Entry:
+        return self._leader.append(change, change.record_count)
 
-    def _refuse_change(self, now_ms: int) -> Leader:
-        state = self._refuse_unless_leading(now_ms)
-        if self.configurations.latest.kraft_version < DYNAMIC:
-            raise KlammError(ErrorCode.UNSUPPORTED_VERSION, "the voters are fixed: kraft.version is 0")
-        self._refuse_unless_settled()
+    def _reported_voters(self, state: Leader, own: Voter) -> VoterSet:
+        """The static voters with the directories and addresses they have reported."""
+        reported = {**state.reported_voters, own.id: own}
+        voter_ids = self._replica.voters.ids
+        missing = [voter_id for voter_id in voter_ids if not _is_complete(reported.get(voter_id))]
+        if missing:
+            raise UnknownVoterDetails(missing)
+        return VoterSet(reported[voter_id] for voter_id in voter_ids)
+
+    def _require_leader(self) -> Leader:
+        state = self._replica.state
+        if not isinstance(state, Leader):
+            raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the quorum's leader is {state.leader_id}")
         return state
 
-    def _refuse_unless_settled(self) -> None:
-        if not self.may_change_voters:
-            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "a former change of the quorum is not committed yet")
+    def _require_changeable(self) -> Leader:
+        state = self._require_leader()
+        if self._replica.voter_history.latest.kraft_version < DYNAMIC:
+            raise KlammError(ErrorCode.UNSUPPORTED_VERSION, "the voters are static: kraft.version is 0")
+        self._require_no_pending_change()
+        return state
 
-    def _change(self, change: ConfigurationChange) -> Entry:
-        return self._append_own(change, change.record_count)
+    def _require_no_pending_change(self) -> None:
+        if not self.is_allowed:
+            # Retriable: the client, or the server on its behalf, tries again until the change is committed.
+            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "an earlier change of the voters is not committed yet")
 
 
-def _is_whole(voter: Voter | None) -> bool:
-    """Whether a voter is known well enough to be part of the log."""
+def _is_complete(voter: Voter | None) -> bool:
+    """Whether a voter has reported all that the log must hold of it."""
     return voter is not None and voter.key.directory_id != ZERO_UUID and voter.port > 0

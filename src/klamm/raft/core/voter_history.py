@@ -1,7 +1,7 @@
-"""Who votes, as the log itself says (KIP-853): every configuration with the offset that made it count.
+"""The voters according to the log (KIP-853): every configuration with the offset from which it is in force.
 
-A change counts from the moment it is in the log, committed or not, and is forgotten with the record that made it when
-the log is cut back. Before any such record, the configuration is the one the node was given.
+A change is in force as soon as it is in the log, committed or not, and is undone when the log is truncated before it.
+Before the first such record, the configuration is the one the node was formatted or configured with.
 """
 
 from bisect import bisect_left
@@ -9,39 +9,39 @@ from dataclasses import dataclass, replace
 
 from klamm.raft.core.quorum import VoterSet
 
-BEFORE_THE_LOG = -1
-"""The offset of a configuration that no record of the log made."""
+BEFORE_LOG = -1
+"""The offset of a configuration that does not come from a record of the log."""
 DYNAMIC = 1
-"""The kraft.version from which on voters can change."""
+"""The first kraft.version whose voters can change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
-    """The voters, and the kraft.version that says whether they may change."""
+class VoterConfiguration:
+    """The voters, and the kraft.version that decides whether they can change."""
 
     voters: VoterSet
     kraft_version: int = 0
 
     @property
     def dynamic(self) -> bool:
-        """Whether the voters are part of the log."""
+        """Whether the voters are part of the log and can change."""
         return self.kraft_version >= DYNAMIC
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigurationChange:
-    """What one control batch says: new voters, a new kraft.version, or both."""
+class VoterChange:
+    """The content of one control batch: new voters, a new kraft.version, or both."""
 
     voters: VoterSet | None = None
     kraft_version: int | None = None
 
     @property
     def record_count(self) -> int:
-        """How many control records it takes."""
+        """The number of its control records."""
         return (self.voters is not None) + (self.kraft_version is not None)
 
-    def apply_to(self, before: Configuration) -> Configuration:
-        """The configuration after it."""
+    def apply_to(self, before: VoterConfiguration) -> VoterConfiguration:
+        """Return the configuration after this change."""
         after = before
         if self.voters is not None:
             after = replace(after, voters=self.voters)
@@ -50,52 +50,52 @@ class ConfigurationChange:
         return after
 
 
-class ConfigurationLog:
-    """All configurations that may still count, oldest first; there is always at least one."""
+class VoterHistory:
+    """All configurations that may still come into force, oldest first; there is always at least one."""
 
     __slots__ = ("_configurations", "_offsets")
 
-    def __init__(self, first: Configuration, offset: int = BEFORE_THE_LOG) -> None:
+    def __init__(self, first: VoterConfiguration, offset: int = BEFORE_LOG) -> None:
         self._offsets = [offset]
         self._configurations = [first]
 
     @property
-    def latest(self) -> Configuration:
-        """What counts now."""
+    def latest(self) -> VoterConfiguration:
+        """The configuration in force."""
         return self._configurations[-1]
 
     @property
-    def before(self) -> Configuration:
-        """What counted before the latest change, as far as it is remembered."""
+    def previous(self) -> VoterConfiguration:
+        """The configuration before the latest change; the latest itself when no older one is known."""
         return self._configurations[-2] if len(self._configurations) > 1 else self._configurations[-1]
 
     @property
     def offset(self) -> int:
-        """Where the latest was written; BEFORE_THE_LOG when it was not."""
+        """The offset of the latest change; BEFORE_LOG when there was none."""
         return self._offsets[-1]
 
-    def append(self, offset: int, change: ConfigurationChange) -> None:
-        """A record at `offset` changes the configuration."""
-        assert offset > self._offsets[-1], f"a configuration at {offset} before the one at {self._offsets[-1]}"
+    def append(self, offset: int, change: VoterChange) -> None:
+        """Add the change that was appended at `offset`."""
+        assert offset > self._offsets[-1], f"voters at {offset} before those at {self._offsets[-1]}"
         self._offsets.append(offset)
         self._configurations.append(change.apply_to(self.latest))
 
-    def at(self, end_offset: int) -> Configuration:
-        """What counts after every record below `end_offset`."""
+    def at(self, end_offset: int) -> VoterConfiguration:
+        """Return the configuration after every record below `end_offset`."""
         return self._configurations[max(bisect_left(self._offsets, end_offset) - 1, 0)]
 
     def truncate_to(self, end_offset: int) -> None:
-        """Records from `end_offset` on are gone."""
+        """Undo the changes from `end_offset` on."""
         while len(self._offsets) > 1 and self._offsets[-1] >= end_offset:
             self._offsets.pop()
             self._configurations.pop()
 
     def forget_before(self, start_offset: int) -> None:
-        """The log starts at `start_offset` now; what counted there is still needed."""
+        """Forget configurations that ended before the new log start; the one in force there is kept."""
         keep = max(bisect_left(self._offsets, start_offset) - 1, 0)
         del self._offsets[:keep], self._configurations[:keep]
 
-    def start_at(self, end_offset: int, configuration: Configuration) -> None:
-        """A snapshot of everything below `end_offset` replaces the log."""
+    def start_at(self, end_offset: int, configuration: VoterConfiguration) -> None:
+        """Start over from a snapshot of everything below `end_offset`."""
         self._offsets = [end_offset - 1]
         self._configurations = [configuration]

@@ -17,7 +17,7 @@ from klamm.raft.config import METADATA_FOLDER
 from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey, VoterSet
 from klamm.raft.core.quorum import Voter as RaftVoter
-from klamm.raft.core.voter_history import DYNAMIC, Configuration
+from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.boot.config import NodeConfig
@@ -208,7 +208,7 @@ def _write_voters(disk: Disk, log_dir: str, voters: VoterSet, now_ms: int) -> No
         (),
         now_ms=now_ms,
         last_contained_log_timestamp=0,
-        configuration=Configuration(voters, DYNAMIC),
+        configuration=VoterConfiguration(voters, DYNAMIC),
     )
 
 

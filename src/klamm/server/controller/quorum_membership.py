@@ -25,7 +25,7 @@ from klamm.protocol.messages.update_raft_voter import (
 from klamm.protocol.messages.update_raft_voter import Listener as UpdateListener
 from klamm.raft import RaftDriver
 from klamm.raft.core.quorum import KRAFT_VERSIONS, ReplicaKey, Voter
-from klamm.raft.core.voter_changes import NotIntroduced
+from klamm.raft.core.voter_changes import UnknownVoterDetails
 from klamm.server.controller.raft_transport import RaftTransport
 from klamm.telemetry.log import get_logger
 
@@ -155,7 +155,7 @@ class QuorumMembership:
             try:
                 done = change()
                 break
-            except NotIntroduced as error:
+            except UnknownVoterDetails as error:
                 if self._loop.time() >= min(deadline, began + INTRODUCTION_SECONDS):
                     return error
             except KlammError as error:
@@ -226,7 +226,7 @@ class QuorumMembership:
         if self._endpoint is None or leader_id is None:
             return None
         host, port = self._endpoint
-        dynamic = core.configurations.latest.dynamic
+        dynamic = core.voter_history.latest.dynamic
         if core.is_voter:
             if dynamic and core.voters.get(local.id) == Voter(local, host, port, name):
                 return None

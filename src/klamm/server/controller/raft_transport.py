@@ -122,7 +122,7 @@ class RaftTransport:
         """Where a member is reached."""
         voter = self.driver.core.voters.get(node_id)
         told = self._told.get(node_id)
-        if told is not None and told[1] == voter and self.driver.core.configurations.latest.dynamic:
+        if told is not None and told[1] == voter and self.driver.core.voter_history.latest.dynamic:
             return told[0]
         if voter is not None and voter.port:
             return voter.host, voter.port

@@ -40,7 +40,7 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
     image = services.image
     # kraft.version is the quorum's own: its level is a control record, not part of the image.
     supported = {**services.supported_features, KRAFT_VERSION: FeatureRange(0, DYNAMIC)}
-    finalized = {**image.features, KRAFT_VERSION: services.raft.core.configurations.latest.kraft_version}
+    finalized = {**image.features, KRAFT_VERSION: services.raft.core.voter_history.latest.kraft_version}
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=[

@@ -1,0 +1,68 @@
+"""Learning the leader and the epoch from other members: every response names both, as far as its sender knows."""
+
+from klamm.model.errors import ErrorCode
+from klamm.raft.core.messages import Message, Response
+from klamm.raft.core.replica import Replica
+from klamm.raft.core.role_transitions import RoleTransitions
+from klamm.raft.core.roles import Follower, Leader, Prospective, Role
+
+
+class LeaderDiscovery:
+    """Decides whom to follow. A higher epoch always wins; within one epoch there is at most one leader."""
+
+    def __init__(self, replica: Replica, roles: RoleTransitions) -> None:
+        self._replica = replica
+        self._roles = roles
+
+    def validate_leader(self, leader_id: int, epoch: int) -> ErrorCode:
+        """The error for a request of a leader that cannot be one; NONE when it can."""
+        replica = self._replica
+        if epoch < replica.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if not replica.can_follow(leader_id):
+            return ErrorCode.INVALID_REQUEST
+        if epoch == replica.epoch and replica.state.leader_id not in (None, leader_id):
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+    def follow(self, leader_id: int, epoch: int) -> None:
+        """Follow a leader that `validate_leader` accepted, unless this replica does already."""
+        state = self._replica.state
+        if epoch == state.epoch and (state.role is Role.FOLLOWER or leader_id == self._replica.local.id):
+            return
+        self._roles.become_follower(epoch, leader_id)
+
+    def accept(self, message: Message, response: Response) -> bool:
+        """Learn from a response, and return whether it is a success that concerns the present role."""
+        before = self._replica.state
+        if self.learn(response) and response.error is ErrorCode.NONE:
+            return True
+        if self._replica.state is before:
+            # An error that taught nothing new: the same request would get the same answer until something changes.
+            self._replica.requests.back_off(message.source, self._replica.now_ms)
+        return False
+
+    def learn(self, response: Response) -> bool:
+        """Learn epoch and leader from a response.
+
+        Return False when the response is of an older epoch, or has changed this replica's role or epoch: the rest of
+        it then answers a request that no longer matters.
+        """
+        replica, epoch = self._replica, response.epoch
+        if epoch < replica.epoch:
+            return False
+        leader_id = response.leader_id if replica.can_follow(response.leader_id) else None
+        if epoch > replica.epoch:
+            if leader_id is None:
+                self._roles.become_unattached(epoch)
+            else:
+                self._roles.become_follower(epoch, leader_id)
+            return False
+        state = replica.state
+        if leader_id is None or state.leader_id not in (None, leader_id) or isinstance(state, Follower | Leader):
+            return True
+        if isinstance(state, Prospective) and state.leader_id == leader_id:
+            # It asks for pre-votes because it has lost this very leader; peers that still follow it say nothing new.
+            return True
+        self._roles.become_follower(epoch, leader_id)
+        return False
