@@ -10,10 +10,11 @@ from klamm.metadata.image import MetadataImage, PartitionImage, TopicImage, Topi
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import build_batch
-from klamm.replication import AckWaiter, ReplicaManager
+from klamm.replication import ReplicaManager
+from klamm.replication.acknowledgements import NEVER_MS
 from klamm.replication.manager import ROOM_MS
 from klamm.replication.settings import TopicSettings
-from klamm.replication.waiters import FetchWaiter, PendingAppend
+from klamm.replication.waiters import FetchWaiter
 from klamm.storage import Disk, LogManager, StorageConfig
 
 ME = 1
@@ -36,12 +37,24 @@ class FullDisk(Disk):
         super().write_file(path, data, sync=sync)
 
 
-class Channel:
-    def __init__(self) -> None:
-        self.closed_because = ""
+class Reply:
+    """A pending reply that notes its answer."""
 
-    def close(self, reason) -> None:
-        self.closed_because = reason
+    def __init__(self, base_offset, required_offset, deadline_ms=NEVER_MS) -> None:
+        self.base_offset = base_offset
+        self.required_offset = required_offset
+        self.deadline_ms = deadline_ms
+        self.answers = []
+
+    @property
+    def error(self):
+        return self.answers[0]
+
+    def succeed(self) -> None:
+        self.answers.append(ErrorCode.NONE)
+
+    def fail(self, error, message=None) -> None:
+        self.answers.append(error)
 
 
 class Node:
@@ -79,15 +92,12 @@ class Node:
         asyncio.run(self.manager.apply(image, changed, deleted, lambda _: settings or TopicSettings()))
 
     def stage(self, replica, *values, acks_all=False, **options):
-        """Stage as the long way of Produce does; returns the pending append and what its waiter said."""
+        """Stage as the long way of Produce does; returns the pending reply and its answers."""
         records = memoryview(build_batch([(1, None, value, ()) for value in values], **options))
-        told = []
-        waiter = AckWaiter(lambda: told.append("done"), acks_all=acks_all)
-        base = self.manager.stage(replica, records)
-        pending = PendingAppend(replica, waiter, replica.log.next_offset, base)
-        waiter.add(pending)
-        self.manager.track(pending)
-        return pending, told
+        base = self.manager.append(replica, records, acks_all)
+        reply = Reply(base, replica.log.next_offset)
+        self.manager.acknowledge(replica, reply, acks_all=acks_all)
+        return reply, reply.answers
 
     def values(self, replica):
         found, offset = [], replica.log.log_start_offset
@@ -114,7 +124,7 @@ def test_nothing_is_told_before_the_turn_commits(node):
     pending, told = node.stage(replica, b"x", b"y")
     assert (pending.base_offset, told, replica.log.high_watermark, node.scheduled) == (0, [], 0, 1)
     node.manager.commit()
-    assert (told, replica.log.high_watermark, node.values(replica)) == (["done"], 2, [b"x", b"y"])
+    assert (told, replica.log.high_watermark, node.values(replica)) == ([ErrorCode.NONE], 2, [b"x", b"y"])
 
 
 def test_many_appends_of_a_turn_are_written_once(node):
@@ -126,7 +136,7 @@ def test_many_appends_of_a_turn_are_written_once(node):
     node.manager.commit()
     assert writes == [10]
     assert node.scheduled == 1
-    assert told == [["done"]] * 10
+    assert told == [[ErrorCode.NONE]] * 10
     assert node.values(replica) == [b"%d" % number for number in range(10)]
 
 
@@ -135,8 +145,8 @@ def test_a_refused_batch_leaves_nothing_to_commit(node):
     broken = build_batch([(1, None, b"x", ())])
     broken[20] ^= 1
     with pytest.raises(KlammError):
-        node.manager.stage(replica, memoryview(broken))
-    assert (node.scheduled, replica.dirty, replica.log.next_offset) == (0, False, 0)
+        node.manager.append(replica, memoryview(broken), False)
+    assert (node.scheduled, replica.has_staged, replica.log.next_offset) == (0, False, 0)
 
 
 def test_a_full_disk_fails_exactly_what_it_carried(node):
@@ -147,8 +157,8 @@ def test_a_full_disk_fails_exactly_what_it_carried(node):
     fine, fine_told = node.stage(good, b"x")
     lost = [node.stage(bad, b"lost-%d" % number) for number in range(3)]
     node.manager.commit()
-    assert (fine.error, fine_told) == (ErrorCode.NONE, ["done"])
-    assert [(p.error, told) for p, told in lost] == [(ErrorCode.KAFKA_STORAGE_ERROR, ["done"])] * 3
+    assert (fine.error, fine_told) == (ErrorCode.NONE, [ErrorCode.NONE])
+    assert [told for _, told in lost] == [[ErrorCode.KAFKA_STORAGE_ERROR]] * 3
     assert (bad.log.log_end_offset, bad.log.high_watermark, bad.log.next_offset) == (1, 1, 1)
     node.disk.full = ""
     again, _ = node.stage(bad, b"after")
@@ -177,49 +187,75 @@ def test_a_failed_write_is_forgotten_by_producer_state(node):
     assert node.values(replica) == [b"0", b"1"]
 
 
-def test_replies_made_in_advance_are_corrected(node):
+def test_a_duplicate_of_what_is_written_does_not_fail_with_the_write_behind_it(node):
     replica = node.lead("a")
-    reply = bytearray(b"head" + b"\0\0" + bytes(8) + b"tail")
-    channel = Channel()
-    node.manager.stage(replica, memoryview(build_batch([(1, None, b"x", ())])))
-    replica.quick_replies += [(reply, 4, channel), (None, 0, channel)]
+    identity = {"producer_id": 5, "producer_epoch": 0}
+    node.stage(replica, b"0", base_sequence=0, **identity)
+    node.manager.commit()
     node.disk.full = "/a-0/"
+    again, _ = node.stage(replica, b"0", base_sequence=0, **identity)
+    lost, _ = node.stage(replica, b"1", base_sequence=1, **identity)
     node.manager.commit()
-    assert reply == b"head" + b"\0\x38" + b"\xff" * 8 + b"tail"
-    assert channel.closed_because
-    assert replica.quick_replies == []
+    assert (again.answers, lost.answers) == ([ErrorCode.NONE], [ErrorCode.KAFKA_STORAGE_ERROR])
 
 
-def test_replies_made_in_advance_stay_when_all_is_well(node):
-    replica = node.lead("a")
-    reply = bytearray(14)
-    node.manager.stage(replica, memoryview(build_batch([(1, None, b"x", ())])))
-    replica.quick_replies.append((reply, 4, Channel()))
+def test_acks_all_is_refused_below_min_insync_replicas(node):
+    settings = TopicSettings(min_insync_replicas=2)
+    replica = node.lead("a", replicas=(1, 2), isr=(1,), settings=settings)
+    with pytest.raises(KlammError) as refused:
+        node.stage(replica, b"x", acks_all=True)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    _, told = node.stage(replica, b"x")
     node.manager.commit()
-    assert reply == bytes(14)
-    assert replica.quick_replies == []
+    assert told == [ErrorCode.NONE]
+
+
+def test_too_few_in_sync_after_the_append_is_told(node):
+    settings = TopicSettings(min_insync_replicas=2)
+    replica = node.lead("a", replicas=(1, 2), isr=(1, 2), settings=settings)
+    _, told = node.stage(replica, b"x", acks_all=True)
+    node.manager.commit()
+    assert told == []
+    node.lead("a", replicas=(1, 2), isr=(1,), epoch=1, settings=settings)
+    assert told == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+def test_a_reply_expires_at_its_deadline(node):
+    replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
+    records = memoryview(build_batch([(1, None, b"x", ())]))
+    base = node.manager.append(replica, records, True)
+    reply = Reply(base, replica.log.next_offset, node.manager.now_ms() + 1000)
+    node.manager.acknowledge(replica, reply, acks_all=True)
+    node.manager.commit()
+    node.clock.advance(999)
+    node.manager.tick()
+    assert reply.answers == []
+    node.clock.advance(1)
+    node.manager.tick()
+    assert reply.answers == [ErrorCode.REQUEST_TIMED_OUT]
+    assert not replica.acknowledgements
 
 
 def test_acks_all_waits_for_the_others(node):
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
-    assert not replica.commits_inline
+    assert not replica.commits_alone
     one, one_told = node.stage(replica, b"x")
     every, every_told = node.stage(replica, b"y", acks_all=True)
     node.manager.commit()
-    assert (one_told, every_told, replica.log.high_watermark) == (["done"], [], 0)
+    assert (one_told, every_told, replica.log.high_watermark) == ([ErrorCode.NONE], [], 0)
     replica.advance(replica.state.on_follower_fetch(2, 1, 2, 0))
     assert (every_told, replica.log.high_watermark) == ([], 1)
     replica.advance(replica.state.on_follower_fetch(2, 2, 2, 0))
-    assert (every_told, every.error, one.error) == (["done"], ErrorCode.NONE, ErrorCode.NONE)
+    assert (every_told, every.error, one.error) == ([ErrorCode.NONE], ErrorCode.NONE, ErrorCode.NONE)
 
 
 def test_losing_leadership_fails_who_waits(node):
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
-    pending, told = node.stage(replica, b"x", acks_all=True)
+    _, told = node.stage(replica, b"x", acks_all=True)
     node.manager.commit()
     node.lead("a", replicas=(1, 2), isr=(2,), leader=2, epoch=1)
     assert not replica.leads
-    assert (pending.error, told) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ["done"])
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_readers_who_wait_are_woken_once_per_turn(node):
@@ -239,10 +275,10 @@ def test_a_deleted_topic_ends_every_wait(node):
     looked = []
     waiter = FetchWaiter(looked.append, [replica])
     replica.fetch_waiters[waiter] = None
-    pending, told = node.stage(replica, b"x", acks_all=True)
+    _, told = node.stage(replica, b"x", acks_all=True)
     topic = node.topics.pop("a")
     node.apply({}, {topic.id: "a"})
-    assert (pending.error, told) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ["done"])
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert looked
     assert node.manager.find("a", 0) is None
     assert node.manager.find_by_id(topic.id, 0) is None

@@ -263,7 +263,7 @@ def test_what_comes_to_the_first_slice_while_the_last_is_read_ends_a_waiting_fet
             slices_read += 1
             if slices_read == 1:
                 replica = services.replicas.find(topic, 0)
-                services.replicas.stage(replica, memoryview(bytearray(batch(b"wake"))), services.clock.now_ms())
+                services.replicas.append(replica, memoryview(bytearray(batch(b"wake"))), False)
 
         monkeypatch.setattr(fetch_handler._Reader, "_read_into", append_after_the_first_slice)
         named = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for n in range(partitions)]

@@ -7,6 +7,6 @@ sessions, and requests that wait for data or for acknowledgement. Does not know 
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
 from klamm.replication.sessions import FetchSessions
-from klamm.replication.waiters import AckWaiter, FetchWaiter
+from klamm.replication.waiters import FetchWaiter
 
-__all__ = ["AckWaiter", "FetchSessions", "FetchWaiter", "Replica", "ReplicaManager"]
+__all__ = ["FetchSessions", "FetchWaiter", "Replica", "ReplicaManager"]

@@ -248,7 +248,7 @@ class LogDirMoves:
         allowed = PIECE_BYTES
         for attempt in range(1 << 30):
             self._check(move)
-            if move.replica.dirty:
+            if move.replica.has_staged:
                 self._replicas.commit()
             if move.cuts != move.source.truncations:
                 await self._agree(move)

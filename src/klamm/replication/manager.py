@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from klamm.model.clock import Clock
-from klamm.model.errors import ErrorCode, StorageFailure
+from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import Uuid
 from klamm.records.batch import BatchView
+from klamm.replication.acknowledgements import ExpiringReply
 from klamm.replication.followers import FollowerSession, FollowerSessions
 from klamm.replication.isr import IsrChanges
 from klamm.replication.replica import Replica
 from klamm.replication.settings import ReplicationConfig, TopicSettings
 from klamm.replication.throttle import Throttle
-from klamm.replication.waiters import FetchWaiter, PendingAppend
+from klamm.replication.waiters import FetchWaiter
 from klamm.storage import LogManager
 from klamm.storage.log_appender import found_no_room
 from klamm.storage.producer_state import SETTLING_MS, Origin
@@ -54,8 +56,8 @@ class ReplicaManager:
         self._no_room: dict[tuple[bytes, int], Callable[[str], TopicSettings]] = {}
         """Those of them that a full disk did not let us make, and who knows their settings."""
         self._look_at_ms = 0
-        self.acking: dict[Replica, None] = {}
-        """Replicas with quick replies that wait for the high watermark."""
+        self._expiring: dict[Replica, None] = {}
+        """Replicas with replies that wait for the high watermark, looked at for deadlines that have passed."""
         self.schedule_commit: Callable[[], None] = lambda: None
         """Asks for `commit` to be called when the turn ends; set by whoever owns the turn."""
         self.on_role: list[Callable[[Replica], None]] = []
@@ -87,30 +89,42 @@ class ReplicaManager:
 
     # Appending
 
-    def stage(self, replica: Replica, batches: memoryview, now_ms: int = 0, header: "PlainHeader | None" = None) -> int:
-        """Stage a producer's batches on a replica that leads; what `Log.stage` raises is the refusal.
+    def append(
+        self,
+        replica: Replica,
+        records: memoryview,
+        acks_all: bool,
+        header: "PlainHeader | None" = None,
+        now_ms: int = 0,
+        checked: BatchView | KlammError | None = None,
+    ) -> int:
+        """Stage a producer's batch on a replica that leads and return its first offset; KlammError is the refusal.
 
-        `header` is what `plain_header` told of a batch that somebody has looked at already.
+        `header` is what `plain_header` has read of the batch already, `checked` what looking at its records in a thread
+        has led to.
         """
+        if acks_all and replica.under_min_isr:
+            raise KlammError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(replica.state.isr)} replicas are in sync, min.insync.replicas is {replica.min_insync_replicas}",
+            )
         if not now_ms:
             # One look at the clock a turn is enough: nothing of a turn is older than its beginning.
             if not self._dirty:
                 self._now_ms = self._clock.now_ms()
             now_ms = self._now_ms
-        if header is None:
-            base_offset = replica.log.stage(batches, replica.leader_epoch, now_ms)
+        if header is not None:
+            base_offset = replica.log.stage_plain(records, replica.leader_epoch, now_ms, header)
+        elif checked is None:
+            base_offset = replica.log.stage(records, replica.leader_epoch, now_ms)
+        elif isinstance(checked, KlammError):
+            raise checked
         else:
-            base_offset = replica.log.stage_plain(batches, replica.leader_epoch, now_ms, header)
-        if not replica.dirty:
-            replica.dirty = True
+            base_offset = replica.log.stage_validated(checked, replica.leader_epoch, now_ms)
+        if not replica.has_staged:
+            replica.has_staged = True
             self._dirty.append(replica)
             self.schedule_commit()
-        return base_offset
-
-    def stage_validated(self, replica: Replica, batch: BatchView, now_ms: int) -> int:
-        """As `stage`, for a batch whose records were looked at already."""
-        base_offset = replica.log.stage_validated(batch, replica.leader_epoch, now_ms)
-        self._mark_dirty(replica)
         return base_offset
 
     def stage_own(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
@@ -118,14 +132,32 @@ class ReplicaManager:
         base_offset = replica.log.stage_from(
             batch, replica.leader_epoch, self._clock.now_ms(), Origin.COORDINATOR, transaction_version
         )
-        self._mark_dirty(replica)
-        return base_offset
-
-    def _mark_dirty(self, replica: Replica) -> None:
-        if not replica.dirty:
-            replica.dirty = True
+        if not replica.has_staged:
+            replica.has_staged = True
             self._dirty.append(replica)
             self.schedule_commit()
+        return base_offset
+
+    def acknowledge(self, replica: Replica, reply: ExpiringReply, *, acks_all: bool) -> None:
+        """Answer `reply` when the log has its records, for acks=all when every replica in sync has them."""
+        if not replica.has_staged:
+            # Nothing is left to be written for it.
+            reached = replica.state.high_watermark if acks_all else replica.counted_end
+            if reply.required_offset <= reached:
+                reply.succeed()
+                return
+            if not replica.leads:
+                reply.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return
+        if acks_all:
+            self.await_commit(replica, reply)
+        else:
+            replica.acknowledgements.until_written.append(reply)
+
+    def await_commit(self, replica: Replica, reply: ExpiringReply) -> None:
+        """Answer `reply` when the high watermark has passed its records, or its deadline has."""
+        replica.acknowledgements.until_committed.append(reply)
+        self._expiring[replica] = None
 
     def before_commit(self, stage: Callable[[], None]) -> None:
         """Have `stage` called when the turn ends, before anything is written: it stages what has gathered meanwhile."""
@@ -144,15 +176,14 @@ class ReplicaManager:
         woken: dict[FetchWaiter, None] = {}
         sessions: dict[FollowerSession, None] = {}
         for replica in dirty:
-            replica.dirty = False
+            replica.has_staged = False
+            acknowledgements = replica.acknowledgements
             before_end = replica.log.log_end_offset
             try:
                 replica.log.commit()
             except StorageFailure as failure:
-                self._fail(replica, failure)
+                self._on_write_failed(replica, failure)
                 continue
-            if replica.quick_replies:
-                replica.quick_replies.clear()
             if replica.followed:
                 if replica.state.high_watermark == before_end:
                     replica.state.settled_ms = self._clock.monotonic_ms()
@@ -163,111 +194,69 @@ class ReplicaManager:
                         sessions[session] = None
             if replica.awaits_sync and self._await_sync(replica):
                 continue
-            replica.counted_end = replica.log.log_end_offset
-            if replica.commits_alone and not (replica.appends or replica.ack_waiters or replica.quick_acks):
-                # Most appends: nobody else is in sync, nobody waits for an acknowledgement.
+            end = replica.counted_end = replica.log.log_end_offset
+            if acknowledgements.until_written:
+                acknowledgements.on_written(end)
+            if replica.commits_alone and not acknowledgements.until_committed:
+                # Most appends of a partition without followers: the high watermark needs no reckoning.
                 replica.state.high_watermark = replica.log.advance_to_end()
                 if replica.fetch_waiters:
                     woken.update(replica.fetch_waiters)
                 continue
-            before = replica.state.high_watermark
-            reached = replica.state.on_local_append(replica.counted_end)
-            if replica.appends:
-                self._settle_appends(replica, reached)
-            if reached > before:
-                replica.advance(reached)
-                if replica.fetch_waiters:
-                    woken.update(replica.fetch_waiters)
+            if self._advance(replica, end):
+                woken.update(replica.fetch_waiters)
         for session in sessions:
             if session.parked is not None:
                 session.parked(False)
         for waiter in woken:
             waiter.look_again()
 
+    def _advance(self, replica: Replica, end: int) -> bool:
+        """Reckon the high watermark anew, `end` being what counts of this log; whether it has moved."""
+        before = replica.state.high_watermark
+        reached = replica.state.on_local_append(end)
+        if reached > before:
+            replica.advance(reached)
+            return True
+        replica.acknowledge_committed(reached)  # duplicates of what was committed long ago
+        return False
+
     def _await_sync(self, replica: Replica) -> bool:
         """Let nothing count before it is on the device, once flush.messages have gathered; False when they have not."""
         if replica.log.log_end_offset - replica.log.recovery_point < replica.log.config.flush_messages:
             return False
-        replica.unsynced += replica.appends
-        replica.appends = []
-        self.logs.group_sync.wait(replica.log, lambda failure: self._on_synced(replica, failure))
+        self.logs.group_sync.wait(replica.log, partial(self._on_synced, replica))
         return True
 
     def _on_synced(self, replica: Replica, failure: StorageFailure | None) -> None:
         if failure is not None:
-            waiting, replica.unsynced = replica.unsynced, []
-            for pending in waiting:
-                pending.settle(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
+            # What counted before the sync was asked for is not concerned: fewer than flush.messages may be lost.
+            replica.acknowledgements.fail_above(replica.counted_end, ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
             return
-        durable = replica.log.recovery_point
-        replica.counted_end = max(replica.counted_end, durable)
-        before = replica.state.high_watermark
-        reached = replica.state.on_local_append(durable)
-        waiting, replica.unsynced = replica.unsynced, []
-        for pending in waiting:
-            if pending.required_offset > durable:
-                replica.unsynced.append(pending)
-            elif not pending.waiter.acks_all or pending.required_offset <= reached:
-                pending.settle()
-            else:
-                replica.ack_waiters[pending] = None
-        if reached > before:
-            replica.advance(reached)
-            for waiter in list(replica.fetch_waiters):
-                waiter.look_again()
+        replica.counted_end = max(replica.counted_end, replica.log.recovery_point)
+        replica.acknowledgements.on_written(replica.counted_end)
+        if self._advance(replica, replica.counted_end):
+            _look_again(replica)
 
-    def _settle_appends(self, replica: Replica, high_watermark: int) -> None:
-        appends, replica.appends = replica.appends, []
-        for pending in appends:
-            if not pending.waiter.acks_all or pending.required_offset <= high_watermark:
-                pending.settle()
-            else:
-                replica.ack_waiters[pending] = None
-
-    def _fail(self, replica: Replica, failure: StorageFailure) -> None:
+    def _on_write_failed(self, replica: Replica, failure: StorageFailure) -> None:
         log.error("append failed", partition=f"{replica.topic}-{replica.index}", reason=failure.message)
-        appends, replica.appends = replica.appends, []
-        for pending in appends:
-            pending.settle(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
-        end = replica.log.log_end_offset
-        while replica.quick_acks and replica.quick_acks[-1].required_offset > end:
-            replica.quick_acks.pop().fail(ErrorCode.KAFKA_STORAGE_ERROR)
-        replies, replica.quick_replies = replica.quick_replies, []
-        for reply, error_at, channel in replies:
-            if reply is None:
-                channel.close("a write failed and acks=0 has no other way to say so")  # type: ignore[attr-defined]
-            else:
-                reply[error_at : error_at + 2] = int(ErrorCode.KAFKA_STORAGE_ERROR).to_bytes(2, "big")
-                reply[error_at + 2 : error_at + 10] = b"\xff" * 8
-
-    def track(self, pending: PendingAppend) -> None:
-        """Tell `pending` when what it staged is written or has failed."""
-        if pending.replica.dirty:
-            pending.replica.appends.append(pending)
-        elif pending.replica.unsynced and pending.required_offset > pending.replica.log.recovery_point:
-            pending.replica.unsynced.append(pending)  # a duplicate of what is not on the device yet
-        elif not pending.waiter.acks_all or pending.required_offset <= pending.replica.state.high_watermark:
-            pending.settle()
-        elif not pending.replica.leads:
-            pending.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        else:
-            pending.replica.ack_waiters[pending] = None
+        acknowledgements = replica.acknowledgements
+        acknowledgements.fail_above(replica.log.log_end_offset, ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
+        # What is left needs nothing of the failed write: duplicates of records that are in the log.
+        acknowledgements.on_written(replica.counted_end)
+        replica.acknowledge_committed(replica.state.high_watermark)
 
     # The high watermark
 
     def advance(self, replica: Replica) -> None:
         """Something the high watermark depends on has changed: a follower, the in-sync replicas, a setting."""
-        before = replica.state.high_watermark
-        reached = replica.state.on_local_append(replica.counted_end)
-        if reached > before:
-            self.moved(replica, reached)
+        if self._advance(replica, replica.counted_end):
+            _look_again(replica)
 
     def moved(self, replica: Replica, high_watermark: int) -> None:
         """The high watermark of a partition led here has moved."""
         replica.advance(high_watermark)
-        if replica.fetch_waiters:
-            for waiter in list(replica.fetch_waiters):
-                waiter.look_again()
+        _look_again(replica)
 
     def advance_follower(self, replica: Replica, high_watermark: int) -> None:
         """The leader says how far the log is committed; a follower may have less than that, and never goes back."""
@@ -275,9 +264,7 @@ class ReplicaManager:
         reached = min(high_watermark, log_.log_end_offset)
         if reached > log_.high_watermark:
             replica.state.high_watermark = log_.advance_high_watermark(reached)
-            if replica.fetch_waiters:
-                for waiter in list(replica.fetch_waiters):
-                    waiter.look_again()
+            _look_again(replica)
 
     def tick(self) -> None:
         """Now and then: requests whose time is up, and replicas that waited for room."""
@@ -285,11 +272,11 @@ class ReplicaManager:
         if self._no_room and now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + ROOM_MS
             self._make_what_found_no_room()
-        for replica in list(self.acking):
-            if replica.quick_acks:
-                replica.expire_quick_acks(now_ms)
+        for replica in list(self._expiring):
+            if replica.acknowledgements.until_committed:
+                replica.acknowledgements.expire(now_ms)
             else:
-                del self.acking[replica]
+                del self._expiring[replica]
 
     # Following the metadata log
 
@@ -383,7 +370,7 @@ class ReplicaManager:
     def _take_over(self, replica: Replica, partition: PartitionImage) -> None:
         state = replica.state
         led, epoch = state.is_leader, state.leader_epoch
-        if replica.dirty and partition.leader_epoch > epoch:
+        if replica.has_staged and partition.leader_epoch > epoch:
             self.commit()  # what was staged belongs to the epoch that ends
         state.apply(partition, replica.log.log_end_offset, self._clock.monotonic_ms())
         if state.leader_epoch != epoch or not state.is_leader:
@@ -397,13 +384,12 @@ class ReplicaManager:
                 state.high_watermark = replica.log.high_watermark
                 replica.counted_end = replica.log.durable_offset
                 if replica.counted_end < replica.log.log_end_offset:
-                    self.logs.group_sync.wait(replica.log, lambda failure: self._on_synced(replica, failure))
+                    self.logs.group_sync.wait(replica.log, partial(self._on_synced, replica))
             self.advance(replica)
             if state.under_min_isr:
-                replica.fail_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            replica.release(state.high_watermark)
+                replica.acknowledgements.fail_uncommitted(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         elif led:
-            replica.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            replica.acknowledgements.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if state.leader_epoch != epoch:
             self._wake(replica)
 
@@ -411,8 +397,7 @@ class ReplicaManager:
         for followed in list(replica.followed):
             if followed.session.parked is not None:
                 followed.session.parked(False)
-        for waiter in list(replica.fetch_waiters):
-            waiter.look_again()
+        _look_again(replica)
 
     def reconfigure(self, topic: str, settings: TopicSettings) -> None:
         """A topic's settings have changed."""
@@ -438,7 +423,7 @@ class ReplicaManager:
             del named[index]
             if not named:
                 del self._by_name[name]
-        if replica.dirty:
+        if replica.has_staged:
             self.commit()
         replica.retire()
         for told in self.on_role:
@@ -449,3 +434,10 @@ class ReplicaManager:
         for followed in list(replica.followed):
             followed.follow(None)
         self.logs.delete(replica.topic, replica.index)
+
+
+def _look_again(replica: Replica) -> None:
+    """Let the consumers that wait for more of a partition read again."""
+    if replica.fetch_waiters:
+        for waiter in list(replica.fetch_waiters):
+            waiter.look_again()

@@ -1,13 +1,13 @@
 """One partition on this node: its log, its place in the cluster, and the requests that wait on it."""
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from klamm.metadata.image import ClusterImage
 from klamm.model.errors import ErrorCode
+from klamm.replication.acknowledgements import Acknowledgements
 from klamm.replication.partition import PartitionState
 from klamm.replication.settings import TopicSettings
-from klamm.replication.waiters import FetchWaiter, PendingAppend, QuickAck
+from klamm.replication.waiters import FetchWaiter
 from klamm.storage import Log
 from klamm.storage.config import MAX_LONG
 
@@ -19,30 +19,25 @@ class Replica:
     """Joins a log with its partition's state. `leads` and the epoch are kept as plain attributes for the hot path."""
 
     __slots__ = (
-        "ack_waiters",
-        "appends",
+        "acknowledgements",
+        "answers_early",
         "awaits_sync",
         "commits_alone",
-        "commits_inline",
         "counted_end",
-        "dirty",
         "fetch_waiters",
         "followed",
+        "has_staged",
         "index",
         "leader_epoch",
         "leads",
         "log",
         "min_insync_replicas",
-        "quick",
-        "quick_acks",
-        "quick_all",
-        "quick_replies",
         "retired",
         "settings",
         "state",
         "topic",
         "topic_id",
-        "unsynced",
+        "under_min_isr",
     )
 
     def __init__(self, node_id: int, topic: str, topic_id: bytes, index: int, log: Log) -> None:
@@ -59,28 +54,22 @@ class Replica:
         """Whether this node has let go of the partition."""
         self.counted_end = log.log_end_offset
         """What counts of the leader's own log: all of it, or with flush.messages what the device has."""
-        self.commits_inline = False
-        """Whether acks=all is satisfied by this node's own write: it is alone in sync and min.insync.replicas is 1."""
-        self.quick = False
-        """Whether a Produce may be answered from a template: this node leads and timestamps are the producer's."""
-        self.quick_all = False
-        """Whether a Produce with acks=all may be, once the others in sync have its records too."""
-        self.commits_alone = False
-        """Whether what is written is committed: this node leads and nobody else is in sync."""
-        self.dirty = False
-        self.quick_replies: list[tuple[bytearray | None, int, object]] = []
-        """Replies made before their write: (bytes, where the error code stands, the connection)."""
-        self.quick_acks: deque[QuickAck] = deque()
-        """Replies to acks=all that wait for the high watermark, by the offset they need."""
-        self.appends: list[PendingAppend] = []
-        self.awaits_sync = False
-        """Whether flush.messages is set: an append may have to be on the device before it counts."""
-        self.unsynced: list[PendingAppend] = []
-        """Written, but not yet on the device."""
-        self.ack_waiters: dict[PendingAppend, None] = {}
+        self.has_staged = False
+        """Whether something was staged, or found to be a duplicate, since the last commit."""
+        self.acknowledgements = Acknowledgements()
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.followed: list[FollowedPartition] = []
-        """The places of this partition in followers' fetch sessions."""
+        """This partition's entries in followers' fetch sessions."""
+        # Derived from state and settings by `refresh`, for the hot path:
+        self.under_min_isr = False
+        """Whether acks=all is refused with NOT_ENOUGH_REPLICAS."""
+        self.commits_alone = False
+        """Whether what is written is committed: this node leads and no other replica is in sync."""
+        self.awaits_sync = False
+        """Whether flush.messages is set: an append may have to be on the device before it counts."""
+        self.answers_early = False
+        """Whether the reply to an append can be encoded before the write: its time is the producer's, and no sync has
+        to come first."""
 
     def __repr__(self) -> str:
         return f"Replica({self.topic}-{self.index}, leader {self.state.leader} epoch {self.leader_epoch})"
@@ -99,11 +88,10 @@ class Replica:
         state = self.state
         self.leads = state.is_leader and not self.retired
         self.leader_epoch = state.leader_epoch
-        self.awaits_sync = self.log.config.flush_messages < MAX_LONG
-        self.quick = self.leads and not self.log.config.log_append_time and not self.awaits_sync
+        self.under_min_isr = state.under_min_isr
         self.commits_alone = self.leads and state.alone_in_sync
-        self.commits_inline = self.commits_alone and state.required_in_sync <= 1
-        self.quick_all = self.quick and not state.under_min_isr
+        self.awaits_sync = self.log.config.flush_messages < MAX_LONG
+        self.answers_early = self.leads and not self.log.config.log_append_time and not self.awaits_sync
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest known epoch up to `epoch`; (-1, -1) when that cannot be said.
@@ -137,64 +125,26 @@ class Replica:
                 followed.session.parked(True)
 
     def retire(self) -> None:
-        """This node holds the partition no longer: everybody who waits is told."""
+        """Let go of the partition: no request that waits on it gets anything from here."""
         self.retired = True
-        self.leads = False
-        self.quick = self.quick_all = False
-        self.commits_alone = self.commits_inline = False
-        self.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leads = self.answers_early = self.commits_alone = False
+        self.acknowledgements.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for waiter in list(self.fetch_waiters):
             waiter.look_again()
 
-    def fail_waiters(self, error: ErrorCode) -> None:
-        """Whoever waits for acknowledgement will not get it from here."""
-        unsynced, self.unsynced = self.unsynced, []
-        for pending in unsynced:
-            pending.settle(error)
-        self.fail_acks(error)
-
-    def fail_acks(self, error: ErrorCode) -> None:
-        """Whoever waits for the others in sync waits in vain."""
-        waiting, self.ack_waiters = self.ack_waiters, {}
-        for pending in waiting:
-            pending.settle(error)
-        acks, self.quick_acks = self.quick_acks, deque()
-        for ack in acks:
-            ack.fail(error)
-
     def advance(self, high_watermark: int) -> None:
-        """The high watermark has moved: release those whose records are committed."""
+        """Move the high watermark of the log and answer the replies it has reached."""
         self.log.advance_high_watermark(high_watermark)
         for followed in self.followed:
             followed.session.changed[followed] = None
-        self.release(high_watermark)
+        self.acknowledge_committed(high_watermark)
 
-    def release(self, high_watermark: int) -> None:
-        """Answer acks=all up to the high watermark; too late is said as such when too few are in sync by now."""
-        acks = self.quick_acks
-        if not acks and not self.ack_waiters:
+    def acknowledge_committed(self, high_watermark: int) -> None:
+        """Answer acks=all up to the high watermark; an error when fewer than min.insync.replicas are in sync by now."""
+        waiting = self.acknowledgements.until_committed
+        if not waiting or waiting[0].required_offset > high_watermark:
             return
         error = ErrorCode.NONE
         if len(self.state.maximal_isr) < self.state.required_in_sync:
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        while acks and acks[0].required_offset <= high_watermark:
-            ack = acks.popleft()
-            if error:
-                ack.fail(error)
-            else:
-                ack.send()
-        if self.ack_waiters:
-            for pending in [p for p in self.ack_waiters if p.required_offset <= high_watermark]:
-                del self.ack_waiters[pending]
-                pending.settle(error)
-
-    def expire_quick_acks(self, now_ms: int) -> None:
-        """Tell those whose time is up that it is; their records stay."""
-        if self.quick_acks and any(ack.deadline_ms <= now_ms for ack in self.quick_acks):
-            kept = deque[QuickAck]()
-            for ack in self.quick_acks:
-                if ack.deadline_ms <= now_ms:
-                    ack.fail(ErrorCode.REQUEST_TIMED_OUT)
-                else:
-                    kept.append(ack)
-            self.quick_acks = kept
+        self.acknowledgements.on_committed(high_watermark, error)

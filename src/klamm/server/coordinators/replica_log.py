@@ -3,10 +3,29 @@
 from collections.abc import Callable
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.replication import AckWaiter, Replica, ReplicaManager
-from klamm.replication.waiters import PendingAppend
+from klamm.replication import Replica, ReplicaManager
+from klamm.replication.acknowledgements import NEVER_MS
 
 READ_BYTES = 4 << 20
+
+
+class CommitCallback:
+    """A pending reply to this node itself: `settled` gets NONE once the records are committed, else the error."""
+
+    __slots__ = ("_settled", "deadline_ms", "required_offset")
+
+    def __init__(self, end_offset: int, settled: Callable[[ErrorCode], None], deadline_ms: int = NEVER_MS) -> None:
+        self.required_offset = end_offset
+        self.deadline_ms = deadline_ms
+        self._settled = settled
+
+    def succeed(self) -> None:
+        """The records are committed."""
+        self._settled(ErrorCode.NONE)
+
+    def fail(self, error: ErrorCode, message: str | None = None) -> None:  # noqa: ARG002 - callers know the partition
+        """They are not."""
+        self._settled(error)
 
 
 class ReplicaLog:
@@ -56,10 +75,7 @@ class ReplicaLog:
 
     def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
         """Tell when every in-sync replica has everything before `end_offset`, or that it never will."""
-        waiter = AckWaiter(lambda: settled(pending.error), acks_all=True)
-        pending = PendingAppend(self._replica, waiter, end_offset, -1)
-        waiter.add(pending)
-        self._replicas.track(pending)
+        self._replicas.acknowledge(self._replica, CommitCallback(end_offset, settled), acks_all=True)
 
     def read(self, offset: int) -> bytes:
         """Whole batches from `offset` on; empty at the end."""

@@ -17,9 +17,8 @@ from klamm.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from klamm.records.control import build_end_txn_marker
-from klamm.replication import AckWaiter, Replica
-from klamm.replication.waiters import PendingAppend
 from klamm.server.cluster.broker_peers import BrokerPeers
+from klamm.server.coordinators.replica_log import CommitCallback
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -73,19 +72,13 @@ def write_marker(services: "Services", partition: TopicPartition, markers: OwedM
         timestamp=services.clock.now_ms(),
     )
     try:
-        offset = services.replicas.stage_own(replica, memoryview(marker), markers.transaction_version)
+        services.replicas.stage_own(replica, memoryview(marker), markers.transaction_version)
     except KlammError as error:
         settled(error.code)
         return
-    _when_committed(services, replica, offset, settled)
-
-
-def _when_committed(services: "Services", replica: Replica, offset: int, settled: Settled) -> None:
-    waiter = AckWaiter(lambda: settled(pending.error), acks_all=True)
-    pending = PendingAppend(replica, waiter, replica.log.next_offset, offset)
-    waiter.add(pending)
-    waiter.start(services.loop, WRITE_TIMEOUT_MS)
-    services.replicas.track(pending)
+    deadline_ms = services.replicas.now_ms() + WRITE_TIMEOUT_MS
+    reply = CommitCallback(replica.log.next_offset, settled, deadline_ms)
+    services.replicas.acknowledge(replica, reply, acks_all=True)
 
 
 def _write_to_group(services: "Services", partition: TopicPartition, markers: OwedMarkers, settled: Settled) -> None:

@@ -9,7 +9,7 @@ themselves (KIP-890) · v13 topic ids in place of names
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, RecordRefused
@@ -17,20 +17,25 @@ from klamm.model.ids import ZERO_UUID
 from klamm.net import Slot
 from klamm.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
+    TopicProduceData,
 )
-from klamm.records.batch import CODEC_MASK, CRC_START, HEADER_SIZE, TRANSACTIONAL
+from klamm.records.batch import CODEC_MASK, CRC_START, HEADER_SIZE, TRANSACTIONAL, BatchView
 from klamm.records.compression import Codec
-from klamm.replication import AckWaiter, Replica
-from klamm.replication.waiters import PendingAppend
+from klamm.replication import Replica
+from klamm.replication.acknowledgements import NEVER_MS
 from klamm.server.cluster.topics import is_internal
 from klamm.server.handlers.data import produce_quick, produce_transactional
-from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
+from klamm.server.handlers.data.produce_replies import (
+    ACKS_ALL,
+    PendingPartition,
+    PendingProduce,
+    build_response,
+    close_if_refused,
+    refuse_all,
+)
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.record_checks import BatchToCheck, Validated, WaitingProduce
 from klamm.server.requests.replies import response_parts
@@ -41,7 +46,6 @@ from klamm.telemetry.log import get_logger
 
 log = get_logger("produce")
 
-ACKS_ALL = -1
 ZSTD_SINCE = 7
 PASSING = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 """Refusals after which the same batch may be taken at once."""
@@ -52,141 +56,148 @@ INLINE_BYTES_MAX = 2 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What became of one partition of the request."""
+class StagedProduce:
+    """A request on its way into the logs: its records are checked, then admitted to their transaction, then staged."""
 
-    response: PartitionProduceResponse
-    pending: PendingAppend | None = None
+    services: Services
+    context: RequestContext
+    request: ProduceRequest
+    slot: Slot | None
+    """Where the reply goes; None for acks=0."""
+    checked: Validated = field(default_factory=dict)
+    """What looking at packed batches has led to, by the `id` of their part of the request."""
+    refused: Mapping[int, KlammError] = field(default_factory=dict)
+    """What the coordinator of their transaction does not admit, likewise."""
+    responses: list[tuple[TopicProduceData, list[PartitionProduceResponse]]] = field(default_factory=list)
+
+    @property
+    def acks_all(self) -> bool:
+        """Whether every replica in sync must have the records."""
+        return self.request.acks == ACKS_ALL
+
+    @property
+    def names_many(self) -> bool:
+        """Whether it is staged in slices: its connection is held meanwhile, and its records are its own."""
+        return sum(len(topic.partition_data) for topic in self.request.topic_data) > SLICE_ELEMENTS
+
+    def own_records(self) -> None:
+        """Copy the records of a request that is not done with this turn: its buffer is lent no longer."""
+        if not len(self.context.frame):
+            return  # they are copied already
+        self.context.frame = memoryview(b"")
+        for topic in self.request.topic_data:
+            for partition in topic.partition_data:
+                if partition.records is not None:
+                    partition.records = memoryview(bytearray(partition.records))
 
 
 def handle(services: Services, context: RequestContext, request: ProduceRequest) -> object:
     """Stage every partition, then answer once all of them are settled."""
     if request.acks not in (-1, 0, 1):
-        return None if not request.acks else _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    slot = context.channel.defer() if request.acks else None
-    if _names_many(request):
+        return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    produce = StagedProduce(services, context, request, context.channel.defer() if request.acks else None)
+    if produce.names_many:
         context.channel.hold()  # what comes behind it is not handled before all of it is staged
-        _check_later(services, context, request, slot)
+        _check_later(produce)
         return ANSWERED
     connection = context.connection
     elsewhere, connection.unpacks_elsewhere = connection.unpacks_elsewhere, False
-    validated = None
-    if not connection.waiting_produces.requests and not elsewhere:
-        validated = _check_inline(services, context, request)
-    if validated is not None:
-        _ask(services, context, request, slot, validated)
+    if not connection.waiting_produces.requests and not elsewhere and _check_inline(produce):
+        _admit(produce)
     else:
-        _check_later(services, context, request, slot)
+        _check_later(produce)
     return ANSWERED
 
 
-def _check_later(services: Services, context: RequestContext, request: ProduceRequest, slot: Slot | None) -> None:
+def _check_later(produce: StagedProduce) -> None:
     """Look at the batches in a thread, behind those of earlier requests of the connection."""
-    size = len(context.frame)
-    own_records(context, request)
+    size = len(produce.context.frame)
+    produce.own_records()
 
     def find_batches() -> list[BatchToCheck]:
-        return _batches_to_check(services, request)
+        return _batches_to_check(produce)
 
-    def stage(validated: Validated) -> None:
-        _ask(services, context, request, slot, validated)
+    def stage(checked: Validated) -> None:
+        produce.checked = checked
+        _admit(produce)
 
-    services.checks.add(context.channel, context.connection.waiting_produces, WaitingProduce(size, find_batches, stage))
+    channel, waiting = produce.context.channel, produce.context.connection.waiting_produces
+    produce.services.checks.add(channel, waiting, WaitingProduce(size, find_batches, stage))
 
 
-def _check_inline(services: Services, context: RequestContext, request: ProduceRequest) -> Validated | None:
-    """What becomes of the packed batches; None when they are too much for the loop's thread."""
-    connection = context.connection
-    batches = _batches_to_check(services, request)
+def _check_inline(produce: StagedProduce) -> bool:
+    """Look at the packed batches here; False when they are too much for the loop's thread."""
+    connection = produce.context.connection
+    batches = _batches_to_check(produce)
     if not batches:
-        return {}
+        return True
     size = sum(len(batch.data) for batch in batches)
     if size > connection.packed_bytes_inline:
-        return None
-    if request.transactional_id is not None:
-        own_records(context, request)  # the coordinator may have to be asked before they are staged
-        batches = _batches_to_check(services, request)
-    validated: dict[int, Any] = {}
+        return False
+    if produce.request.transactional_id is not None:
+        produce.own_records()  # the coordinator may have to be asked before they are staged
+        batches = _batches_to_check(produce)
+    checked: dict[int, Any] = {}
     for batch in batches:
         try:
-            validated[batch.part_id] = batch.check(inline=True)
+            checked[batch.part_id] = batch.check(inline=True)
         except UnpackElsewhere:
+            # The next of this size goes to a thread without being tried here first.
             connection.packed_bytes_inline = size - 1
-            return None
+            return False
         except KlammError as error:
-            validated[batch.part_id] = error
-    return validated
+            checked[batch.part_id] = error
+    produce.checked = checked
+    return True
 
 
-def _batches_to_check(services: Services, request: ProduceRequest) -> list[BatchToCheck]:
+def _batches_to_check(produce: StagedProduce) -> list[BatchToCheck]:
     """The batches that are packed, or very large; all others are looked at when they are staged."""
+    services = produce.services
     batches = []
     now_ms = 0
-    for topic in request.topic_data:
-        for part in topic.partition_data:
-            records = part.records
+    for topic in produce.request.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records
             if records is None or len(records) < HEADER_SIZE:
                 continue
             codec = records[CRC_START + 1] & CODEC_MASK
             if not codec and len(records) <= INLINE_BYTES_MAX:
                 continue
-            replica = _find_replica(services, topic, part.index)
+            replica = _find_replica(services, topic, partition.index)
             if replica is None or not replica.leads or codec in replica.log.unchecked_codecs:
                 continue
             now_ms = now_ms or services.clock.now_ms()
-            batches.append(BatchToCheck(id(part), records, replica.log.config, now_ms, replica.log.name))
+            batches.append(BatchToCheck(id(partition), records, replica.log.config, now_ms, replica.log.name))
     return batches
 
 
-def own_records(context: RequestContext, request: ProduceRequest) -> None:
-    """Copy the records of a request that is not done with this turn: its buffer is lent no longer."""
-    if not len(context.frame):
-        return  # they are copied already
-    context.frame = memoryview(b"")
-    for topic in request.topic_data:
-        for part in topic.partition_data:
-            if part.records is not None:
-                part.records = memoryview(bytearray(part.records))
-
-
-def _ask(
-    services: Services, context: RequestContext, request: ProduceRequest, slot: Slot | None, validated: Validated
-) -> None:
+def _admit(produce: StagedProduce) -> None:
     """Ask the coordinator of a transaction where that is needed, then stage."""
+    services, request = produce.services, produce.request
     question = None
     if request.transactional_id is not None:
-        question = produce_transactional.question(services, context.version, request)
+        question = produce_transactional.question(services, produce.context.version, request)
     if question is None:
-        _stage(services, context, request, slot, validated, {})
+        _stage(produce)
         return
 
     def stage(refused: Mapping[int, KlammError]) -> None:
-        _stage(services, context, request, slot, validated, refused)
+        produce.refused = refused
+        _stage(produce)
 
-    own_records(context, request)
+    produce.own_records()
     produce_transactional.later(services, question, stage)
 
 
-def _stage(
-    services: Services,
-    context: RequestContext,
-    request: ProduceRequest,
-    slot: Slot | None,
-    validated: Validated,
-    refused: Mapping[int, KlammError],
-) -> None:
-    """Stage what is not refused (by the id of its part of the request) and answer when all of it is settled."""
-    steps = _stage_steps(services, context, request, slot, validated, refused)
-    if _names_many(request):
-        services.checks.go_on(_stage_many(context, steps))
+def _stage(produce: StagedProduce) -> None:
+    """Stage what is not refused and answer when all of it is settled."""
+    steps = _stage_steps(produce)
+    if produce.names_many:
+        produce.services.checks.go_on(_stage_many(produce.context, steps))
         return
     for _ in steps:
         pass  # within this turn: its buffer is lent no longer
-
-
-def _names_many(request: ProduceRequest) -> bool:
-    """Whether a request is staged in slices: its connection is held meanwhile, and its records are its own."""
-    return sum(len(topic.partition_data) for topic in request.topic_data) > SLICE_ELEMENTS
 
 
 async def _stage_many(context: RequestContext, steps: Steps[None]) -> None:
@@ -200,80 +211,47 @@ async def _stage_many(context: RequestContext, steps: Steps[None]) -> None:
         context.channel.release()
 
 
-def _stage_steps(
-    services: Services,
-    context: RequestContext,
-    request: ProduceRequest,
-    slot: Slot | None,
-    validated: Validated,
-    refused: Mapping[int, KlammError],
-) -> Steps[None]:
-    outcomes: list[tuple[Any, list[Outcome]]] = []
+def _stage_steps(produce: StagedProduce) -> Steps[None]:
+    services, context, request = produce.services, produce.context, produce.request
 
     def complete() -> None:
-        context.connection.waiters.pop(waiter, None)
-        response = _response(services, context, outcomes)
-        if slot is not None:
-            slot.send(response_parts(context, response))
+        context.connection.waiters.pop(pending, None)
+        response = build_response(services, context, produce.responses)
+        if produce.slot is not None:
+            produce.slot.send(response_parts(context, response))
         else:
-            _close_if_refused(context, response)
+            close_if_refused(context.channel, response)
 
-    waiter = AckWaiter(complete, acks_all=request.acks == ACKS_ALL, gathering=True)
-    context.connection.waiters[waiter] = None
+    deadline_ms = services.replicas.now_ms() + max(request.timeout_ms, 0) if produce.acks_all else NEVER_MS
+    pending = PendingProduce(complete, deadline_ms)
+    context.connection.waiters[pending] = None
     for topic in request.topic_data:
-        settled: list[Outcome] = []
-        outcomes.append((topic, settled))
-        for part in topic.partition_data:
-            outcome = _append(services, context, request, topic, part, waiter, validated, refused)
-            settled.append(outcome)
-            if outcome.pending is not None:
-                waiter.add(outcome.pending)
-                services.replicas.track(outcome.pending)
+        responses: list[PartitionProduceResponse] = []
+        produce.responses.append((topic, responses))
+        for partition in topic.partition_data:
+            responses.append(_append(produce, topic, partition, pending))
             yield 1
         yield 1
-    _remember(services, context, request, outcomes)
-    waiter.start(services.loop, request.timeout_ms)
-
-
-def _close_if_refused(context: RequestContext, response: ProduceResponse) -> None:
-    """With acks=0 the end of the connection is the only way to tell the producer."""
-    refused = [(t, p) for t in response.responses for p in t.partition_responses if p.error_code]
-    if refused:
-        topic, partition = refused[0]
-        name = f"{topic.name or topic.topic_id.hex()}-{partition.index}"
-        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-        reason = ErrorCode(partition.error_code).name
-        context.channel.close(f"a Produce with acks=0 was refused: {reason} for {name}{more}")
+    pending.start(services.loop, request.timeout_ms)
 
 
 def _append(
-    services: Services,
-    context: RequestContext,
-    request: ProduceRequest,
-    topic: Any,
-    partition: Any,
-    waiter: AckWaiter,
-    validated: Validated,
-    refused: Mapping[int, KlammError],
-) -> Outcome:
+    produce: StagedProduce, topic: TopicProduceData, partition: PartitionProduceData, pending: PendingProduce
+) -> PartitionProduceResponse:
+    """Stage one partition and have its response completed when it is acknowledged; a refusal is complete at once."""
+    services, context = produce.services, produce.context
     response = PartitionProduceResponse(index=partition.index, base_offset=-1)
-    outcome = Outcome(response)
+    now_ms = services.clock.now_ms()
     try:
-        if refused and id(partition) in refused:
-            raise refused[id(partition)]
+        if produce.refused and id(partition) in produce.refused:
+            raise produce.refused[id(partition)]
         replica = _leading_replica(services, topic, partition.index)
         if is_internal(replica.topic) and context.client_id != ADMIN_CLIENT_ID:
             raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {replica.topic}")
         records = partition.records
-        _check(context.version, request, replica, records)
-        now_ms = services.clock.now_ms()
-        batch = validated.get(id(partition))
-        if isinstance(batch, KlammError):
-            raise batch
-        if batch is None:
-            base_offset = services.replicas.stage(replica, records, now_ms)
-        else:
-            base_offset = services.replicas.stage_validated(replica, batch, now_ms)
+        _check(context.version, produce.request, records)
+        checked = produce.checked.get(id(partition))
+        base_offset = services.replicas.append(replica, records, produce.acks_all, None, now_ms, checked)
     except KlammError as error:
         response.error_code = error.code
         response.error_message = error.message
@@ -281,16 +259,24 @@ def _append(
             _note_refused(services, topic, partition, error.code)
         if isinstance(error, RecordRefused):
             response.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=r.batch_index, batch_index_error_message=r.message)
-                for r in error.records
+                BatchIndexAndErrorMessage(batch_index=record.batch_index, batch_index_error_message=record.message)
+                for record in error.records
             ]
-        return outcome
+        return response
     response.base_offset = base_offset
     response.log_start_offset = replica.log.log_start_offset
     if replica.log.config.message_timestamp_type == "LogAppendTime":
-        response.log_append_time_ms = now_ms if batch is None else batch.max_timestamp
-    outcome.pending = PendingAppend(replica, waiter, replica.log.next_offset, base_offset)
-    return outcome
+        response.log_append_time_ms = checked.max_timestamp if isinstance(checked, BatchView) else now_ms
+    pending_partition = PendingPartition(pending, replica, response)
+    pending.add(pending_partition)
+    services.replicas.acknowledge(replica, pending_partition, acks_all=produce.acks_all)
+    if replica.answers_early and _is_only_partition(produce.request):
+        produce_quick.remember(services, context, produce.request, replica, records)
+    return response
+
+
+def _is_only_partition(request: ProduceRequest) -> bool:
+    return len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1
 
 
 def _note_refused(services: Services, topic: Any, partition: Any, code: ErrorCode) -> None:
@@ -323,71 +309,11 @@ def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
     raise KlammError(services.replicas.absence(known.id, index))
 
 
-def _check(version: int, request: ProduceRequest, replica: Replica, records: Any) -> None:
+def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:
     if records is None or not len(records):
         raise KlammError(ErrorCode.INVALID_RECORD, "the request has no records for the partition")
-    if request.acks == ACKS_ALL and replica.state.under_min_isr:
-        raise KlammError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{len(replica.state.isr)} replicas are in sync, min.insync.replicas is {replica.min_insync_replicas}",
-        )
     attributes = records[CRC_START + 1] if len(records) > CRC_START + 2 else 0
     if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
         raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
     if attributes & TRANSACTIONAL and request.transactional_id is None:
         raise KlammError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch is transactional, the request not")
-
-
-def _remember(services: Services, context: RequestContext, request: ProduceRequest, outcomes: list[Any]) -> None:
-    """A request for one partition that went well may take the short way next time."""
-    if len(outcomes) != 1 or len(outcomes[0][1]) != 1:
-        return
-    pending = outcomes[0][1][0].pending
-    if pending is not None and pending.replica.quick:
-        records = request.topic_data[0].partition_data[0].records
-        produce_quick.remember(services, context, request, pending.replica, records)
-
-
-def _response(
-    services: Services, context: RequestContext, outcomes: list[tuple[Any, list[Outcome]]]
-) -> ProduceResponse:
-    leaders: set[int] = set()
-    topics = []
-    for topic, parts in outcomes:
-        for outcome in parts:
-            _settle(outcome)
-            if outcome.response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                image = partition_image(services, topic.name, topic.topic_id, outcome.response.index)
-                if image is not None:
-                    leaders.add(image.leader)
-                    outcome.response.current_leader = LeaderIdAndEpoch(
-                        leader_id=image.leader, leader_epoch=image.leader_epoch
-                    )
-        responses = [outcome.response for outcome in parts]
-        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
-    endpoints = node_endpoints(services, context, leaders, NodeEndpoint)
-    return ProduceResponse(responses=topics, node_endpoints=endpoints)
-
-
-def _settle(outcome: Outcome) -> None:
-    pending = outcome.pending
-    if pending is None or pending.error == ErrorCode.NONE:
-        return
-    outcome.response.error_code = pending.error
-    outcome.response.error_message = pending.message
-    outcome.response.base_offset = -1
-    outcome.response.log_append_time_ms = -1
-
-
-def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse:
-    topics = [
-        TopicProduceResponse(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_responses=[
-                PartitionProduceResponse(index=p.index, error_code=error, base_offset=-1) for p in topic.partition_data
-            ],
-        )
-        for topic in request.topic_data
-    ]
-    return ProduceResponse(responses=topics)

@@ -2,21 +2,17 @@
 
 The bytes between the correlation id and the record batch (client id, acks, topic, partition ...) are the same in every
 such request of a connection, so they are looked up instead of parsed; the reply is a template with two numbers filled
-in. Whatever is unusual, and every refusal, takes the long way in `produce`, which gives the same answer to the byte.
-With acks=all and others in sync the reply waits, as bytes, for the high watermark.
+in. Only decoding and encoding are shorter: `ReplicaManager.append` decides as on the long way in `produce`, which every
+refusal and everything unusual takes from the start, to be answered there.
 """
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.net import Channel, Slot
+from klamm.net import Channel
 from klamm.protocol.codec import encode
 from klamm.protocol.messages.produce import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -24,7 +20,7 @@ from klamm.protocol.messages.produce import (
 )
 from klamm.records.kernels.produce import known_batch
 from klamm.replication import Replica, ReplicaManager
-from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
+from klamm.server.handlers.data.produce_replies import ACKS_ALL, build_response
 from klamm.server.requests.context import ListenerContext, RequestContext
 from klamm.server.requests.replies import response_parts
 from klamm.server.services import Services
@@ -44,30 +40,75 @@ WAITING_TIMEOUT_MS_MIN = 2000
 _INT32 = struct.Struct(">i")
 _RESULT = struct.Struct(">hqqq")
 """Error code, base offset, log append time, log start offset: adjacent in every version from 5 on."""
+_FAILED = struct.Struct(">hq")
+"""Error code, base offset."""
 _NO_TAGS = b"\0\0\0"
 
 
-@dataclass(frozen=True, slots=True)
 class QuickProduce:
-    """What a known prefix stands for, and the constant bytes of its reply."""
+    """What a known prefix of a connection stands for, the constant bytes of its replies, and those of this turn.
 
-    replica: Replica
-    version: int
-    acks: int
-    pack: Callable[..., bytes]
-    """Makes the reply of: size, correlation id, `before`, error code, base offset, append time, log start, `after`."""
-    size: int
-    before: bytes
-    after: bytes
-    error_at: int
-    timeout_ms: int
-    services: Services
-    topic: str
-    topic_id: bytes
+    A pending reply for all appends that the prefix brings in one turn: their replies are encoded before the write and
+    lie in the connection's queue, which is sent after it. So success has nothing left to do, and a failed write
+    corrects bytes that have not left yet.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_error_at",
+        "acks",
+        "acks_all",
+        "after",
+        "before",
+        "pack",
+        "replica",
+        "replies",
+        "required_offset",
+        "services",
+        "size",
+        "timeout_ms",
+        "topic",
+        "version",
+    )
+
+    def __init__(self, services: Services, context: RequestContext, request: ProduceRequest, replica: Replica) -> None:
+        self.services = services
+        self._channel = context.channel
+        self.version = context.version
+        self.replica = replica
+        topic = request.topic_data[0]
+        # Only its name and id: the request's own topic holds bytes that are borrowed until the turn ends.
+        self.topic = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        self.acks = request.acks
+        self.acks_all = request.acks == ACKS_ALL
+        self.timeout_ms = request.timeout_ms
+        self.before, self.after = _template(self.version, self.topic, replica.index)
+        self.size = 4 + len(self.before) + _RESULT.size + len(self.after)
+        self.pack = struct.Struct(f">ii{len(self.before)}shqqq{len(self.after)}s").pack
+        """Makes the reply of: size, correlation id, `before`, error code, base offset, append time, log start, `after`.
+        """
+        self._error_at = 8 + len(self.before)
+        self.required_offset = 0
+        self.replies: list[bytearray | None] = []
+        """Replies whose records are staged and not written; None for a request with acks=0."""
+
+    def succeed(self) -> None:
+        """Let the replies leave as they are."""
+        self.replies.clear()
+
+    def fail(self, error: ErrorCode, message: str | None = None) -> None:
+        """Write the error over the replies; with acks=0 close the connection."""
+        replies, self.replies = self.replies, []
+        if not self.acks:
+            self._channel.close(f"a Produce with acks=0 failed: {error.name}, {message}")
+            return
+        for reply in replies:
+            assert reply is not None
+            _FAILED.pack_into(reply, self._error_at, error, -1)
 
 
-class WaitingReply:
-    """A reply to acks=all, made when the high watermark has passed its records."""
+class DelayedReply:
+    """A reply to acks=all, encoded when the high watermark has passed its records."""
 
     __slots__ = ("_base_offset", "_channel", "_correlation_id", "_entry", "_slot", "deadline_ms", "required_offset")
 
@@ -75,60 +116,56 @@ class WaitingReply:
         self, channel: Channel, entry: QuickProduce, correlation_id: int, base_offset: int, now_ms: int
     ) -> None:
         self._channel = channel
-        self._slot: Slot = channel.defer()
+        self._slot = channel.defer()
         self._entry = entry
         self._correlation_id = correlation_id
         self._base_offset = base_offset
         self.required_offset = entry.replica.log.next_offset
         self.deadline_ms = now_ms + entry.timeout_ms
 
-    def send(self) -> None:
-        """The records are committed."""
+    def succeed(self) -> None:
+        """Answer with the offset of the records."""
         entry = self._entry
         begin = entry.replica.log.log_start_offset
         reply = entry.pack(entry.size, self._correlation_id, entry.before, 0, self._base_offset, -1, begin, entry.after)
         self._slot.send((reply,))
 
-    def fail(self, error: ErrorCode) -> None:
-        """They are not, or nobody knows; a producer that must look elsewhere is told where (KIP-951)."""
-        entry, services = self._entry, self._entry.services
+    def fail(self, error: ErrorCode, message: str | None = None) -> None:
+        """Answer as the long way does."""
+        entry = self._entry
         listener: ListenerContext = self._channel.context  # type: ignore[assignment]
         context = RequestContext(
             self._channel, listener, PRODUCE, entry.version, self._correlation_id, None, memoryview(b"")
         )
-        partition = PartitionProduceResponse(index=entry.replica.index, error_code=error, base_offset=-1)
-        leaders = set()
-        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            image = partition_image(services, entry.topic, entry.topic_id, entry.replica.index)
-            if image is not None:
-                leaders.add(image.leader)
-                partition.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
-        named = TopicProduceResponse(name=entry.topic, topic_id=entry.topic_id, partition_responses=[partition])
-        endpoints = node_endpoints(services, context, leaders, NodeEndpoint)
-        self._slot.send(response_parts(context, ProduceResponse(responses=[named], node_endpoints=endpoints)))
+        partition = PartitionProduceResponse(
+            index=entry.replica.index, error_code=error, error_message=message, base_offset=-1
+        )
+        response = build_response(entry.services, context, [(entry.topic, [partition])])
+        self._slot.send(response_parts(context, response))
 
 
 def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: int, end: int) -> bool:
     """Append and answer if the request is of a known kind; False leaves it untouched for the long way."""
     state = channel.state
     if state.waiting_produces.requests:
-        return False  # an earlier batch is still being unpacked
-    found = known_batch(view, start, end, state.prefix_lengths, state.quick_produces)
-    if found is None:
+        return False  # an earlier batch is still being unpacked, and this one must not overtake it
+    known = known_batch(view, start, end, state.prefix_lengths, state.quick_produces)
+    if known is None:
         return False
     entry: QuickProduce
-    entry, correlation_id, position, stop, header = found
+    entry, correlation_id, position, stop, header = known
     replica = entry.replica
-    if not replica.quick:
+    if not replica.answers_early:
         return False
     if header[6] and stop - position > state.packed_bytes_inline and header[6] not in replica.log.unchecked_codecs:
         state.unpacks_elsewhere = True
         return False
-    waits = entry.acks == -1 and not replica.commits_inline
-    if waits and (not replica.quick_all or entry.timeout_ms < WAITING_TIMEOUT_MS_MIN):
+    acks_all = entry.acks_all
+    waits = acks_all and not replica.commits_alone
+    if waits and entry.timeout_ms < WAITING_TIMEOUT_MS_MIN:
         return False
     try:
-        base_offset = replicas.stage(replica, view[position:stop], 0, header)
+        base_offset = replicas.append(replica, view[position:stop], acks_all, header)
     except UnpackElsewhere:
         state.packed_bytes_inline = stop - position - 1
         state.unpacks_elsewhere = True
@@ -136,19 +173,21 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     except KlammError:
         return False
     if waits:
-        ack = WaitingReply(channel, entry, correlation_id, base_offset, replicas.now_ms())
-        if ack.required_offset <= replica.state.high_watermark:
-            ack.send()  # a repeated batch, committed long ago
-        else:
-            replica.quick_acks.append(ack)
-            replicas.acking[replica] = None
+        replicas.await_commit(replica, DelayedReply(channel, entry, correlation_id, base_offset, replicas.now_ms()))
         return True
+    log = replica.log
+    entry.required_offset = log.next_offset
+    replies = entry.replies
+    if not replies:
+        replica.acknowledgements.until_written.append(entry)
     if not entry.acks:
-        replica.quick_replies.append((None, 0, channel))
+        replies.append(None)
         return True
-    begin = replica.log.log_start_offset
-    reply = bytearray(entry.pack(entry.size, correlation_id, entry.before, 0, base_offset, -1, begin, entry.after))
-    replica.quick_replies.append((reply, entry.error_at, channel))
+    # Inline, for it is done for every request: a call would cost more than the packing.
+    reply = bytearray(
+        entry.pack(entry.size, correlation_id, entry.before, 0, base_offset, -1, log.log_start_offset, entry.after)
+    )
+    replies.append(reply)
     channel.reply(reply)
     return True
 
@@ -171,7 +210,7 @@ def remember(
     if length not in state.prefix_lengths:
         state.prefix_lengths.insert(0, length)
         del state.prefix_lengths[LENGTHS_MAX:]
-    state.quick_produces[prefix] = _entry(services, version, request, replica)
+    state.quick_produces[prefix] = QuickProduce(services, context, request, replica)
 
 
 def _prefix(frame: memoryview, version: int, size: int) -> bytes | None:
@@ -197,21 +236,12 @@ def _uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def _entry(services: Services, version: int, request: ProduceRequest, replica: Replica) -> QuickProduce:
-    topic = request.topic_data[0]
+def _template(version: int, topic: Any, index: int) -> tuple[bytes, bytes]:
+    """The bytes of a reply between its correlation id and the error code, and those after the log start offset."""
     marks = (0, 0x1122334455667788, -1, 0x0102030405060708)
     partition = PartitionProduceResponse(
-        index=replica.index, error_code=marks[0], base_offset=marks[1], log_append_time_ms=marks[2],
-        log_start_offset=marks[3],
-    )  # fmt: skip
+        index=index, error_code=marks[0], base_offset=marks[1], log_append_time_ms=marks[2], log_start_offset=marks[3]
+    )
     named = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[partition])
-    body = encode(ProduceResponse(responses=[named]), version)
-    before, after = body.split(_RESULT.pack(*marks))
-    if version >= FLEXIBLE_SINCE:
-        before = b"\0" + before
-    size = 4 + len(before) + _RESULT.size + len(after)
-    pack = struct.Struct(f">ii{len(before)}shqqq{len(after)}s").pack
-    return QuickProduce(
-        replica, version, request.acks, pack, size, before, after, 8 + len(before), request.timeout_ms, services,
-        topic.name, topic.topic_id,
-    )  # fmt: skip
+    before, after = encode(ProduceResponse(responses=[named]), version).split(_RESULT.pack(*marks))
+    return (b"\0" + before if version >= FLEXIBLE_SINCE else before), after

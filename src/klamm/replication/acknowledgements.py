@@ -1,0 +1,116 @@
+"""The replies that wait on one replica until its log has their records: written, or committed as well.
+
+Pure. A reply joins one of two stages when its records are staged, and names the offset it needs. Replies leave a stage
+in the order of their offsets, each answered exactly once: by `succeed` when the stage has reached the offset, by `fail`
+when it never will, or not in time. What a reply is and how it reaches its client is known to the caller alone.
+"""
+
+from collections import deque
+from typing import Protocol, TypeVar
+
+from klamm.model.errors import ErrorCode
+
+NEVER_MS = 1 << 62
+"""The deadline of a reply that does not expire."""
+
+
+class PendingReply(Protocol):
+    """The reply to an append, or to several of one turn, that must not leave before their records are safe."""
+
+    required_offset: int
+    """The offset after its records: where the log, or the high watermark, must be."""
+
+    def succeed(self) -> None:
+        """Answer that the records are written or committed, whichever was waited for."""
+
+    def fail(self, error: ErrorCode, message: str | None = None) -> None:
+        """Answer that they are not, or that it is not known whether they are."""
+
+
+class ExpiringReply(PendingReply, Protocol):
+    """A pending reply whose client waits only for so long."""
+
+    deadline_ms: int
+    """When it fails with REQUEST_TIMED_OUT, on the monotonic clock."""
+
+
+_Reply = TypeVar("_Reply", bound=PendingReply)
+
+
+class Acknowledgements:
+    """The pending replies of one replica in two stages.
+
+    With flush.messages "written" means synced: the caller reports an offset as written once the device has it.
+    """
+
+    __slots__ = ("until_committed", "until_written")
+
+    def __init__(self) -> None:
+        self.until_written: deque[PendingReply] = deque()
+        """Replies to acks=0 and acks=1, and to acks=all where this replica is alone in sync."""
+        self.until_committed: deque[ExpiringReply] = deque()
+        """Replies to acks=all that need the high watermark."""
+
+    def __len__(self) -> int:
+        return len(self.until_written) + len(self.until_committed)
+
+    def on_written(self, offset: int) -> None:
+        """Answer the replies that need the log up to `offset`."""
+        waiting = self.until_written
+        # `succeed` may add replies; they need offsets beyond this one, so the loop ends before them.
+        while waiting and waiting[0].required_offset <= offset:
+            waiting.popleft().succeed()
+
+    def on_committed(self, high_watermark: int, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Answer the replies that need the high watermark up to here; with `error` if too few were in sync for it."""
+        waiting = self.until_committed
+        if error:
+            while waiting and waiting[0].required_offset <= high_watermark:
+                waiting.popleft().fail(error)
+            return
+        while waiting and waiting[0].required_offset <= high_watermark:
+            waiting.popleft().succeed()
+
+    def fail_above(self, offset: int, error: ErrorCode, message: str | None = None) -> None:
+        """Fail the replies that need more than `offset`: a write or a sync failed, and the log ends there."""
+        lost = [*_take_above(self.until_written, offset), *_take_above(self.until_committed, offset)]
+        for reply in lost:
+            reply.fail(error, message)
+
+    def fail_uncommitted(self, error: ErrorCode) -> None:
+        """Fail the replies that need the high watermark: it will not move for them."""
+        waiting = list(self.until_committed)
+        self.until_committed.clear()
+        for reply in waiting:
+            reply.fail(error)
+
+    def fail_all(self, error: ErrorCode) -> None:
+        """Fail every reply: this node leads the partition no longer."""
+        waiting = list(self.until_written)
+        self.until_written.clear()
+        for reply in waiting:
+            reply.fail(error)
+        self.fail_uncommitted(error)
+
+    def expire(self, now_ms: int) -> None:
+        """Fail the replies whose deadline has passed; their records stay in the log."""
+        waiting = self.until_committed
+        due = [reply for reply in waiting if reply.deadline_ms <= now_ms]
+        if not due:
+            return
+        kept = [reply for reply in waiting if reply.deadline_ms > now_ms]
+        waiting.clear()
+        waiting.extend(kept)
+        for reply in due:
+            reply.fail(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _take_above(waiting: deque[_Reply], offset: int) -> list[_Reply]:
+    """Remove and return the replies of a stage that need more than `offset`."""
+    # Not from the end backwards: a reply for several appends has grown its offset past those of its neighbours.
+    lost = [reply for reply in waiting if reply.required_offset > offset]
+    if lost:
+        kept = [reply for reply in waiting if reply.required_offset <= offset]
+        waiting.clear()
+        waiting.extend(kept)
+    return lost
