@@ -1,4 +1,4 @@
-"""Gathers what a decision consists of while it is being made."""
+"""Collects the records, replies, timers and events of a decision while it is being made."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from klamm.coordinator.core.shard import Decision, Event, Record, ReplyTo
 
 
-class Outcome:
-    """A decision in the making; the last word on a timer counts."""
+class DecisionBuilder:
+    """A decision in the making. Setting a timer again replaces its earlier deadline."""
 
     __slots__ = ("events", "records", "replies", "timers")
 
@@ -18,17 +18,21 @@ class Outcome:
         self.events: list[Event] = []
 
     def reply(self, reply_to: ReplyTo, response: Any) -> None:
-        """Answer somebody."""
+        """Send `response` once the decision is committed."""
         self.replies.append((reply_to, response))
 
-    def timer(self, key: Hashable, deadline_ms: int | None) -> None:
-        """Set or cancel a deadline."""
+    def set_timer(self, key: Hashable, deadline_ms: int) -> None:
+        """Set or move a deadline on the monotonic clock."""
         self.timers[key] = deadline_ms
 
-    def event(self, text: str, **fields: Any) -> None:
-        """Tell people."""
+    def cancel_timer(self, key: Hashable) -> None:
+        """Cancel a deadline, if it is set."""
+        self.timers[key] = None
+
+    def log_event(self, text: str, **fields: Any) -> None:
+        """Write a log line when the decision is carried out."""
         self.events.append(Event(text, fields))
 
-    def decision(self) -> Decision:
-        """What was gathered."""
+    def build(self) -> Decision:
+        """Return what was collected."""
         return Decision(tuple(self.records), tuple(self.replies), tuple(self.timers.items()), tuple(self.events))

@@ -19,6 +19,7 @@ from klamm.coordinator.core.shard import (
 )
 from klamm.coordinator.groups import kernels, listing, offset_requests
 from klamm.coordinator.groups.classic import joining, leaving, rebalance, syncing
+from klamm.coordinator.groups.classic.classic_decision import JOIN, SESSION, SYNC, ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.records import empty_record, replay_group
 from klamm.coordinator.groups.classic.state import DEAD, PREPARING_REBALANCE, STABLE
@@ -116,16 +117,18 @@ class GroupShard(Shard):
         """Members that were here must be heard of again; offsets that ran out meanwhile are looked for later."""
         self.image = image
         self._consumers.update(image)
-        turn = rebalance.Turn(self.config, now)
+        builder = ClassicDecisionBuilder(self.config, now)
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
-                    turn.expect(group, member)
+                    builder.start_session_timer(group, member)
                 if len(group.members) > self.config.max_size:
-                    rebalance.prepare_rebalance(turn, group, f"more members than group.max.size={self.config.max_size}")
-        turn.out.timer((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms)
-        turn.out.timers |= dict(self._consumers.on_loaded(now).timers)
-        return turn.out.decision()
+                    rebalance.prepare_rebalance(
+                        builder, group, f"more members than group.max.size={self.config.max_size}"
+                    )
+        builder.set_timer((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms)
+        builder.timers |= dict(self._consumers.on_loaded(now).timers)
+        return builder.build()
 
     def on_timer(self, key: Hashable, now: Now) -> Decision:
         """A session, a gathering or a retention is over."""
@@ -133,20 +136,20 @@ class GroupShard(Shard):
         word = key[0]
         if word == EXPIRE:
             return self._expire(now)
-        turn = rebalance.Turn(self.config, now)
+        builder = ClassicDecisionBuilder(self.config, now)
         group = self.groups.get(key[1])
         if isinstance(group, ConsumerGroup) and len(key) == 3:
             return self._consumers.on_timer(group, word, key[2], now)
         if isinstance(group, ClassicGroup):
-            if word == rebalance.SESSION:
-                leaving.on_session_timer(turn, group, key[2])
-            elif word == rebalance.JOIN:
-                rebalance.on_join_timer(turn, group)
-            elif word == rebalance.SYNC:
-                rebalance.on_sync_timer(turn, group)
+            if word == SESSION:
+                leaving.on_session_timer(builder, group, key[2])
+            elif word == JOIN:
+                rebalance.on_join_timer(builder, group)
+            elif word == SYNC:
+                rebalance.on_sync_timer(builder, group)
             elif word == DOWNGRADED and group.can_rebalance and not group.is_empty:
-                rebalance.prepare_rebalance(turn, group, "it was a consumer group")
-        return turn.out.decision()
+                rebalance.prepare_rebalance(builder, group, "it was a consumer group")
+        return builder.build()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:  # noqa: ARG002 - the protocol's form
         """Offsets of deleted topics go with them."""
@@ -222,13 +225,13 @@ class GroupShard(Shard):
             group = ClassicGroup(request.group_id, now.wall_ms)
         if not isinstance(group, ClassicGroup):
             return _answer(reply_to, JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        turn = rebalance.Turn(self.config, now)
-        joining.join(turn, group, request, caller, new_member_id, reply_to)
+        builder = ClassicDecisionBuilder(self.config, now)
+        joining.join(builder, group, request, caller, new_member_id, reply_to)
         if created and (group.members or group.pending_members):
             self.groups[request.group_id] = group
-            turn.out.records += obsolete
-            turn.out.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
-        return turn.out.decision()
+            builder.records += obsolete
+            builder.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
+        return builder.build()
 
     def sync(self, request: SyncGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """SyncGroup."""
@@ -237,9 +240,9 @@ class GroupShard(Shard):
             return self._consumers.classic_sync(group, request, now, reply_to)
         if not isinstance(group, ClassicGroup):
             return _answer(reply_to, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-        turn = rebalance.Turn(self.config, now)
-        syncing.sync(turn, group, request, reply_to)
-        return turn.out.decision()
+        builder = ClassicDecisionBuilder(self.config, now)
+        syncing.sync(builder, group, request, reply_to)
+        return builder.build()
 
     def sync_plainly(
         self,
@@ -264,9 +267,9 @@ class GroupShard(Shard):
             return self._consumers.classic_heartbeat(group, request, now, reply_to)
         if not isinstance(group, ClassicGroup):
             return _answer(reply_to, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-        turn = rebalance.Turn(self.config, now)
-        turn.out.reply(reply_to, HeartbeatResponse(error_code=syncing.heartbeat(turn, group, request)))
-        return turn.out.decision()
+        builder = ClassicDecisionBuilder(self.config, now)
+        builder.reply(reply_to, HeartbeatResponse(error_code=syncing.heartbeat(builder, group, request)))
+        return builder.build()
 
     def leave(self, request: LeaveGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """LeaveGroup, every version in the form of v3: a list of members."""
@@ -283,9 +286,9 @@ class GroupShard(Shard):
                 for each in request.members
             ]
             return _answer(reply_to, LeaveGroupResponse(members=unknown))
-        turn = rebalance.Turn(self.config, now)
-        turn.out.reply(reply_to, leaving.leave(turn, group, request))
-        return turn.out.decision()
+        builder = ClassicDecisionBuilder(self.config, now)
+        builder.reply(reply_to, leaving.leave(builder, group, request))
+        return builder.build()
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now: Now, reply_to: ReplyTo
@@ -349,7 +352,7 @@ class GroupShard(Shard):
         check = group.check_offset_commit(member_id, instance_id, generation, transactional=False, version=version)
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
             member = group.members[member_id]
-            return check, (((rebalance.SESSION, group_id, member_id), now.ms + member.session_timeout_ms),)
+            return check, (((SESSION, group_id, member_id), now.ms + member.session_timeout_ms),)
         return check, ()
 
     def commit_transactional_offsets(

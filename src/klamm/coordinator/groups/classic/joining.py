@@ -1,10 +1,10 @@
 """JoinGroup: become a member, come back as one, or take over the place of one."""
 
 from klamm.coordinator.core.shard import ReplyTo
+from klamm.coordinator.groups.classic.classic_decision import SESSION, ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember, Protocols
 from klamm.coordinator.groups.classic.rebalance import (
-    Turn,
     complete_if_all_joined,
     joined,
     prepare_or_complete,
@@ -22,33 +22,38 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 
 def join(
-    turn: Turn, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, new_member_id: str, reply_to: ReplyTo
+    builder: ClassicDecisionBuilder,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    caller: Caller,
+    new_member_id: str,
+    reply_to: ReplyTo,
 ) -> None:
     """Let somebody join; a refusal changes nothing."""
     protocols: Protocols = tuple([(each.name, bytes(each.metadata)) for each in request.protocols])
-    if not _has_room(turn, group, request.member_id):
+    if not _has_room(builder, group, request.member_id):
         group.remove(request.member_id)
-        turn.expect_no_more(group, request.member_id)
-        turn.out.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
+        builder.cancel_session_timer(group, request.member_id)
+        builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not group.supports(request.protocol_type, protocols):
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        turn.out.reply(reply_to, JoinGroupResponse(error_code=code, member_id=request.member_id))
+        builder.reply(reply_to, JoinGroupResponse(error_code=code, member_id=request.member_id))
     elif request.member_id:
-        _join_known(turn, group, request, protocols, caller, reply_to)
+        _join_known(builder, group, request, protocols, caller, reply_to)
     elif request.group_instance_id is not None and request.group_instance_id in group.static_members:
-        _replace_static(turn, group, request, protocols, caller, new_member_id, reply_to)
+        _replace_static(builder, group, request, protocols, caller, new_member_id, reply_to)
     elif request.group_instance_id is not None or caller.version < MEMBER_ID_REQUIRED_SINCE:
-        _add(turn, group, request, protocols, caller, new_member_id, reply_to)
+        _add(builder, group, request, protocols, caller, new_member_id, reply_to)
     else:
         # The client must first know its id: one that joins, gives up and joins again would otherwise be two members.
         group.pending_members.add(new_member_id)
-        turn.out.timer(("session", group.group_id, new_member_id), turn.now.ms + request.session_timeout_ms)
-        turn.out.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id))
+        builder.set_timer((SESSION, group.group_id, new_member_id), builder.now.ms + request.session_timeout_ms)
+        builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id))
 
 
-def _has_room(turn: Turn, group: ClassicGroup, member_id: str) -> bool:
+def _has_room(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> bool:
     """Whether one more fits. While members gather, those who came first stay."""
-    limit = turn.config.max_size
+    limit = builder.config.max_size
     member = group.members.get(member_id)
     if group.state is EMPTY:
         return True
@@ -58,7 +63,7 @@ def _has_room(turn: Turn, group: ClassicGroup, member_id: str) -> bool:
 
 
 def _join_known(
-    turn: Turn,
+    builder: ClassicDecisionBuilder,
     group: ClassicGroup,
     request: JoinGroupRequest,
     protocols: Protocols,
@@ -67,32 +72,32 @@ def _join_known(
 ) -> None:
     member_id = request.member_id
     if member_id in group.pending_members and request.group_instance_id is None:
-        _add(turn, group, request, protocols, caller, member_id, reply_to)
+        _add(builder, group, request, protocols, caller, member_id, reply_to)
         return
     try:
         member = group.check_member(member_id, request.group_instance_id)
     except KlammError as error:
-        turn.out.reply(reply_to, JoinGroupResponse(error_code=error.code, member_id=member_id))
+        builder.reply(reply_to, JoinGroupResponse(error_code=error.code, member_id=member_id))
         return
     unchanged = member.protocols == protocols
     if group.state is PREPARING_REBALANCE:
-        _rejoin(turn, group, member, request, protocols, reply_to, "rejoins")
+        _rejoin(builder, group, member, request, protocols, reply_to, "rejoins")
     elif group.state is COMPLETING_REBALANCE and unchanged:
         # It may not have received our answer; the generation it should have heard of is still the current one.
-        turn.out.reply(reply_to, joined(group, member))
+        builder.reply(reply_to, joined(group, member))
     elif group.state is STABLE and group.is_leader(member_id):
         # The leader joins anew when it has seen something that needs another assignment, such as new partitions.
-        _rejoin(turn, group, member, request, protocols, reply_to, "the leader, joins anew")
+        _rejoin(builder, group, member, request, protocols, reply_to, "the leader, joins anew")
     elif group.state is STABLE and unchanged:
-        turn.out.reply(reply_to, joined(group, member))
+        builder.reply(reply_to, joined(group, member))
     elif group.state in (STABLE, COMPLETING_REBALANCE):
-        _rejoin(turn, group, member, request, protocols, reply_to, "joins with other metadata")
+        _rejoin(builder, group, member, request, protocols, reply_to, "joins with other metadata")
     else:
-        turn.out.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id))
+        builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id))
 
 
 def _rejoin(
-    turn: Turn,
+    builder: ClassicDecisionBuilder,
     group: ClassicGroup,
     member: ClassicMember,
     request: JoinGroupRequest,
@@ -101,21 +106,19 @@ def _rejoin(
     what: str,
 ) -> None:
     group.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-    _wait(turn, group, member, reply_to)
-    prepare_or_complete(turn, group, f"{member.member_id} {what}{_said(request)}")
+    _wait(builder, group, member, reply_to)
+    prepare_or_complete(builder, group, f"{member.member_id} {what}{_said(request)}")
 
 
-def _wait(turn: Turn, group: ClassicGroup, member: ClassicMember, reply_to: ReplyTo) -> None:
+def _wait(builder: ClassicDecisionBuilder, group: ClassicGroup, member: ClassicMember, reply_to: ReplyTo) -> None:
     before = group.await_join(member, reply_to)
     if before is not None:
         # It asked twice; the first answer still takes its place in the order of replies.
-        turn.out.reply(
-            before, JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
-        )
+        builder.reply(before, JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
 
 
 def _add(
-    turn: Turn,
+    builder: ClassicDecisionBuilder,
     group: ClassicGroup,
     request: JoinGroupRequest,
     protocols: Protocols,
@@ -137,12 +140,12 @@ def _add(
     if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
         group.new_member_added = True
     group.add(member, request.protocol_type)
-    turn.expect(group, member, turn.config.new_member_join_timeout_ms)
-    prepare_or_complete(turn, group, f"{member_id} joins{_said(request)}")
+    builder.start_session_timer(group, member, builder.config.new_member_join_timeout_ms)
+    prepare_or_complete(builder, group, f"{member_id} joins{_said(request)}")
 
 
 def _replace_static(
-    turn: Turn,
+    builder: ClassicDecisionBuilder,
     group: ClassicGroup,
     request: JoinGroupRequest,
     protocols: Protocols,
@@ -157,32 +160,34 @@ def _replace_static(
     old_id, old_leader = old.member_id, group.leader_id
     fenced = group.take_join(old)
     if fenced is not None:
-        turn.out.reply(fenced, JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old_id))
+        builder.reply(fenced, JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old_id))
     if old.awaiting_sync is not None:
-        turn.out.reply(old.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+        builder.reply(old.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
         old.awaiting_sync = None
-    turn.expect_no_more(group, old_id)
+    builder.cancel_session_timer(group, old_id)
     member = group.replace_static(instance_id, new_member_id)
     member.client_id, member.client_host = caller.client_id, caller.client_host
     group.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-    turn.expect(group, member)
+    builder.start_session_timer(group, member)
     if group.state is STABLE:
         if group.select_protocol() == group.protocol_name:
-            _settle_returned(turn, group, member, caller, old_leader, reply_to)
+            _settle_returned(builder, group, member, caller, old_leader, reply_to)
             return
-        _wait(turn, group, member, reply_to)
-        prepare_rebalance(turn, group, f"static member {instance_id} returns and changes the protocol{_said(request)}")
+        _wait(builder, group, member, reply_to)
+        prepare_rebalance(
+            builder, group, f"static member {instance_id} returns and changes the protocol{_said(request)}"
+        )
     elif group.state is COMPLETING_REBALANCE:
         # The leader may be assigning to the old member id just now.
-        _wait(turn, group, member, reply_to)
-        prepare_rebalance(turn, group, f"static member {instance_id} returns during a rebalance{_said(request)}")
+        _wait(builder, group, member, reply_to)
+        prepare_rebalance(builder, group, f"static member {instance_id} returns during a rebalance{_said(request)}")
     else:
-        _wait(turn, group, member, reply_to)
-        complete_if_all_joined(turn, group)
+        _wait(builder, group, member, reply_to)
+        complete_if_all_joined(builder, group)
 
 
 def _settle_returned(
-    turn: Turn,
+    builder: ClassicDecisionBuilder,
     group: ClassicGroup,
     member: ClassicMember,
     caller: Caller,
@@ -191,7 +196,7 @@ def _settle_returned(
 ) -> None:
     """Back within its session, offering what it offered: it keeps its assignment and nobody is disturbed."""
     assignments = {each.member_id: each.assignment for each in group.members.values()}
-    turn.out.records.append(group_record(group, assignments, group.state_timestamp))
+    builder.records.append(group_record(group, assignments, group.state_timestamp))
     leads = group.is_leader(member.member_id)
     if caller.version >= SKIP_ASSIGNMENT_SINCE:
         response = joined(group, member)
@@ -200,10 +205,10 @@ def _settle_returned(
         # An older client that believes to lead would assign anew; so it is told of a leader that is not it.
         response = joined(group, member, with_members=False)
         response.leader = old_leader or ""
-    turn.out.event(
+    builder.log_event(
         "static member returned", group=group.group_id, instance=member.instance_id, generation=group.generation_id
     )
-    turn.out.reply(reply_to, response)
+    builder.reply(reply_to, response)
 
 
 def _said(request: JoinGroupRequest) -> str:

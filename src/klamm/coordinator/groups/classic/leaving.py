@@ -1,8 +1,8 @@
 """The end of a membership: by LeaveGroup, by an administrator, by silence."""
 
+from klamm.coordinator.groups.classic.classic_decision import ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.rebalance import (
-    Turn,
     complete_if_all_joined,
     complete_join,
     prepare_or_complete,
@@ -13,12 +13,12 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 
-def leave(turn: Turn, group: ClassicGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def leave(builder: ClassicDecisionBuilder, group: ClassicGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Take members out, each for itself, and rebalance once."""
     answers = []
     gone = []
     for identity in request.members:
-        code = _leave_one(turn, group, identity)
+        code = _leave_one(builder, group, identity)
         if not code:
             gone.append(f"{identity.group_instance_id or identity.member_id}{_said(identity)}")
         answers.append(
@@ -26,13 +26,13 @@ def leave(turn: Turn, group: ClassicGroup, request: LeaveGroupRequest) -> LeaveG
         )
     if gone:
         if group.state in (STABLE, COMPLETING_REBALANCE):
-            prepare_or_complete(turn, group, f"left: {', '.join(gone)}")
+            prepare_or_complete(builder, group, f"left: {', '.join(gone)}")
         elif group.state is PREPARING_REBALANCE:
-            complete_if_all_joined(turn, group)
+            complete_if_all_joined(builder, group)
     return LeaveGroupResponse(members=answers)
 
 
-def _leave_one(turn: Turn, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:
+def _leave_one(builder: ClassicDecisionBuilder, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id:
         # An administrator removes a static member by its instance id alone.
@@ -41,13 +41,13 @@ def _leave_one(turn: Turn, group: ClassicGroup, identity: MemberIdentity) -> Err
         member_id = group.static_members[instance_id]
     elif member_id in group.pending_members:
         group.remove(member_id)
-        turn.expect_no_more(group, member_id)
+        builder.cancel_session_timer(group, member_id)
         return ErrorCode.NONE
     try:
         member = group.check_member(member_id, instance_id)
     except KlammError as error:
         return error.code
-    remove_member(turn, group, member)
+    remove_member(builder, group, member)
     return ErrorCode.NONE
 
 
@@ -55,18 +55,18 @@ def _said(identity: MemberIdentity) -> str:
     return f" ({identity.reason})" if identity.reason else ""
 
 
-def on_session_timer(turn: Turn, group: ClassicGroup, member_id: str) -> None:
+def on_session_timer(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> None:
     """Nothing was heard of a member for its session timeout."""
     if member_id in group.pending_members:
         group.remove(member_id)
         if group.state is PREPARING_REBALANCE and group.has_all_members_joined and group.members:
-            complete_if_all_joined(turn, group)
+            complete_if_all_joined(builder, group)
         return
     member = group.members.get(member_id)
     if member is None or member.has_satisfied_heartbeat:
         return
-    remove_member(turn, group, member)
+    remove_member(builder, group, member)
     if group.state in (STABLE, COMPLETING_REBALANCE):
-        prepare_or_complete(turn, group, f"{member_id} was silent for {member.session_timeout_ms} ms")
+        prepare_or_complete(builder, group, f"{member_id} was silent for {member.session_timeout_ms} ms")
     elif group.state is PREPARING_REBALANCE and group.has_all_members_joined:
-        complete_join(turn, group)
+        complete_join(builder, group)

@@ -1,11 +1,9 @@
 """A classic group from one generation to the next: wait for everybody, choose a protocol, let the leader assign.
 
-Every function takes the group and the `Turn` in which it is called, and says what follows in the turn's outcome.
+Every function takes the group and the builder of the decision being made, and adds what follows to it.
 """
 
-from dataclasses import dataclass, field
-
-from klamm.coordinator.core.shard import Now
+from klamm.coordinator.groups.classic.classic_decision import JOIN, SYNC, ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.classic.records import empty_record
@@ -15,52 +13,27 @@ from klamm.coordinator.groups.classic.state import (
     PREPARING_REBALANCE,
     STABLE,
 )
-from klamm.coordinator.groups.config import GroupConfig
-from klamm.coordinator.groups.decision_builder import Outcome
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 
-SESSION = "session"
-JOIN = "join"
-SYNC = "sync"
-"""The first words of a classic group's timer keys: (SESSION, group, member), (JOIN, group), (SYNC, group)."""
 
-
-@dataclass(slots=True)
-class Turn:
-    """One decision being made: the rules, the moment, and what follows."""
-
-    config: GroupConfig
-    now: Now
-    out: Outcome = field(default_factory=Outcome)
-
-    def expect(self, group: ClassicGroup, member: ClassicMember, within_ms: int | None = None) -> None:
-        """The member must be heard of again within its session timeout."""
-        delay_ms = member.session_timeout_ms if within_ms is None else within_ms
-        self.out.timer((SESSION, group.group_id, member.member_id), self.now.ms + delay_ms)
-
-    def expect_no_more(self, group: ClassicGroup, member_id: str) -> None:
-        """Nobody waits for the member's sign of life."""
-        self.out.timer((SESSION, group.group_id, member_id), None)
-
-
-def prepare_or_complete(turn: Turn, group: ClassicGroup, reason: str) -> None:
+def prepare_or_complete(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
     """Begin a rebalance, or go on with the one under way."""
     if group.can_rebalance:
-        prepare_rebalance(turn, group, reason)
+        prepare_rebalance(builder, group, reason)
     else:
-        complete_if_all_joined(turn, group)
+        complete_if_all_joined(builder, group)
 
 
-def prepare_rebalance(turn: Turn, group: ClassicGroup, reason: str) -> None:
+def prepare_rebalance(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
     """Call everybody together; a group that had nobody waits a little for more to come."""
     if group.state is COMPLETING_REBALANCE:
-        _cancel_syncs(turn, group)
-    stop_expecting_syncs(turn, group)
+        _cancel_syncs(builder, group)
+    stop_expecting_syncs(builder, group)
     initial = group.state is EMPTY
-    group.transition_to(PREPARING_REBALANCE, turn.now.wall_ms)
-    turn.out.event(
+    group.transition_to(PREPARING_REBALANCE, builder.now.wall_ms)
+    builder.log_event(
         "rebalance",
         group=group.group_id,
         reason=reason,
@@ -68,115 +41,115 @@ def prepare_rebalance(turn: Turn, group: ClassicGroup, reason: str) -> None:
         members=len(group.members),
     )
     if initial:
-        delay_ms = turn.config.initial_rebalance_delay_ms
+        delay_ms = builder.config.initial_rebalance_delay_ms
         group.new_member_added = False
         group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        turn.out.timer((JOIN, group.group_id), turn.now.ms + delay_ms)
+        builder.set_timer((JOIN, group.group_id), builder.now.ms + delay_ms)
     elif group.has_all_members_joined:
-        complete_join(turn, group)
+        complete_join(builder, group)
     else:
-        turn.out.timer((JOIN, group.group_id), turn.now.ms + group.rebalance_timeout_ms)
+        builder.set_timer((JOIN, group.group_id), builder.now.ms + group.rebalance_timeout_ms)
 
 
-def complete_if_all_joined(turn: Turn, group: ClassicGroup) -> None:
+def complete_if_all_joined(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     """End the gathering when nobody is missing; the initial one always takes its time."""
     if group.state is PREPARING_REBALANCE and group.previous_state is not EMPTY and group.has_all_members_joined:
-        complete_join(turn, group)
+        complete_join(builder, group)
 
 
-def on_join_timer(turn: Turn, group: ClassicGroup) -> None:
+def on_join_timer(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     """The time for joining is up."""
     if group.state is not PREPARING_REBALANCE:
         return
     left_ms = group.initial_delay_left_ms
     if group.previous_state is EMPTY and group.new_member_added and left_ms > 0:
         group.new_member_added = False
-        delay_ms = min(turn.config.initial_rebalance_delay_ms, left_ms)
-        group.initial_delay_left_ms = max(left_ms - turn.config.initial_rebalance_delay_ms, 0)
-        turn.out.timer((JOIN, group.group_id), turn.now.ms + delay_ms)
+        delay_ms = min(builder.config.initial_rebalance_delay_ms, left_ms)
+        group.initial_delay_left_ms = max(left_ms - builder.config.initial_rebalance_delay_ms, 0)
+        builder.set_timer((JOIN, group.group_id), builder.now.ms + delay_ms)
     else:
-        complete_join(turn, group)
+        complete_join(builder, group)
 
 
-def complete_join(turn: Turn, group: ClassicGroup) -> None:
+def complete_join(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     """Go on with those who are here. A static member keeps its place for as long as its session lasts."""
-    turn.out.timer((JOIN, group.group_id), None)
+    builder.cancel_timer((JOIN, group.group_id))
     missing = [m.member_id for m in group.members.values() if m.awaiting_join is None and not m.is_static]
     for member_id in missing:
         group.remove(member_id)
-        turn.expect_no_more(group, member_id)
+        builder.cancel_session_timer(group, member_id)
     if missing:
-        turn.out.event("members did not rejoin in time", group=group.group_id, members=",".join(missing))
+        builder.log_event("members did not rejoin in time", group=group.group_id, members=",".join(missing))
     if not group.members:
-        turn.out.records.append(empty_record(group, group.generation_id + 1, turn.now.wall_ms))
-        turn.out.event("group is empty", group=group.group_id, generation=group.generation_id + 1)
+        builder.records.append(empty_record(group, group.generation_id + 1, builder.now.wall_ms))
+        builder.log_event("group is empty", group=group.group_id, generation=group.generation_id + 1)
         return
     if not group.elect_joined_leader():
         # Only static members are left and none of them is here: their sessions decide.
-        turn.out.timer((JOIN, group.group_id), turn.now.ms + group.rebalance_timeout_ms)
+        builder.set_timer((JOIN, group.group_id), builder.now.ms + group.rebalance_timeout_ms)
         return
     group.generation_id += 1
     group.protocol_name = group.select_protocol()
     group.agreed()
-    group.transition_to(COMPLETING_REBALANCE, turn.now.wall_ms)
+    group.transition_to(COMPLETING_REBALANCE, builder.now.wall_ms)
     group.pending_sync.clear()
     for member in group.members.values():
         reply_to = group.take_join(member)
         if reply_to is not None:
-            turn.out.reply(reply_to, joined(group, member))
-        turn.expect(group, member)
+            builder.reply(reply_to, joined(group, member))
+        builder.start_session_timer(group, member)
         member.is_new = False
         group.pending_sync.add(member.member_id)
-    turn.out.timer((SYNC, group.group_id), turn.now.ms + group.rebalance_timeout_ms)
+    builder.set_timer((SYNC, group.group_id), builder.now.ms + group.rebalance_timeout_ms)
 
 
-def on_sync_timer(turn: Turn, group: ClassicGroup) -> None:
+def on_sync_timer(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     """Whoever has not asked for its assignment by now is gone."""
     if group.state not in (COMPLETING_REBALANCE, STABLE) or not group.pending_sync:
         return
     missing = sorted(group.pending_sync)
     for member_id in missing:
-        remove_member(turn, group, group.members[member_id])
-    prepare_rebalance(turn, group, f"members did not sync in time: {', '.join(missing)}")
+        remove_member(builder, group, group.members[member_id])
+    prepare_rebalance(builder, group, f"members did not sync in time: {', '.join(missing)}")
 
 
-def remove_member(turn: Turn, group: ClassicGroup, member: ClassicMember) -> None:
+def remove_member(builder: ClassicDecisionBuilder, group: ClassicGroup, member: ClassicMember) -> None:
     """Take a member out; should it wait in a join or sync, it learns that it is unknown."""
     reply_to = group.take_join(member)
     if reply_to is not None:
-        turn.out.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-    answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+    answer_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member.member_id)
-    turn.expect_no_more(group, member.member_id)
+    builder.cancel_session_timer(group, member.member_id)
 
 
-def answer_sync(turn: Turn, member: ClassicMember, response: SyncGroupResponse) -> bool:
+def answer_sync(builder: ClassicDecisionBuilder, member: ClassicMember, response: SyncGroupResponse) -> bool:
     """Answer a member that waits for its assignment; False when it does not."""
     reply_to, member.awaiting_sync = member.awaiting_sync, None
     if reply_to is None:
         return False
-    turn.out.reply(reply_to, response)
+    builder.reply(reply_to, response)
     return True
 
 
-def _cancel_syncs(turn: Turn, group: ClassicGroup) -> None:
+def _cancel_syncs(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     for member in group.members.values():
         member.assignment = b""
-        if answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)):
-            turn.expect(group, member)
+        if answer_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)):
+            builder.start_session_timer(group, member)
 
 
-def stop_expecting_syncs(turn: Turn, group: ClassicGroup) -> None:
+def stop_expecting_syncs(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     """Nobody has to sync any more."""
     group.pending_sync.clear()
-    turn.out.timer((SYNC, group.group_id), None)
+    builder.cancel_timer((SYNC, group.group_id))
 
 
-def synced(turn: Turn, group: ClassicGroup, member_id: str) -> None:
+def synced(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> None:
     """A member has asked for its assignment."""
     group.pending_sync.discard(member_id)
     if not group.pending_sync:
-        turn.out.timer((SYNC, group.group_id), None)
+        builder.cancel_timer((SYNC, group.group_id))
 
 
 def joined(group: ClassicGroup, member: ClassicMember, *, with_members: bool | None = None) -> JoinGroupResponse:

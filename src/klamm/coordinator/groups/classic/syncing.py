@@ -1,8 +1,9 @@
 """SyncGroup and Heartbeat: get one's assignment, stay alive."""
 
 from klamm.coordinator.core.shard import ReplyTo
+from klamm.coordinator.groups.classic.classic_decision import ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
-from klamm.coordinator.groups.classic.rebalance import Turn, answer_sync, prepare_or_complete, synced
+from klamm.coordinator.groups.classic.rebalance import answer_sync, prepare_or_complete, synced
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.model.errors import ErrorCode, KlammError
@@ -10,22 +11,22 @@ from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest, reply_to: ReplyTo) -> None:
+def sync(builder: ClassicDecisionBuilder, group: ClassicGroup, request: SyncGroupRequest, reply_to: ReplyTo) -> None:
     """Give a member its assignment, or let it wait for the leader's."""
     code = _refusal(group, request)
     if code:
-        turn.out.reply(reply_to, SyncGroupResponse(error_code=code))
+        builder.reply(reply_to, SyncGroupResponse(error_code=code))
         return
     member = group.members[request.member_id]
-    synced(turn, group, member.member_id)
+    synced(builder, group, member.member_id)
     if group.state is STABLE:
-        turn.out.reply(reply_to, assigned(group, member.assignment))
+        builder.reply(reply_to, assigned(group, member.assignment))
         return
     if member.awaiting_sync is not None:
-        turn.out.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        builder.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     member.awaiting_sync = reply_to
     if group.is_leader(member.member_id):
-        _settle(turn, group, {each.member_id: bytes(each.assignment) for each in request.assignments})
+        _settle(builder, group, {each.member_id: bytes(each.assignment) for each in request.assignments})
 
 
 def follow(
@@ -83,16 +84,16 @@ def _differs(theirs: str | None, ours: str | None) -> bool:
     return theirs is not None and ours is not None and theirs != ours
 
 
-def _settle(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+def _settle(builder: ClassicDecisionBuilder, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
     """The leader has assigned: store it, and tell everybody who waits. Replaying the record makes the group stable."""
     assert group.state is COMPLETING_REBALANCE
-    record = group_record(group, assignments, turn.now.wall_ms)
+    record = group_record(group, assignments, builder.now.wall_ms)
     size = len(record.value or b"")
-    if size > turn.config.record_bytes_max:
-        _refuse(turn, group, f"subscriptions and assignments of {size} bytes are more than the offsets topic takes")
+    if size > builder.config.record_bytes_max:
+        _refuse(builder, group, f"subscriptions and assignments of {size} bytes are more than the offsets topic takes")
         return
-    turn.out.records.append(record)
-    turn.out.event(
+    builder.records.append(record)
+    builder.log_event(
         "rebalance complete",
         group=group.group_id,
         generation=group.generation_id,
@@ -100,16 +101,16 @@ def _settle(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> N
         protocol=group.protocol_name,
     )
     for member in group.members.values():
-        if answer_sync(turn, member, assigned(group, assignments.get(member.member_id, b""))):
-            turn.expect(group, member)
+        if answer_sync(builder, member, assigned(group, assignments.get(member.member_id, b""))):
+            builder.start_session_timer(group, member)
 
 
-def _refuse(turn: Turn, group: ClassicGroup, reason: str) -> None:
+def _refuse(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
     """What the leader sent cannot be stored: everybody who waits is told, and the group gathers again."""
     for member in group.members.values():
-        if answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)):
-            turn.expect(group, member)
-    prepare_or_complete(turn, group, reason)
+        if answer_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)):
+            builder.start_session_timer(group, member)
+    prepare_or_complete(builder, group, reason)
 
 
 def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
@@ -119,7 +120,7 @@ def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
     )
 
 
-def heartbeat(turn: Turn, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
+def heartbeat(builder: ClassicDecisionBuilder, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
     """A sign of life; the answer tells the member when it must join anew."""
     if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -129,5 +130,5 @@ def heartbeat(turn: Turn, group: ClassicGroup, request: HeartbeatRequest) -> Err
         return error.code
     if request.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
-    turn.expect(group, member)
+    builder.start_session_timer(group, member)
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING_REBALANCE else ErrorCode.NONE

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from klamm.coordinator.groups.consumer.classic_protocol import by_id, read_subscription, write_assignment
 from klamm.coordinator.groups.consumer.config import MigrationPolicy
-from klamm.coordinator.groups.consumer.consumer_decision import Turn
+from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.leaving import remove
 from klamm.coordinator.groups.consumer.member import Member, MemberState
@@ -28,10 +28,14 @@ MEMBER_ID_REQUIRED_SINCE = 4
 
 
 def join(
-    turn: Turn, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, new_member_id: str
+    builder: ConsumerDecisionBuilder,
+    group: ConsumerGroup,
+    request: JoinGroupRequest,
+    caller: Caller,
+    new_member_id: str,
 ) -> JoinGroupResponse:
     """A classic member joins or joins again. KlammError says why not."""
-    subscription = _check_join(turn, group, request)
+    subscription = _check_join(builder, group, request)
     instance_id = request.group_instance_id
     if not request.member_id and instance_id is None and caller.version >= MEMBER_ID_REQUIRED_SINCE:
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id)
@@ -43,24 +47,24 @@ def join(
         before = group.identified(member_id, instance_id)
     else:
         holder = group.static_member(instance_id)
-        if holder is not None and may_downgrade(turn, group, {holder.member_id}, joining=1):
+        if holder is not None and may_downgrade(builder, group, {holder.member_id}, joining=1):
             joining = replace(holder, member_id=member_id)
-            return _join_downgraded(turn, group, holder, _updated(joining, request, subscription, caller))
-        before = replace_static(turn, group, holder, member_id) if holder is not None else Member(member_id)
+            return _join_downgraded(builder, group, holder, _updated(joining, request, subscription, caller))
+        before = replace_static(builder, group, holder, member_id) if holder is not None else Member(member_id)
     after = _updated(before, request, subscription, caller)
     step = advance(
-        turn,
+        builder,
         group,
         before,
         after,
-        by_id(subscription.owned_partitions, turn.topology),
+        by_id(subscription.owned_partitions, builder.topology),
         replaced=holder.member_id if holder is not None else None,
         at_once=True,
     )
     member = step.member
-    turn.expect_no_rejoin(group, member.member_id)
-    turn.expect(group, member)
-    turn.expect_sync(group, member)
+    builder.cancel_rejoin_timer(group, member.member_id)
+    builder.start_session_timer(group, member)
+    builder.start_sync_timer(group, member)
     return JoinGroupResponse(
         member_id=member.member_id,
         generation_id=member.member_epoch,
@@ -69,12 +73,14 @@ def join(
     )
 
 
-def _check_join(turn: Turn, group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    if turn.config.consumer.migration_policy is MigrationPolicy.DISABLED:
+def _check_join(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: JoinGroupRequest
+) -> ConsumerProtocolSubscription:
+    if builder.config.consumer.migration_policy is MigrationPolicy.DISABLED:
         text = f"{group.group_id} is a consumer group, and group.consumer.migration.policy keeps classic members out"
         raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
     known = request.member_id in group.members or request.group_instance_id in group.static_members
-    if len(group.members) >= turn.config.consumer.max_size and not known:
+    if len(group.members) >= builder.config.consumer.max_size and not known:
         raise KlammError(ErrorCode.GROUP_MAX_SIZE_REACHED)
     names = [protocol.name for protocol in request.protocols]
     if not names or not group.supports_classic(request.protocol_type, names):
@@ -108,9 +114,11 @@ def _updated(
     )
 
 
-def _join_downgraded(turn: Turn, group: ConsumerGroup, holder: Member, joining: Member) -> JoinGroupResponse:
+def _join_downgraded(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, holder: Member, joining: Member
+) -> JoinGroupResponse:
     """A classic member takes the place of the last one of the new protocol: the group becomes classic."""
-    classic = downgrade(turn, group, {holder.member_id}, f"{joining.member_id} joins", joining)
+    classic = downgrade(builder, group, {holder.member_id}, f"{joining.member_id} joins", joining)
     member = classic.members[joining.member_id]
     response = JoinGroupResponse(
         member_id=member.member_id,
@@ -132,7 +140,7 @@ def _join_downgraded(turn: Turn, group: ConsumerGroup, holder: Member, joining: 
     return response
 
 
-def sync(turn: Turn, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+def sync(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
     """A classic member asks for what its last join has given it."""
     member = _classic(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
@@ -140,47 +148,47 @@ def sync(turn: Turn, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGro
     if request.protocol_type not in (None, group.protocol_type_name) or request.protocol_name not in (None, protocol):
         raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the protocol of {member.member_id} is {protocol}")
     if group.target_epoch > member.member_epoch and member.state != MemberState.UNREVOKED_PARTITIONS:
-        turn.expect_rejoin(group, member)
+        builder.start_rejoin_timer(group, member)
         return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
-    turn.expect_no_sync(group, member.member_id)
-    turn.expect(group, member)
+    builder.cancel_sync_timer(group, member.member_id)
+    builder.start_session_timer(group, member)
     return SyncGroupResponse(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignment=write_assignment(member.assigned, turn.topology, metadata),
+        assignment=write_assignment(member.assigned, builder.topology, metadata),
     )
 
 
-def heartbeat(turn: Turn, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
     """A classic member is there; it is told to rejoin when there is a step it can take."""
     member = _classic(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
-    turn.expect(group, member)
+    builder.start_session_timer(group, member)
     if (
         member.member_epoch < group.group_epoch
         or member.state == MemberState.UNREVOKED_PARTITIONS
         or (member.state == MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
-        or _topics_changed(turn, group)
+        or _topics_changed(builder, group)
     ):
-        turn.expect_rejoin(group, member)
+        builder.start_rejoin_timer(group, member)
         return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
     return HeartbeatResponse()
 
 
-def _topics_changed(turn: Turn, group: ConsumerGroup) -> bool:
+def _topics_changed(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> bool:
     """Whether the topics look different; where only classic members are left, nobody else would notice."""
-    image = turn.topology.image
+    image = builder.topology.image
     if group.checked_image is image:
         return False
     topics = frozenset().union(*(group.topics_of(member) for member in group.members.values()))
-    if turn.topology.metadata_hash(topics) != group.metadata_hash:
+    if builder.topology.metadata_hash(topics) != group.metadata_hash:
         return True
     if not group.resolved:
         group.checked_image = image
     return False
 
 
-def leave(turn: Turn, group: ConsumerGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def leave(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Members leave, or are sent away by an administrator; static ones may be named by their instance alone."""
     gone: dict[str, Member] = {}
     answers = []
@@ -198,7 +206,7 @@ def leave(turn: Turn, group: ConsumerGroup, request: LeaveGroupRequest) -> Leave
         answers.append(answer)
     why = next((each.reason for each in request.members if each.reason), None)
     names = ", ".join(gone)
-    remove(turn, group, list(gone.values()), f"{names} leaves" + (f": {why}" if why else ""))
+    remove(builder, group, list(gone.values()), f"{names} leaves" + (f": {why}" if why else ""))
     return LeaveGroupResponse(members=answers)
 
 

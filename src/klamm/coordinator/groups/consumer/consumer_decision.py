@@ -1,78 +1,83 @@
-"""One decision about a consumer group in the making: the rules, the cluster, the moment, and what follows."""
+"""Decisions about consumer groups in the making: settings, topics and time of the decision, and members' timers."""
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.coordinator.core.shard import Now
+from klamm.coordinator.groups.classic.classic_decision import SESSION
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import Member, MemberState
 from klamm.coordinator.groups.consumer.pattern import Patterns
 from klamm.coordinator.groups.consumer.topology import Topology
-from klamm.coordinator.groups.decision_builder import Outcome
+from klamm.coordinator.groups.decision_builder import DecisionBuilder
 
-SESSION: Final = "session"
-"""A member must be heard of. The same word as in classic groups: a member that migrates has one session."""
 REVOKE: Final = "revoke"
-"""A member must have given partitions back."""
+"""Timer of a member that must give partitions back."""
 REJOIN: Final = "rejoin"
-"""A classic member was told to rejoin and must have done so."""
+"""Timer of a classic member that was asked to rejoin."""
 SYNC_MEMBER: Final = "sync-member"
-"""A classic member has joined and must fetch its assignment."""
+"""Timer of a classic member that has joined and must fetch its assignment."""
+
+__all__ = ["REJOIN", "REVOKE", "SESSION", "SYNC_MEMBER", "ConsumerDecisionBuilder"]
 
 
-@dataclass(slots=True)
-class Turn:
-    """Timer keys are (word, group, member)."""
+class ConsumerDecisionBuilder(DecisionBuilder):
+    """Collects a decision about a consumer group. Timer keys are (kind, group, member).
 
-    config: GroupConfig
-    topology: Topology
-    patterns: Patterns
-    now: Now
-    out: Outcome = field(default_factory=Outcome)
+    SESSION is the kind classic groups use too: a member keeps one session timer when its group migrates.
+    """
+
+    __slots__ = ("config", "now", "patterns", "topology")
+
+    def __init__(self, config: GroupConfig, topology: Topology, patterns: Patterns, now: Now) -> None:
+        super().__init__()
+        self.config = config
+        self.topology = topology
+        self.patterns = patterns
+        self.now = now
 
     def session_timeout_ms(self, group_id: str, member: Member) -> int:
-        """After how much silence a member is gone; classic members choose themselves."""
+        """Return the session timeout of a member; classic members choose it in JoinGroup, others have the group's."""
         if member.classic is not None:
             return member.classic.session_timeout_ms
         return self.config.consumer.session_timeout_of(self.topology.group_values(group_id))
 
-    def expect(self, group: ConsumerGroup, member: Member) -> None:
-        """The member must be heard of again within its session timeout."""
+    def start_session_timer(self, group: ConsumerGroup, member: Member) -> None:
+        """Remove the member unless it sends a request within its session timeout."""
         deadline_ms = self.now.ms + self.session_timeout_ms(group.group_id, member)
-        self.out.timer((SESSION, group.group_id, member.member_id), deadline_ms)
+        self.set_timer((SESSION, group.group_id, member.member_id), deadline_ms)
 
-    def expect_revocation(self, group: ConsumerGroup, member: Member) -> None:
-        """A member that has to give partitions back has its rebalance timeout for it; others have nothing to prove."""
+    def update_revocation_timer(self, group: ConsumerGroup, member: Member) -> None:
+        """Give a member that must revoke partitions its rebalance timeout for it; cancel the timer of any other."""
         key = (REVOKE, group.group_id, member.member_id)
         if member.state == MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
             group.revoking[member.member_id] = member.member_epoch
-            self.out.timer(key, self.now.ms + member.rebalance_timeout_ms)
+            self.set_timer(key, self.now.ms + member.rebalance_timeout_ms)
         elif group.revoking.pop(member.member_id, None) is not None:
-            self.out.timer(key, None)
+            self.cancel_timer(key)
 
-    def expect_rejoin(self, group: ConsumerGroup, member: Member) -> None:
-        """A classic member was told to rejoin; the first time it is told counts."""
+    def start_rejoin_timer(self, group: ConsumerGroup, member: Member) -> None:
+        """Remove a classic member unless it rejoins within its rebalance timeout, counted from the first request to."""
         if member.member_id not in group.rejoining:
             group.rejoining.add(member.member_id)
-            self.out.timer((REJOIN, group.group_id, member.member_id), self.now.ms + member.rebalance_timeout_ms)
+            self.set_timer((REJOIN, group.group_id, member.member_id), self.now.ms + member.rebalance_timeout_ms)
 
-    def expect_no_rejoin(self, group: ConsumerGroup, member_id: str) -> None:
-        """It has rejoined."""
+    def cancel_rejoin_timer(self, group: ConsumerGroup, member_id: str) -> None:
+        """Note that a classic member has rejoined."""
         group.rejoining.discard(member_id)
-        self.out.timer((REJOIN, group.group_id, member_id), None)
+        self.cancel_timer((REJOIN, group.group_id, member_id))
 
-    def expect_sync(self, group: ConsumerGroup, member: Member) -> None:
-        """A classic member has joined and should sync."""
-        self.out.timer((SYNC_MEMBER, group.group_id, member.member_id), self.now.ms + member.rebalance_timeout_ms)
+    def start_sync_timer(self, group: ConsumerGroup, member: Member) -> None:
+        """Remove a classic member unless it syncs within its rebalance timeout."""
+        self.set_timer((SYNC_MEMBER, group.group_id, member.member_id), self.now.ms + member.rebalance_timeout_ms)
 
-    def expect_no_sync(self, group: ConsumerGroup, member_id: str) -> None:
-        """It has its assignment."""
-        self.out.timer((SYNC_MEMBER, group.group_id, member_id), None)
+    def cancel_sync_timer(self, group: ConsumerGroup, member_id: str) -> None:
+        """Note that a classic member has fetched its assignment."""
+        self.cancel_timer((SYNC_MEMBER, group.group_id, member_id))
 
-    def forget(self, group: ConsumerGroup, member_id: str) -> None:
-        """Nothing is expected of a member any more."""
+    def cancel_member_timers(self, group: ConsumerGroup, member_id: str) -> None:
+        """Cancel every timer of a member that has left."""
         group.rejoining.discard(member_id)
         group.revoking.pop(member_id, None)
-        for word in (SESSION, REVOKE, REJOIN, SYNC_MEMBER):
-            self.out.timer((word, group.group_id, member_id), None)
+        for kind in (SESSION, REVOKE, REJOIN, SYNC_MEMBER):
+            self.cancel_timer((kind, group.group_id, member_id))

@@ -7,7 +7,7 @@ from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo, record_
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer import classic_members, leaving
-from klamm.coordinator.groups.consumer.consumer_decision import Turn
+from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.description import describe
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.heartbeat import JOIN_EPOCH, check_request, heartbeat
@@ -43,8 +43,8 @@ class ConsumerGroups:
         """The cluster has changed; groups find out with their members' next heartbeats."""
         self._topology.update(image)
 
-    def _turn(self, now: Now) -> Turn:
-        return Turn(self._config, self._topology, self._patterns, now)
+    def _builder(self, now: Now) -> ConsumerDecisionBuilder:
+        return ConsumerDecisionBuilder(self._config, self._topology, self._patterns, now)
 
     def replay(self, record: Record) -> None:
         """Let a record of a consumer group count."""
@@ -64,17 +64,17 @@ class ConsumerGroups:
 
     def on_loaded(self, now: Now) -> Decision:
         """Members that were here must be heard of again."""
-        turn = self._turn(now)
+        builder = self._builder(now)
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
-                leaving.on_loaded(turn, group)
-        return turn.out.decision()
+                leaving.on_loaded(builder, group)
+        return builder.build()
 
     def on_timer(self, group: ConsumerGroup, word: str, member_id: str, now: Now) -> Decision:
         """A member has let a deadline pass."""
-        turn = self._turn(now)
-        leaving.on_timer(turn, group, word, member_id)
-        return turn.out.decision()
+        builder = self._builder(now)
+        leaving.on_timer(builder, group, word, member_id)
+        return builder.build()
 
     # The new protocol
 
@@ -83,10 +83,10 @@ class ConsumerGroups:
     ) -> Decision:
         """ConsumerGroupHeartbeat. KlammError when it is refused; nothing has changed then."""
         check_request(request, caller.version, self._config.consumer.assignors)
-        turn = self._turn(now)
+        builder = self._builder(now)
         group = self._groups.get(request.group_id)
         if request.member_epoch < JOIN_EPOCH:
-            turn.out.reply(reply_to, leaving.leave(turn, self._existing(request.group_id), request))
+            builder.reply(reply_to, leaving.leave(builder, self._existing(request.group_id), request))
         elif request.member_epoch > JOIN_EPOCH and isinstance(group, ClassicGroup):
             # Kafka answers GROUP_ID_NOT_FOUND, which ends a consumer that only slept while its group went back. It may
             # as well rejoin, which makes a consumer group of this one again.
@@ -94,24 +94,24 @@ class ConsumerGroups:
             raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, text)
         elif request.member_epoch > JOIN_EPOCH or isinstance(group, ConsumerGroup):
             found = self._existing(request.group_id)
-            turn.out.reply(reply_to, heartbeat(turn, found, request, caller))
-            self._check_size(turn, found)
+            builder.reply(reply_to, heartbeat(builder, found, request, caller))
+            self._check_size(builder, found)
         elif isinstance(group, ClassicGroup) and not group.is_empty:
-            upgraded = upgrade(turn, group)
-            turn.out.reply(reply_to, heartbeat(turn, upgraded, request, caller))
-            self._check_size(turn, upgraded)
-            send_away(turn, group)
+            upgraded = upgrade(builder, group)
+            builder.reply(reply_to, heartbeat(builder, upgraded, request, caller))
+            self._check_size(builder, upgraded)
+            send_away(builder, group)
         else:
             if group is not None:
-                turn.out.records += group.tombstones()
+                builder.records += group.tombstones()
             new = ConsumerGroup(request.group_id)
-            turn.out.reply(reply_to, heartbeat(turn, new, request, caller))
-            self._check_size(turn, new)
-        return turn.out.decision()
+            builder.reply(reply_to, heartbeat(builder, new, request, caller))
+            self._check_size(builder, new)
+        return builder.build()
 
-    def _check_size(self, turn: Turn, group: ConsumerGroup) -> None:
+    def _check_size(self, builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> None:
         """Refuse what the offsets topic would refuse, so that the other groups of the shard feel nothing of it."""
-        size = sum(len(record.key) + len(record.value or b"") + 20 for record in turn.out.records)
+        size = sum(len(record.key) + len(record.value or b"") + 20 for record in builder.records)
         if size > self._config.record_bytes_max:
             group.checked_image = None
             raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{group.group_id} would need {size} bytes in one batch")
@@ -145,40 +145,40 @@ class ConsumerGroups:
         reply_to: ReplyTo,
     ) -> Decision:
         """JoinGroup in a consumer group that has members."""
-        turn = self._turn(now)
+        builder = self._builder(now)
         try:
-            answer = classic_members.join(turn, group, request, caller, new_member_id)
-            self._check_size(turn, group)
+            answer = classic_members.join(builder, group, request, caller, new_member_id)
+            self._check_size(builder, group)
         except KlammError as error:
             return _answer(reply_to, JoinGroupResponse(error_code=error.code, member_id=request.member_id))
-        turn.out.reply(reply_to, answer)
-        return turn.out.decision()
+        builder.reply(reply_to, answer)
+        return builder.build()
 
     def classic_sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """SyncGroup in a consumer group."""
-        turn = self._turn(now)
+        builder = self._builder(now)
         try:
-            turn.out.reply(reply_to, classic_members.sync(turn, group, request))
+            builder.reply(reply_to, classic_members.sync(builder, group, request))
         except KlammError as error:
             return _answer(reply_to, SyncGroupResponse(error_code=error.code))
-        return turn.out.decision()
+        return builder.build()
 
     def classic_heartbeat(
         self, group: ConsumerGroup, request: HeartbeatRequest, now: Now, reply_to: ReplyTo
     ) -> Decision:
         """Heartbeat in a consumer group."""
-        turn = self._turn(now)
+        builder = self._builder(now)
         try:
-            turn.out.reply(reply_to, classic_members.heartbeat(turn, group, request))
+            builder.reply(reply_to, classic_members.heartbeat(builder, group, request))
         except KlammError as error:
             return _answer(reply_to, HeartbeatResponse(error_code=error.code))
-        return turn.out.decision()
+        return builder.build()
 
     def classic_leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """LeaveGroup in a consumer group."""
-        turn = self._turn(now)
-        turn.out.reply(reply_to, classic_members.leave(turn, group, request))
-        return turn.out.decision()
+        builder = self._builder(now)
+        builder.reply(reply_to, classic_members.leave(builder, group, request))
+        return builder.build()
 
 
 def _answer(reply_to: ReplyTo, response: Any) -> Decision:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from klamm.coordinator.groups.consumer.consumer_decision import Turn
+from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Held, Member, MemberState
 from klamm.coordinator.groups.consumer.member_update import Step, advance, replace_static
@@ -47,26 +47,26 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
 
 
 def heartbeat(
-    turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerGroupHeartbeatResponse:
     """A member joins or is still there. KlammError says why not."""
-    _check_room(turn, group, request.member_id, request.instance_id)
+    _check_room(builder, group, request.member_id, request.instance_id)
     replaced: str | None = None
     if request.instance_id is None:
         before = _dynamic(group, request)
     else:
-        before, replaced = _static(turn, group, request)
+        before, replaced = _static(builder, group, request)
     after = _updated(before, request, caller)
     owned = None
     if request.topic_partitions is not None:
         owned = [(bytes(each.topic_id), each.partitions) for each in request.topic_partitions]
-    step = advance(turn, group, before, after, owned, replaced=replaced)
+    step = advance(builder, group, before, after, owned, replaced=replaced)
     member = step.member
-    turn.expect(group, member)
+    builder.start_session_timer(group, member)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        heartbeat_interval_ms=_next_heartbeat_ms(turn, group, step),
+        heartbeat_interval_ms=_next_heartbeat_ms(builder, group, step),
     )
     says_all = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     in_full = request.member_epoch == JOIN_EPOCH or (says_all and request.topic_partitions is not None)
@@ -75,14 +75,14 @@ def heartbeat(
     return response
 
 
-def _next_heartbeat_ms(turn: Turn, group: ConsumerGroup, step: Step) -> int:
+def _next_heartbeat_ms(builder: ConsumerDecisionBuilder, group: ConsumerGroup, step: Step) -> int:
     """When to ask again: the group's interval, or sooner while there may be something to take.
 
     Kafka always says the interval, so a member sleeps through a target that was held back for a moment, through the
     partitions that others give back meanwhile, and through the topic it was started for. Clients obey the last answer,
     so these need not wait.
     """
-    interval_ms = turn.config.consumer.heartbeat_interval_of(turn.topology.group_values(group.group_id))
+    interval_ms = builder.config.consumer.heartbeat_interval_of(builder.topology.group_values(group.group_id))
     if step.wait_ms is not None:
         return min(interval_ms, step.wait_ms + 1)
     # A topic made a moment ago may not have reached this broker when the member joins, nor one made a moment later.
@@ -91,8 +91,10 @@ def _next_heartbeat_ms(turn: Turn, group: ConsumerGroup, step: Step) -> int:
     return interval_ms
 
 
-def _check_room(turn: Turn, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
-    limit = turn.config.consumer.max_size
+def _check_room(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> None:
+    limit = builder.config.consumer.max_size
     known = member_id in group.members or instance_id in group.static_members
     if len(group.members) >= limit and not known:
         raise KlammError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{group.group_id} has its {limit} members")
@@ -106,7 +108,9 @@ def _dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Me
     return member
 
 
-def _static(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> tuple[Member, str | None]:
+def _static(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
+) -> tuple[Member, str | None]:
     """The member as it is, and whose place it takes, if it takes one."""
     instance_id = request.instance_id
     if request.member_epoch != JOIN_EPOCH:
@@ -120,7 +124,7 @@ def _static(turn: Turn, group: ConsumerGroup, request: ConsumerGroupHeartbeatReq
         return replace(holder, member_epoch=0, previous_member_epoch=0), None
     if not holder.uses_classic_protocol and holder.member_epoch != STATIC_LEAVE_EPOCH:
         raise KlammError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{instance_id} is still {holder.member_id}")
-    return replace_static(turn, group, holder, request.member_id), holder.member_id
+    return replace_static(builder, group, holder, request.member_id), holder.member_id
 
 
 def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:

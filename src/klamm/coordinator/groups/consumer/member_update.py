@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from klamm.coordinator.groups.assignors import ASSIGNORS, Assignment, MemberSpec
-from klamm.coordinator.groups.consumer.consumer_decision import Turn
+from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import Member
 from klamm.coordinator.groups.consumer.pattern import InvalidPattern, Resolved
@@ -57,7 +57,7 @@ class Step:
 
 
 def advance(
-    turn: Turn,
+    builder: ConsumerDecisionBuilder,
     group: ConsumerGroup,
     before: Member,
     after: Member,
@@ -76,10 +76,10 @@ def advance(
         and replaced is None
         and after.is_reconciled_to(group.target_epoch)
         and group.group_epoch == group.target_epoch
-        and group.checked_image is turn.topology.image
+        and group.checked_image is builder.topology.image
         and after.member_id in group.members
     ):
-        idle = not after.assigned and not turn.topology.ids(group.topics_of(after))
+        idle = not after.assigned and not builder.topology.ids(group.topics_of(after))
         return Step(after, group.group_epoch, group.target_epoch, matches_nothing=idle)  # almost every heartbeat
     plan = _Plan(dict(group.members), dict(group.target), dict(group.resolved))
     if replaced is not None:
@@ -88,26 +88,26 @@ def advance(
     is_new = before.member_id not in plan.members and replaced is None
     plan.members[after.member_id] = after
     if is_new or after != before:
-        turn.out.records.append(member_record(group.group_id, after))
+        builder.records.append(member_record(group.group_id, after))
     names_changed = after.subscribed_topic_names != before.subscribed_topic_names
     regex_changed = after.subscribed_topic_regex != before.subscribed_topic_regex
-    patterns_changed = _resolve(turn, group, plan, before, after)
+    patterns_changed = _resolve(builder, group, plan, before, after)
     reason = _reason(after, is_new=is_new, changed=names_changed or regex_changed)
 
     group_epoch = group.group_epoch
-    image_changed = group.checked_image is not turn.topology.image
+    image_changed = group.checked_image is not builder.topology.image
     if reason or patterns_changed or image_changed:
-        metadata_hash = turn.topology.metadata_hash(plan.topics())
+        metadata_hash = builder.topology.metadata_hash(plan.topics())
         if not reason and (patterns_changed or metadata_hash != group.metadata_hash):
             reason = "the topics it reads have changed"
         if reason:
             group_epoch += 1
-            _bump(turn, group, group_epoch, metadata_hash, reason, len(plan.members))
+            _bump(builder, group, group_epoch, metadata_hash, reason, len(plan.members))
 
-    target_epoch, wait_ms = _retarget(turn, group, plan, group_epoch, at_once=at_once)
+    target_epoch, wait_ms = _retarget(builder, group, plan, group_epoch, at_once=at_once)
     gone: frozenset[bytes] = frozenset()
     if names_changed or regex_changed:
-        gone = frozenset(after.assigned) - turn.topology.ids(plan.topics_of(after))
+        gone = frozenset(after.assigned) - builder.topology.ids(plan.topics_of(after))
     ours = (None, after.member_id, replaced)
     reached = reconcile(
         after,
@@ -118,10 +118,10 @@ def advance(
         no_longer_wanted=gone,
     )
     if reached != after:
-        turn.out.records.append(current_record(group.group_id, reached))
-        turn.expect_revocation(group, reached)
-    group.checked_image = turn.topology.image
-    idle = not reached.assigned and not turn.topology.ids(plan.topics_of(after))
+        builder.records.append(current_record(group.group_id, reached))
+        builder.update_revocation_timer(group, reached)
+    group.checked_image = builder.topology.image
+    idle = not reached.assigned and not builder.topology.ids(plan.topics_of(after))
     return Step(reached, group_epoch, target_epoch, wait_ms, matches_nothing=idle)
 
 
@@ -131,61 +131,65 @@ def _reason(member: Member, *, is_new: bool, changed: bool) -> str:
     return f"{member.member_id} subscribes to other topics" if changed else ""
 
 
-def _resolve(turn: Turn, group: ConsumerGroup, plan: _Plan, before: Member, after: Member) -> bool:
+def _resolve(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, plan: _Plan, before: Member, after: Member
+) -> bool:
     """Bring the patterns up to date; whether one matches other topics than before."""
     left, entered = before.subscribed_topic_regex, after.subscribed_topic_regex
     used = {member.subscribed_topic_regex for member in plan.members.values()} - {""}
     if left and left not in used and left in plan.resolved:
         del plan.resolved[left]
-        turn.out.records.append(regex_record(group.group_id, left, None))
-    look_at = used if group.checked_image is not turn.topology.image else {entered} - plan.resolved.keys() - {""}
+        builder.records.append(regex_record(group.group_id, left, None))
+    look_at = used if group.checked_image is not builder.topology.image else {entered} - plan.resolved.keys() - {""}
     changed = False
     for regex in sorted(look_at):
         known = plan.resolved.get(regex)
         try:
-            topics = turn.patterns.resolve(regex, turn.topology.topics)
+            topics = builder.patterns.resolve(regex, builder.topology.topics)
         except InvalidPattern as error:
             if regex == entered and entered != left:
                 raise KlammError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is no pattern: {error}") from error
             continue  # it was accepted once; what it matched then still counts
         if known is None or known.topics != topics:
             changed = True
-            version = turn.topology.image.provenance.offset
-            plan.resolved[regex] = Resolved(topics, version, turn.now.wall_ms)
-            turn.out.records.append(regex_record(group.group_id, regex, plan.resolved[regex]))
+            version = builder.topology.image.provenance.offset
+            plan.resolved[regex] = Resolved(topics, version, builder.now.wall_ms)
+            builder.records.append(regex_record(group.group_id, regex, plan.resolved[regex]))
     return changed
 
 
-def _bump(turn: Turn, group: ConsumerGroup, epoch: int, metadata_hash: int, reason: str, members: int) -> None:
+def _bump(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, epoch: int, metadata_hash: int, reason: str, members: int
+) -> None:
     if group.has_partition_metadata:
-        turn.out.records.append(partition_metadata_tombstone(group.group_id))
-    turn.out.records.append(epoch_record(group.group_id, epoch, metadata_hash))
-    turn.out.event("rebalance", group=group.group_id, reason=reason, epoch=epoch, members=members)
+        builder.records.append(partition_metadata_tombstone(group.group_id))
+    builder.records.append(epoch_record(group.group_id, epoch, metadata_hash))
+    builder.log_event("rebalance", group=group.group_id, reason=reason, epoch=epoch, members=members)
 
 
 def _retarget(
-    turn: Turn, group: ConsumerGroup, plan: _Plan, group_epoch: int, *, at_once: bool
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, plan: _Plan, group_epoch: int, *, at_once: bool
 ) -> tuple[int, int | None]:
     """Compute a target if the group has moved on and it is time; the target's epoch, and how long to wait if not."""
     if group_epoch <= group.target_epoch:
         return group.target_epoch, None
-    image = turn.topology.image
+    image = builder.topology.image
     own, cluster = image.group_values(group.group_id), image.broker_values(None)
-    interval_ms = turn.config.consumer.assignment_interval_of(own, cluster)
-    since_ms = turn.now.wall_ms - group.assignment_timestamp
+    interval_ms = builder.config.consumer.assignment_interval_of(own, cluster)
+    since_ms = builder.now.wall_ms - group.assignment_timestamp
     if not at_once and group.assignment_timestamp and 0 <= since_ms < interval_ms:
         return group.target_epoch, interval_ms - since_ms
     known = plan.target
-    plan.target = compute_target(turn, plan.members, known, plan.topics_of)
+    plan.target = compute_target(builder, plan.members, known, plan.topics_of)
     for member_id, assignment in plan.target.items():
         if member_id not in known or known[member_id] != assignment:
-            turn.out.records.append(target_record(group.group_id, member_id, assignment))
-    turn.out.records.append(target_epoch_record(group.group_id, group_epoch, turn.now.wall_ms))
+            builder.records.append(target_record(group.group_id, member_id, assignment))
+    builder.records.append(target_epoch_record(group.group_id, group_epoch, builder.now.wall_ms))
     return group_epoch, None
 
 
 def compute_target(
-    turn: Turn,
+    builder: ConsumerDecisionBuilder,
     members: Mapping[str, Member],
     known: Mapping[str, Assignment],
     topics_of: Callable[[Member], frozenset[str]],
@@ -197,10 +201,10 @@ def compute_target(
         names = topics_of(member)
         ids = shared.get(names)
         if ids is None:
-            ids = shared[names] = turn.topology.ids(names)
+            ids = shared[names] = builder.topology.ids(names)
         specs[member_id] = MemberSpec(ids, known.get(member_id, {}), member.instance_id, member.rack_id)
-    assign = ASSIGNORS[preferred_assignor(turn.config.consumer.assignors, members.values())]
-    return assign(specs, turn.topology.specs(frozenset().union(*shared)))
+    assign = ASSIGNORS[preferred_assignor(builder.config.consumer.assignors, members.values())]
+    return assign(specs, builder.topology.specs(frozenset().union(*shared)))
 
 
 def preferred_assignor(configured: Iterable[str], members: Iterable[Member]) -> str:
@@ -212,12 +216,12 @@ def preferred_assignor(configured: Iterable[str], members: Iterable[Member]) -> 
     return max(votes, key=votes.__getitem__)
 
 
-def replace_static(turn: Turn, group: ConsumerGroup, old: Member, new_id: str) -> Member:
+def replace_static(builder: ConsumerDecisionBuilder, group: ConsumerGroup, old: Member, new_id: str) -> Member:
     """Give a static member's place to a new member id, with everything that belongs to it."""
     new = replace(old, member_id=new_id, member_epoch=0, previous_member_epoch=0)
-    turn.out.records += member_tombstones(group.group_id, old.member_id)
-    turn.out.records.append(member_record(group.group_id, new))
-    turn.out.records.append(target_record(group.group_id, new_id, group.target_of(old.member_id)))
-    turn.out.records.append(current_record(group.group_id, new))
-    turn.forget(group, old.member_id)
+    builder.records += member_tombstones(group.group_id, old.member_id)
+    builder.records.append(member_record(group.group_id, new))
+    builder.records.append(target_record(group.group_id, new_id, group.target_of(old.member_id)))
+    builder.records.append(current_record(group.group_id, new))
+    builder.cancel_member_timers(group, old.member_id)
     return new

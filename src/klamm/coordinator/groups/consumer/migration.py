@@ -8,12 +8,12 @@ when the last member of the new protocol has left. Both ways it is one batch of 
 from collections.abc import Collection, Mapping
 
 from klamm.coordinator.core.shard import Record
-from klamm.coordinator.groups.classic import rebalance
+from klamm.coordinator.groups.classic import classic_decision
 from klamm.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.consumer.classic_protocol import read_assignment, read_subscription, write_assignment
-from klamm.coordinator.groups.consumer.consumer_decision import Turn
+from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup, partitions
 from klamm.coordinator.groups.consumer.member import Held, Member, merge
 from klamm.coordinator.groups.consumer.records import (
@@ -36,13 +36,13 @@ DOWNGRADED = "downgraded"
 # Classic to consumer
 
 
-def upgrade(turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
-    """The consumer group a classic one becomes; KlammError when it may not. Its records are in the turn.
+def upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> ConsumerGroup:
+    """The consumer group a classic one becomes; KlammError when it may not. Its records are in the builder.
 
     The classic group is left as it is, so that what follows may still be refused; `send_away` ends it.
     """
-    _check_upgrade(turn, classic)
-    members = _as_consumer_members(turn, classic)
+    _check_upgrade(builder, classic)
+    members = _as_consumer_members(builder, classic)
     epoch = classic.generation_id
     group_id = classic.group_id
     records: list[Record] = [member_record(group_id, member) for member in members.values()]
@@ -52,37 +52,37 @@ def upgrade(turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
         records.append(target_record(group_id, member.member_id, target))
     records.append(target_epoch_record(group_id, epoch, 0))
     records += [current_record(group_id, member) for member in members.values()]
-    turn.out.records += classic.tombstones()
-    turn.out.records += records
+    builder.records += classic.tombstones()
+    builder.records += records
     group = ConsumerGroup(group_id)
     for record in records:
         group.replay(*decode(record))
     for member in members.values():
-        turn.expect(group, member)
-    turn.out.event("a classic group becomes a consumer group", group=group_id, members=len(members), epoch=epoch)
+        builder.start_session_timer(group, member)
+    builder.log_event("a classic group becomes a consumer group", group=group_id, members=len(members), epoch=epoch)
     return group
 
 
-def _check_upgrade(turn: Turn, classic: ClassicGroup) -> None:
+def _check_upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> None:
     refusal = ""
-    if not turn.config.consumer.migration_policy.allows_upgrade:
+    if not builder.config.consumer.migration_policy.allows_upgrade:
         refusal = "and group.consumer.migration.policy does not let it change"
     elif classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         refusal = f"of {classic.protocol_type or 'no'} protocol"
-    elif len(classic.members) > turn.config.consumer.max_size:
+    elif len(classic.members) > builder.config.consumer.max_size:
         refusal = "with more members than group.consumer.max.size"
     if refusal:
         raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, f"{classic.group_id} is a classic group {refusal}")
 
 
-def _as_consumer_members(turn: Turn, classic: ClassicGroup) -> dict[str, Member]:
+def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> dict[str, Member]:
     members: dict[str, Member] = {}
     taken: set[tuple[bytes, int]] = set()
     for member in classic.members.values():
         metadata = member.metadata(classic.protocol_name)
         try:
             subscription = read_subscription(member.protocols[0][1] if metadata is None else metadata)
-            assigned = read_assignment(member.assignment, turn.topology, classic.generation_id)
+            assigned = read_assignment(member.assignment, builder.topology, classic.generation_id)
         except RemoteProtocolError as error:
             text = f"what {member.member_id} says in the classic group {classic.group_id} is not understood"
             raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, text) from error
@@ -115,34 +115,36 @@ def _without(assigned: Held, taken: Collection[tuple[bytes, int]]) -> Held:
     return {topic: numbers for topic, numbers in kept.items() if numbers}
 
 
-def send_away(turn: Turn, classic: ClassicGroup) -> None:
+def send_away(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> None:
     """Whoever waits for the classic group is told to join again, and finds the new one."""
     for member in classic.members.values():
         waiting = classic.take_join(member)
         if waiting is not None:
             answer = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
-            turn.out.reply(waiting, answer)
+            builder.reply(waiting, answer)
         if member.awaiting_sync is not None:
-            turn.out.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            builder.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
             member.awaiting_sync = None
     for member_id in classic.pending_members:
-        turn.out.timer((rebalance.SESSION, classic.group_id, member_id), None)
-    turn.out.timer((rebalance.JOIN, classic.group_id), None)
-    turn.out.timer((rebalance.SYNC, classic.group_id), None)
+        builder.cancel_timer((classic_decision.SESSION, classic.group_id, member_id))
+    builder.cancel_timer((classic_decision.JOIN, classic.group_id))
+    builder.cancel_timer((classic_decision.SYNC, classic.group_id))
 
 
 # Consumer to classic
 
 
-def may_downgrade(turn: Turn, group: ConsumerGroup, without: Collection[str], joining: int = 0) -> bool:
+def may_downgrade(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, without: Collection[str], joining: int = 0
+) -> bool:
     """Whether only classic members would be left without these and with so many new ones, and the group may go back."""
     left = [member for member_id, member in group.members.items() if member_id not in without]
     return (
-        0 < len(left) + joining <= turn.config.max_size
+        0 < len(left) + joining <= builder.config.max_size
         and all(member.uses_classic_protocol for member in left)
         and any(not group.members[member_id].uses_classic_protocol for member_id in without)
-        and turn.config.consumer.migration_policy.allows_downgrade
-        and sum(map(_stored_bytes, left)) < turn.config.record_bytes_max
+        and builder.config.consumer.migration_policy.allows_downgrade
+        and sum(map(_stored_bytes, left)) < builder.config.record_bytes_max
     )
 
 
@@ -153,7 +155,7 @@ def _stored_bytes(member: Member) -> int:
 
 
 def downgrade(
-    turn: Turn,
+    builder: ConsumerDecisionBuilder,
     group: ConsumerGroup,
     without: Collection[str],
     reason: str,
@@ -162,30 +164,30 @@ def downgrade(
     """Let the group go on as a classic one, without some members; `joining` takes the place of the one in `without`.
 
     Returns the group as the records make it. What they call assigned is what everybody holds, not the target: the group
-    may turn round again before its members know. Unless all have their target, they are called together at once.
+    may builder round again before its members know. Unless all have their target, they are called together at once.
     """
     members = {member_id: member for member_id, member in group.members.items() if member_id not in without}
     if joining is not None:
         members[joining.member_id] = joining
-    classic = _as_classic(group, members, turn.now.wall_ms)
+    classic = _as_classic(group, members, builder.now.wall_ms)
     assignments = {
         member_id: write_assignment(
             merge(member.assigned, member.pending_revocation),
-            turn.topology,
+            builder.topology,
             classic.members[member_id].metadata(classic.protocol_name) or b"",
         )
         for member_id, member in members.items()
     }
     for member_id in group.members:
-        turn.forget(group, member_id)
+        builder.cancel_member_timers(group, member_id)
     for member in classic.members.values():
-        deadline_ms = turn.now.ms + member.session_timeout_ms
-        turn.out.timer((rebalance.SESSION, classic.group_id, member.member_id), deadline_ms)
-    turn.out.records += group.tombstones()
-    turn.out.records.append(group_record(classic, assignments, turn.now.wall_ms))
+        deadline_ms = builder.now.ms + member.session_timeout_ms
+        builder.set_timer((classic_decision.SESSION, classic.group_id, member.member_id), deadline_ms)
+    builder.records += group.tombstones()
+    builder.records.append(group_record(classic, assignments, builder.now.wall_ms))
     if joining is None or not _settled(group):
-        turn.out.timer((DOWNGRADED, group.group_id), turn.now.ms)
-    turn.out.event(
+        builder.set_timer((DOWNGRADED, group.group_id), builder.now.ms)
+    builder.log_event(
         "a consumer group becomes a classic group", group=group.group_id, reason=reason, members=len(members)
     )
     return classic
