@@ -76,8 +76,8 @@ def forget_what_classic_members_read(patch):
 
 def assume_classic_members_read_nothing(patch):
     real = migration.may_downgrade
-    patch.setattr(leaving, "may_downgrade", lambda turn, group, *rest: real(turn, group, *rest) and False)
-    patch.setattr(classic_members, "heartbeat", lambda turn, group, request: classic_members.HeartbeatResponse())
+    patch.setattr(leaving, "may_downgrade", lambda builder, group, *rest: real(builder, group, *rest) and False)
+    patch.setattr(classic_members, "heartbeat", lambda builder, group, request: classic_members.HeartbeatResponse())
 
 
 def assign_for_the_members_before_the_change(patch):
@@ -85,8 +85,8 @@ def assign_for_the_members_before_the_change(patch):
     patch.setattr(
         member_update,
         "compute_target",
-        lambda turn, members, known, topics_of: real(
-            turn, dict(list(members.items())[:-1]) or members, known, topics_of
+        lambda builder, members, known, topics_of: real(
+            builder, dict(list(members.items())[:-1]) or members, known, topics_of
         ),
     )
 

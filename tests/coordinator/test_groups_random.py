@@ -39,12 +39,12 @@ def _forgets_the_generation(group, assignments, wall_ms):
     return record
 
 
-def _everything_to_everybody(turn, group, assignments):
+def _everything_to_everybody(builder, group, assignments):
     whole = b"".join(assignments.values())
-    _real_settle(turn, group, dict.fromkeys(group.members, whole))
+    _real_settle(builder, group, dict.fromkeys(group.members, whole))
 
 
-def _never_silent(turn, group, member_id):
+def _never_silent(builder, group, member_id):
     return None
 
 
@@ -54,14 +54,14 @@ def _drops_commits(self, record, offset, producer_id):
     return _real_replay(self, record, offset, producer_id)
 
 
-def _always_well(turn, group, request):
-    code = _real_heartbeat(turn, group, request)
+def _always_well(builder, group, request):
+    code = _real_heartbeat(builder, group, request)
     return ErrorCode.NONE if code is ErrorCode.REBALANCE_IN_PROGRESS else code
 
 
-def _does_not_store_the_return(turn, group, member, caller, old_leader, reply_to):
-    _real_return(turn, group, member, caller, old_leader, reply_to)
-    turn.out.records.clear()
+def _does_not_store_the_return(builder, group, member, caller, old_leader, reply_to):
+    _real_return(builder, group, member, caller, old_leader, reply_to)
+    builder.records.clear()
 
 
 _real_record, _real_settle = records.group_record, syncing._settle
