@@ -9,18 +9,13 @@ from klamm.coordinator.core.shard import Decision, Event, Now, Record
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.group import Caller
-from klamm.coordinator.groups.offset_requests import WantedTopic
+from klamm.coordinator.groups.offset_requests import OffsetCommit, WantedTopic
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from klamm.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -256,31 +251,15 @@ class World:
     ) -> ErrorCode:
         """OffsetCommit; `unheard` leaves it to others whether the answer ever comes."""
         answer = Answer()
-        request = OffsetCommitRequest(
-            group_id=group_id,
-            generation_id_or_member_epoch=generation_id,
-            member_id=member_id,
-            group_instance_id=instance_id,
-            retention_time_ms=retention_ms,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    topic_id=topic_id,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=partition, committed_offset=offset, committed_metadata=metadata
-                        )
-                    ],
-                )
-            ],
-        )
+        rows = [(partition, offset, -1, metadata or "")]
+        commit = OffsetCommit(group_id, generation_id, member_id, instance_id, [(topic, topic_id, rows)], retention_ms)
         try:
-            self.run(self.shard.commit_offsets(request, version, self.now, answer))
+            self.run(self.shard.commit_offsets(commit, version, self.now, answer))
         except KlammError as error:
             return error.code
         if not unheard:
             self.flush()
-        return ErrorCode(answer.topics[0].partitions[0].error_code) if not answer.pending else ErrorCode.NONE
+        return answer.value[0][0] if answer.value else ErrorCode.NONE
 
     def commit_in_transaction(
         self,

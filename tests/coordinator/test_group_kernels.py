@@ -157,13 +157,12 @@ def test_records_are_those_of_the_declared_way(form, topic_id):
     rows = [(i, 2**40 + i, i - 1, note) for i, note in enumerate(notes)]
     rows += [(2**31 - 1, 2**63 - 1, 2**31 - 1, ""), (0, -1, -1, "")]
     records: list[Record] = []
-    assert form.add_records(records, "grüppe", "topic", topic_id, rows, WALL_MS, 20_000, Record)
+    form.add_records(records, "grüppe", "topic", topic_id, rows, WALL_MS, Record)
     assert records == [
         offset_record("grüppe", "topic", index, CommittedOffset(offset, epoch, note, WALL_MS, -1, topic_id))
         for index, offset, epoch, note in rows
     ]
     assert all(type(record) is Record for record in records)
-    assert not form.add_records([], "g", "t", topic_id, [(0, 1, -1, "four")], WALL_MS, 3, Record)
 
 
 def test_a_run_of_records_counts_as_one_after_the_other(form, monkeypatch):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from klamm.coordinator.core.shard import encode_key, encode_value, make_record
 from klamm.coordinator.groups import GroupConfig
+from klamm.coordinator.groups.offset_requests import OffsetCommit
 from klamm.coordinator.groups.offsets import (
     CommittedOffset,
     decode_offset_key,
@@ -26,11 +27,6 @@ from klamm.protocol.messages.group_records import (
     OffsetCommitValue,
 )
 from klamm.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
-from klamm.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from klamm.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -370,15 +366,8 @@ def test_a_smaller_limit_of_notes():
 
 def test_a_commit_that_would_not_fit_a_batch_is_refused_whole():
     world = World(GroupConfig(record_bytes_max=4000))
-    request = OffsetCommitRequest(
-        group_id="g",
-        topics=[
-            OffsetCommitRequestTopic(
-                name="t",
-                partitions=[OffsetCommitRequestPartition(partition_index=i, committed_offset=1) for i in range(100)],
-            )
-        ],
-    )
+    rows = [(index, 1, -1, "") for index in range(100)]
+    commit = OffsetCommit("g", -1, "", None, [("t", ZERO_UUID, rows)])
     with pytest.raises(KlammError) as refused:
-        world.shard.commit_offsets(request, 8, world.now, Answer())
+        world.shard.commit_offsets(commit, 8, world.now, Answer())
     assert refused.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE

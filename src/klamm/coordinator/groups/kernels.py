@@ -337,14 +337,13 @@ def _value(
 
 
 def add_records(
-    records: list, group: str, topic: str, topic_id: bytes, partitions: list, wall_ms: int, note_max: int, kind: type
-) -> bool:
-    """Append the record of every partition that `read_commit` found; False when a note is longer than `note_max`.
+    records: list, group: str, topic: str, topic_id: bytes, partitions: list, wall_ms: int, kind: type
+) -> None:
+    """Append the record of every row (partition, offset, leader epoch, metadata), as `read_commit` returns them.
 
     `kind` is the named tuple of key and value to make.
     """
     stamp: cython.longlong = wall_ms
-    limit: cython.Py_ssize_t = note_max
     index: cython.longlong = 0
     offset: cython.longlong = 0
     leader_epoch: cython.longlong = 0
@@ -364,11 +363,8 @@ def add_records(
         raise ValueError("the id of a topic has 16 bytes")
     for partition in partitions:
         index, offset, leader_epoch, note = partition
-        if len(note) > limit:
-            return False
         value = _value(offset, leader_epoch, note.encode() if note else b"", stamp, topic_id)
         records.append(_pair(kind, _key(head, index), value))
-    return True
 
 
 # From a record to what it says

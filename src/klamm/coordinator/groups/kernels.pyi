@@ -18,9 +18,8 @@ def add_records(
     topic_id: bytes,
     partitions: list[tuple[int, int, int, str]],
     wall_ms: int,
-    note_max: int,
     kind: type,
-) -> bool: ...
+) -> None: ...
 def replay_offsets(
     places: dict[bytes, tuple[str, dict[int, Any]]],
     records: Iterable[tuple[bytes, bytes | None]],

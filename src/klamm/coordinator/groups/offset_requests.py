@@ -4,18 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from klamm.coordinator.core.shard import Record
+from klamm.coordinator.groups import kernels
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.group import CheckPartition, Group
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
 from klamm.model.config import MAX_LONG
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
-from klamm.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
 from klamm.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -39,6 +34,16 @@ SURELY_SMALL = 50
 """Offsets that fit into a batch whatever their notes."""
 
 
+OffsetRow = tuple[int, int, int, str]
+"""(partition, offset, leader epoch, metadata), as the kernel that reads commits returns it."""
+
+CommitTopic = tuple[str, bytes, list[OffsetRow]]
+"""(name, topic id, rows). Plain tuples: a consumer commits every few seconds, for each of its partitions."""
+
+CommitCodes = Sequence[Sequence[ErrorCode]]
+"""Error codes by topic and row, in the order of the commit; empty when every offset is stored."""
+
+
 class WantedTopic(NamedTuple):
     """A topic somebody asks the offsets of; its id is zero when the cluster does not know it."""
 
@@ -47,41 +52,82 @@ class WantedTopic(NamedTuple):
     partitions: Sequence[int]
 
 
+class OffsetCommit(NamedTuple):
+    """An OffsetCommit with its topics resolved: what both decoders of the request hand to the shard."""
+
+    group_id: str
+    generation_or_epoch: int
+    member_id: str
+    instance_id: str | None
+    topics: Sequence[CommitTopic]
+    retention_ms: int = -1
+    """Only clients up to v4 choose it; -1 leaves it to the broker."""
+
+
 def commit(
-    config: GroupConfig, request: OffsetCommitRequest, wall_ms: int, check: CheckPartition | None = None
-) -> tuple[list[Record], OffsetCommitResponse]:
-    """Records and answer for a commit that is allowed. Topics carry their names, and their ids where known."""
-    records = []
-    topics = []
-    # A retention that ends after the last moment a record can tell is one without an end of its own.
-    expires = min(wall_ms + request.retention_time_ms, MAX_LONG) if request.retention_time_ms >= 0 else -1
-    for topic in request.topics:
-        answers = []
-        for partition in topic.partitions:
-            note = partition.committed_metadata or ""
-            index = partition.partition_index
-            code = check(bytes(topic.topic_id), index) if check is not None else ErrorCode.NONE
-            if len(note) > config.offset_metadata_max_bytes:
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            if not code:
-                committed = CommittedOffset(
-                    partition.committed_offset, partition.committed_leader_epoch, note, wall_ms, expires, topic.topic_id
-                )
-                records.append(offset_record(request.group_id, topic.name, index, committed))
-            answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
-        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
-    _check_size(config, records)
-    return records, OffsetCommitResponse(topics=topics)
+    config: GroupConfig, commit: OffsetCommit, wall_ms: int, check: CheckPartition | None
+) -> tuple[list[Record], CommitCodes]:
+    """Return a record for every offset that may be stored, and the error codes if some may not.
+
+    The only place that decides about single offsets, whichever request brings them and however it was decoded.
+    """
+    group_id, _, _, _, topics, retention_ms = commit
+    metadata_max = config.offset_metadata_max_bytes
+    records: list[Record] = []
+    codes: CommitCodes = ()
+    if check is not None or _has_large_metadata(topics, metadata_max):
+        codes = [_check_rows(topic_id, rows, metadata_max, check) for _, topic_id, rows in topics]
+        topics = [
+            (name, topic_id, [row for row, code in zip(rows, topic_codes, strict=True) if not code])
+            for (name, topic_id, rows), topic_codes in zip(topics, codes, strict=True)
+        ]
+    for name, topic_id, rows in topics:
+        if retention_ms < 0:
+            kernels.add_records(records, group_id, name, topic_id, rows, wall_ms, Record)
+        else:
+            # The sum may exceed int64, the type of the timestamp: such an offset never expires by itself.
+            expires_ms = min(wall_ms + retention_ms, MAX_LONG)
+            records += [_expiring_record(group_id, name, topic_id, row, wall_ms, expires_ms) for row in rows]
+    if len(records) > SURELY_SMALL:
+        _check_size(config, records)
+    return records, codes if codes and any(map(any, codes)) else ()
+
+
+def _has_large_metadata(topics: Sequence[CommitTopic], metadata_max: int) -> bool:
+    # A loop rather than any(): nearly every commit has one row, for which a generator costs more than the check.
+    for _, _, rows in topics:
+        for row in rows:
+            if len(row[3]) > metadata_max:
+                return True
+    return False
+
+
+def _check_rows(
+    topic_id: bytes, rows: list[OffsetRow], metadata_max: int, check: CheckPartition | None
+) -> list[ErrorCode]:
+    """Return the error code of every row."""
+    codes = []
+    for index, _, _, metadata in rows:
+        code = check(topic_id, index) if check is not None else ErrorCode.NONE
+        # Kafka compares the number of characters too, although the setting is called offset.metadata.max.bytes.
+        codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > metadata_max else code)
+    return codes
+
+
+def _expiring_record(
+    group_id: str, topic: str, topic_id: bytes, row: OffsetRow, wall_ms: int, expires_ms: int
+) -> Record:
+    """Return the record of an offset whose client chose when it expires; the kernel does not write this version."""
+    index, offset, leader_epoch, metadata = row
+    committed = CommittedOffset(offset, leader_epoch, metadata, wall_ms, expires_ms, topic_id)
+    return offset_record(group_id, topic, index, committed)
 
 
 def _check_size(config: GroupConfig, records: list[Record]) -> None:
-    """Offsets of one request are stored together or not at all."""
-    if len(records) > SURELY_SMALL:
-        size = sum(len(record.key) + len(record.value or b"") + 20 for record in records)
-        if size > config.record_bytes_max:
-            raise KlammError(
-                ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"{len(records)} offsets are too many for one commit"
-            )
+    """Raise KlammError when the offsets do not fit one batch: they are stored together or not at all."""
+    size = sum(len(record.key) + len(record.value or b"") + 20 for record in records)
+    if size > config.record_bytes_max:
+        raise KlammError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"{len(records)} offsets are too many for one commit")
 
 
 def commit_in_transaction(
@@ -92,28 +138,40 @@ def commit_in_transaction(
     check: CheckPartition | None = None,
 ) -> tuple[list[Record], TxnOffsetCommitResponse]:
     """Records and answer for a transactional commit that is allowed."""
-    records = []
-    topics = []
-    for topic in request.topics:
-        answers = []
-        topic_id = topic_ids.get(topic.name, ZERO_UUID)
-        for partition in topic.partitions:
-            note = partition.committed_metadata or ""
-            index = partition.partition_index
-            code = check(topic_id, index) if check is not None else ErrorCode.NONE
-            if code is ErrorCode.STALE_MEMBER_EPOCH:
-                code = ErrorCode.ILLEGAL_GENERATION  # the only one of the two that producers know
-            if len(note) > config.offset_metadata_max_bytes:
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            if not code:
-                committed = CommittedOffset(
-                    partition.committed_offset, partition.committed_leader_epoch, note, wall_ms, -1, topic_id
+    topics = [
+        (
+            topic.name,
+            topic_ids.get(topic.name, ZERO_UUID),
+            [
+                (
+                    partition.partition_index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
                 )
-                records.append(offset_record(request.group_id, topic.name, index, committed))
-            answers.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
-    _check_size(config, records)
-    return records, TxnOffsetCommitResponse(topics=topics)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    offsets = OffsetCommit(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id, topics
+    )
+    records, codes = commit(config, offsets, wall_ms, check)
+    answers = []
+    for position, (name, _, rows) in enumerate(topics):
+        topic_codes = codes[position] if codes else [ErrorCode.NONE] * len(rows)
+        partitions = [
+            TxnOffsetCommitResponsePartition(partition_index=row[0], error_code=_as_txn_code(code))
+            for row, code in zip(rows, topic_codes, strict=True)
+        ]
+        answers.append(TxnOffsetCommitResponseTopic(name=name, partitions=partitions))
+    return records, TxnOffsetCommitResponse(topics=answers)
+
+
+def _as_txn_code(code: ErrorCode) -> ErrorCode:
+    """Translate STALE_MEMBER_EPOCH, which producers do not know."""
+    return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
 
 
 def fetch(

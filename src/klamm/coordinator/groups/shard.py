@@ -17,7 +17,7 @@ from klamm.coordinator.core.shard import (
     decode_value,
     record_type,
 )
-from klamm.coordinator.groups import kernels, listing, offset_requests
+from klamm.coordinator.groups import listing, offset_requests
 from klamm.coordinator.groups.classic import joining, leaving, rebalance, syncing
 from klamm.coordinator.groups.classic.classic_decision import JOIN, SESSION, SYNC, ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
@@ -29,6 +29,7 @@ from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.migration import DOWNGRADED
 from klamm.coordinator.groups.consumer.records import KINDS as CONSUMER_GROUP_RECORDS
 from klamm.coordinator.groups.group import Caller, CheckPartition, Group
+from klamm.coordinator.groups.offset_requests import OffsetCommit
 from klamm.coordinator.groups.offsets import (
     LEGACY_OFFSET_COMMIT,
     OFFSET_COMMIT,
@@ -43,7 +44,6 @@ from klamm.protocol.messages.group_records import GroupMetadataKey, GroupMetadat
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from klamm.protocol.messages.offset_commit import OffsetCommitRequest
 from klamm.protocol.messages.offset_delete import OffsetDeleteRequest
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from klamm.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -233,32 +233,14 @@ class GroupShard(Shard):
             builder.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
         return builder.build()
 
-    def sync(self, request: SyncGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
+    def sync(self, request: SyncGroupRequest | syncing.FollowerSync, now: Now, reply_to: ReplyTo) -> Decision:
         """SyncGroup."""
         group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return syncing.sync(self.config, group, request, now, reply_to)
         if isinstance(group, ConsumerGroup):
             return self._consumers.classic_sync(group, request, now, reply_to)
-        if not isinstance(group, ClassicGroup):
-            return _answer(reply_to, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-        builder = ClassicDecisionBuilder(self.config, now)
-        syncing.sync(builder, group, request, reply_to)
-        return builder.build()
-
-    def sync_plainly(
-        self,
-        group_id: str,
-        generation_id: int,
-        member_id: str,
-        instance_id: str | None,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        reply_to: ReplyTo,
-    ) -> SyncGroupResponse | bool:
-        """SyncGroup in parts: the answer, True when the member waits for it, False to ask `sync` instead."""
-        group = self.groups.get(group_id)
-        return isinstance(group, ClassicGroup) and syncing.follow(
-            group, generation_id, member_id, instance_id, protocol_type, protocol_name, reply_to
-        )
+        return _answer(reply_to, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
     def heartbeat(self, request: HeartbeatRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """Heartbeat."""
@@ -300,50 +282,15 @@ class GroupShard(Shard):
 
     # Offsets
 
-    def commit_offsets(self, request: OffsetCommitRequest, version: int, now: Now, reply_to: ReplyTo) -> Decision:
-        """OffsetCommit; topics must carry their names. KlammError when the whole commit is refused."""
-        check, timers = self._check_commit(
-            request.group_id,
-            request.generation_id_or_member_epoch,
-            request.member_id,
-            request.group_instance_id,
-            version,
-            now,
-        )
-        records, response = offset_requests.commit(self.config, request, now.wall_ms, check)
-        return Decision(records=tuple(records), replies=((reply_to, response),), timers=timers)
+    def commit_offsets(self, commit: OffsetCommit, version: int, now: Now, reply_to: ReplyTo) -> Decision:
+        """OffsetCommit, answered with CommitCodes. KlammError when the whole commit is refused."""
+        check, timers = self._check_commit(commit, version, now)
+        records, codes = offset_requests.commit(self.config, commit, now.wall_ms, check)
+        return Decision(tuple(records), ((reply_to, codes),), timers)
 
-    def commit_plainly(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        topics: Iterable[tuple[str, bytes, list[tuple[int, int, int, str]]]],
-        version: int,
-        now: Now,
-    ) -> tuple[tuple[Record, ...], Timers] | None:
-        """OffsetCommit in parts: records and timers if everything may be stored as it is; None for `commit_offsets`.
-
-        A topic is (name, id, (partition, offset, leader epoch, note) of each partition).
-        """
-        try:
-            check, timers = self._check_commit(group_id, generation, member_id, instance_id, version, now)
-        except KlammError:
-            return None
-        if check is not None:
-            return None
-        records: list[Record] = []
-        note_max = self.config.offset_metadata_max_bytes
-        for name, topic_id, partitions in topics:
-            if not kernels.add_records(records, group_id, name, topic_id, partitions, now.wall_ms, note_max, Record):
-                return None
-        return (tuple(records), timers) if len(records) <= offset_requests.SURELY_SMALL else None
-
-    def _check_commit(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None, version: int, now: Now
-    ) -> tuple[CheckPartition | None, Timers]:
-        """Whether somebody may commit, and when to expect the next word of a classic member who does."""
+    def _check_commit(self, commit: OffsetCommit, version: int, now: Now) -> tuple[CheckPartition | None, Timers]:
+        """Raise KlammError unless the member may commit; a commit also restarts the session of a classic member."""
+        group_id, generation, member_id, instance_id, _, _ = commit
         group = self.groups.get(group_id)
         if group is None:
             if generation >= 0:

@@ -145,13 +145,6 @@ def stop_expecting_syncs(builder: ClassicDecisionBuilder, group: ClassicGroup) -
     builder.cancel_timer((SYNC, group.group_id))
 
 
-def synced(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> None:
-    """A member has asked for its assignment."""
-    group.pending_sync.discard(member_id)
-    if not group.pending_sync:
-        builder.cancel_timer((SYNC, group.group_id))
-
-
 def joined(group: ClassicGroup, member: ClassicMember, *, with_members: bool | None = None) -> JoinGroupResponse:
     """The current generation, as one member hears of it; its leader also learns who the members are."""
     if with_members is None:

@@ -7,6 +7,7 @@ REBALANCE_IN_PROGRESS, and the member joins again.
 
 from dataclasses import replace
 
+from klamm.coordinator.groups.classic.syncing import FollowerSync
 from klamm.coordinator.groups.consumer.classic_protocol import by_id, read_subscription, write_assignment
 from klamm.coordinator.groups.consumer.config import MigrationPolicy
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
@@ -140,7 +141,9 @@ def _join_downgraded(
     return response
 
 
-def sync(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+def sync(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: SyncGroupRequest | FollowerSync
+) -> SyncGroupResponse:
     """A classic member asks for what its last join has given it."""
     member = _classic(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)

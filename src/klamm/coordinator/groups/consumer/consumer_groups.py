@@ -5,6 +5,7 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo, record_type
 from klamm.coordinator.groups.classic.group import ClassicGroup
+from klamm.coordinator.groups.classic.syncing import FollowerSync
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer import classic_members, leaving
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
@@ -154,7 +155,9 @@ class ConsumerGroups:
         builder.reply(reply_to, answer)
         return builder.build()
 
-    def classic_sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
+    def classic_sync(
+        self, group: ConsumerGroup, request: SyncGroupRequest | FollowerSync, now: Now, reply_to: ReplyTo
+    ) -> Decision:
         """SyncGroup in a consumer group."""
         builder = self._builder(now)
         try:

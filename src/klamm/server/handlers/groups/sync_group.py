@@ -1,30 +1,42 @@
 """SyncGroup, v0-5: hand out the assignment of a new generation.
 
-The leader's request carries everybody's assignment; the others wait for it. It is stored before anybody is answered.
+The leader's request carries the assignments of all members; the other members wait for it. They are stored before any
+member is answered.
 v3 static members · v4 flexible · v5 protocol type and name are checked
 """
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
+from klamm.coordinator.groups.classic.syncing import FollowerSync
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from klamm.server.coordinators.group_requests import submit
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
+PROTOCOL_REQUIRED_SINCE = 5
+
 
 def handle(services: Services, context: RequestContext, request: SyncGroupRequest) -> object:
-    """Let the member wait for its assignment."""
+    """Answer the member with its assignment once the leader has sent it."""
+    code = check_request(request, context.version)
+    if code:
+        return _refuse(code)
+
+    def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.sync(request, now, reply_to)
+
+    return submit(services, context, request.group_id, decide, _refuse)
+
+
+def check_request(request: SyncGroupRequest | FollowerSync, version: int) -> ErrorCode:
+    """Return the error of a request that no group can accept, or NONE."""
     if not request.group_id:
-        return _refused(ErrorCode.INVALID_GROUP_ID)
-    if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return _refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return submit(
-        services,
-        context,
-        request.group_id,
-        lambda shard, now, reply_to: shard.sync(request, now, reply_to),
-        _refused,
-    )
+        return ErrorCode.INVALID_GROUP_ID
+    if version >= PROTOCOL_REQUIRED_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
 
 
-def _refused(code: ErrorCode) -> SyncGroupResponse:
+def _refuse(code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code)

@@ -1,18 +1,23 @@
 """OffsetCommit, v2-10: remember how far a group has read.
 
 A partition the cluster does not know is refused by itself; everything else stands or falls together, with the same
-error for each partition. Anybody may commit to a group without members (generation -1).
+error for each partition. Without a member id (generation -1) offsets can be committed to a group without members.
 v5 no retention time · v6 leader epoch · v7 static members · v8 flexible · v9 members of the new group protocol ·
 v10 topic ids
 """
 
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
-from klamm.model.errors import ErrorCode
-from klamm.model.ids import Uuid
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
+from klamm.coordinator.groups.offset_requests import CommitCodes, CommitTopic, OffsetCommit, OffsetRow
+from klamm.metadata.image import TopicsImage
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -24,79 +29,132 @@ from klamm.server.services import Services
 
 TOPIC_IDS_SINCE = 10
 
+RequestedTopic = tuple[Any, list[OffsetRow]]
+"""(name, or from v10 on the topic id, and its rows), as `kernels.read_commit` returns it."""
+
+
+class UnknownPartitions(NamedTuple):
+    """Partitions of a request that the cluster does not have."""
+
+    name_or_id: Any
+    rows: list[OffsetRow]
+    code: ErrorCode
+
 
 def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> object:
-    """Commit what is known, refuse what is not."""
-    asked = request.topics
-    refused = _sort_out(services, context, request)
-    if refused and not request.topics:
-        return OffsetCommitResponse(topics=refused)
-    reply = DeferredReply(context, lambda code: OffsetCommitResponse(topics=[_all(topic, code) for topic in asked]))
+    """Commit the offsets of known partitions and refuse the others."""
     version = context.version
+    requested = _read_topics(request, by_id=version >= TOPIC_IDS_SINCE)
+    topics, unknown = resolve_topics(services.image.topics, requested, by_id=version >= TOPIC_IDS_SINCE)
+    if unknown and not topics:
+        return _add_unknown(OffsetCommitResponse(), unknown)
+    reply = DeferredReply(context, partial(refuse_all, requested))
 
-    def answer(response: Any) -> None:
-        if refused and isinstance(response, OffsetCommitResponse):
-            _merge(response, refused)
-        reply(response)
+    def answer(codes: Any) -> None:
+        reply(codes if isinstance(codes, KlammError) else _add_unknown(build_response(topics, codes), unknown))
 
-    submit_to(
-        services,
+    commit = OffsetCommit(
         request.group_id,
-        lambda shard, now, reply_to: shard.commit_offsets(request, version, now, reply_to),
-        answer if refused else reply,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        topics,
+        request.retention_time_ms,
     )
+
+    def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.commit_offsets(commit, version, now, reply_to)
+
+    submit_to(services, request.group_id, decide, answer)
     return ANSWERED
 
 
-def _sort_out(
-    services: Services, context: RequestContext, request: OffsetCommitRequest
-) -> list[OffsetCommitResponseTopic]:
-    """Give every topic its name and id; take out what the cluster does not know and return the refusals."""
-    image = services.image.topics
-    kept, refused = [], []
-    for topic in request.topics:
-        if context.version >= TOPIC_IDS_SINCE:
-            known = image.by_id.get(Uuid(topic.topic_id))
-            missing = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            known = image.by_name.get(topic.name)
-            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if known is None:
-            refused.append(_all(topic, missing))
+def _read_topics(request: OffsetCommitRequest, *, by_id: bool) -> list[RequestedTopic]:
+    return [
+        (
+            topic.topic_id if by_id else topic.name,
+            [
+                (
+                    partition.partition_index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+
+
+def resolve_topics(
+    image: TopicsImage, requested: Iterable[RequestedTopic], *, by_id: bool
+) -> tuple[list[CommitTopic], list[UnknownPartitions]]:
+    """Return the topics of a commit with names and ids, and what of it the cluster does not have."""
+    topics: list[CommitTopic] = []
+    unknown = []
+    for name_or_id, rows in requested:
+        topic = image.by_id.get(name_or_id) if by_id else image.by_name.get(name_or_id)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown.append(UnknownPartitions(name_or_id, rows, code))
             continue
-        topic.name, topic.topic_id = known.name, known.id
-        partitions = known.partitions
-        if any(each.partition_index not in partitions for each in topic.partitions):
-            gone = [each for each in topic.partitions if each.partition_index not in partitions]
-            topic = OffsetCommitRequestTopic(  # noqa: PLW2901 - the request as it came is needed for refusals
-                name=known.name,
-                topic_id=known.id,
-                partitions=[each for each in topic.partitions if each.partition_index in partitions],
+        partitions = topic.partitions
+        known = rows
+        for row in rows:
+            if row[0] not in partitions:
+                missing = [row for row in rows if row[0] not in partitions]
+                unknown.append(UnknownPartitions(name_or_id, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                known = [row for row in rows if row[0] in partitions]
+                break
+        if known:
+            topics.append((topic.name, topic.id, known))
+    return topics, unknown
+
+
+def build_response(topics: Iterable[CommitTopic], codes: CommitCodes) -> OffsetCommitResponse:
+    """Return the response to a commit that its group has decided."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=name,
+                topic_id=topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=row[0],
+                        error_code=codes[position][row_position] if codes else ErrorCode.NONE,
+                    )
+                    for row_position, row in enumerate(rows)
+                ],
             )
-            unknown = OffsetCommitRequestTopic(name=known.name, topic_id=known.id, partitions=gone)
-            refused.append(_all(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if topic.partitions:
-            kept.append(topic)
-    request.topics = kept
-    return refused
-
-
-def _all(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
+            for position, (name, topic_id, rows) in enumerate(topics)
+        ]
     )
 
 
-def _merge(response: OffsetCommitResponse, refused: list[OffsetCommitResponseTopic]) -> None:
-    answered = {(topic.name, topic.topic_id): topic for topic in response.topics}
-    for topic in refused:
-        known = answered.get((topic.name, topic.topic_id))
-        if known is not None:
-            known.partitions.extend(topic.partitions)
+def refuse_all(requested: Iterable[RequestedTopic], code: ErrorCode) -> OffsetCommitResponse:
+    """Return the response that refuses every partition of a request with the same error."""
+    return OffsetCommitResponse(topics=[_refuse(name_or_id, rows, code) for name_or_id, rows in requested])
+
+
+def _refuse(name_or_id: Any, rows: Iterable[OffsetRow], code: ErrorCode) -> OffsetCommitResponseTopic:
+    by_name = isinstance(name_or_id, str)
+    return OffsetCommitResponseTopic(
+        name=name_or_id if by_name else "",
+        topic_id=ZERO_UUID if by_name else name_or_id,
+        partitions=[OffsetCommitResponsePartition(partition_index=row[0], error_code=code) for row in rows],
+    )
+
+
+def _add_unknown(response: OffsetCommitResponse, unknown: Iterable[UnknownPartitions]) -> OffsetCommitResponse:
+    """Add the refusals of unknown partitions: to their topic if it was answered, else as topics of their own."""
+    by_name = {topic.name: topic for topic in response.topics}
+    by_id = {bytes(topic.topic_id): topic for topic in response.topics}
+    for name_or_id, rows, code in unknown:
+        refused = _refuse(name_or_id, rows, code)
+        answered = by_name.get(name_or_id) if isinstance(name_or_id, str) else by_id.get(bytes(name_or_id))
+        if answered is not None:
+            answered.partitions.extend(refused.partitions)
         else:
-            response.topics.append(topic)
+            response.topics.append(refused)
+    return response
