@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm.net.channel import IN_FLIGHT_MAX, REPLIES_PER_TURN_MAX
-from klamm.net.receive_buffer import BUFFER_BYTES
+from klamm.protocol.framing import BUFFER_BYTES
 from klamm.telemetry.log import configure
 
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klamm.net.receive_buffer import LARGE_BYTES, ReceiveBuffer
 from klamm.net.sockets import gather
+from klamm.protocol.framing import LARGE_BYTES, ReceiveBuffer
 from klamm.telemetry.log import Level, get_logger
 
 if TYPE_CHECKING:

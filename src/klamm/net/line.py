@@ -9,8 +9,8 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from klamm.net.receive_buffer import ReceiveBuffer
 from klamm.net.sockets import gather
+from klamm.protocol.framing import ReceiveBuffer
 
 BUFFER_IDLE_BYTES_MAX = 1024 * 1024
 """A larger buffer is given back once it is empty and answers are small again."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from klamm.net.receive_buffer import BUFFER_BUSY_BYTES, BUFFER_BYTES, LARGE_BYTES, ReceiveBuffer
+from klamm.protocol.framing import BUFFER_BUSY_BYTES, BUFFER_BYTES, LARGE_BYTES, ReceiveBuffer
 
 SIZES = st.one_of(
     st.integers(8, 300),
