@@ -1,18 +1,13 @@
 """The small pure parts: frames, sessions, readable batches, metadata, transactions' states."""
 
-import random
-import struct
 from types import SimpleNamespace as N
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from klamm.client.backoff import Backoff
 from klamm.client.consumer.core.batches import readable
 from klamm.client.consumer.core.sessions import FetchSession, Want
 from klamm.client.consumer.core.subscription import Mode, Subscription
-from klamm.client.core.frames import AnswerReader
 from klamm.client.core.metadata import ClusterTable
 from klamm.client.errors import (
     IllegalStateError,
@@ -27,81 +22,13 @@ from klamm.client.errors import (
     settle,
 )
 from klamm.client.producer.core.transactions import Transactions, TransactionStatus
-from klamm.model.errors import CorruptBatch, ErrorCode, RemoteProtocolError
+from klamm.model.errors import CorruptBatch, ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.records import build_batch
 from klamm.records.control import build_end_txn_marker
 
 S = TransactionStatus
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def feed(reader, data, step):
-    answers = []
-    while data:
-        room = reader.room()
-        count = min(len(room), step, len(data))
-        room[:count] = data[:count]
-        answers += reader.received(count)
-        data = data[count:]
-    return answers
-
-
-@pytest.mark.parametrize("step", [1, 7, 4096, 1 << 20])
-def test_answers_are_cut_from_any_stream(step):
-    bodies = [b"four", b"x" * 70_000, b"y" * 10, b"z" * 300_000, b"q" * 65_532, b"end!"]
-    if step == 1:
-        bodies = [b"four", b"x" * 70_000, b"end!"]
-    stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
-    reader = AnswerReader(1 << 20)
-    assert [bytes(each) for each in feed(reader, stream, step)] == bodies
-
-
-@settings(max_examples=60)
-@given(
-    sizes=st.lists(st.one_of(st.integers(4, 300), st.integers(4, 400_000)), min_size=1, max_size=10),
-    step=st.one_of(st.integers(1000, 70_000), st.just(1 << 20)),
-    seed=st.integers(0, 2**32),
-)
-@example(sizes=[300_000, 100_000, 10], step=1 << 20, seed=0)
-def test_answers_that_nobody_keeps_are_cut_from_any_stream(sizes, step, seed):
-    """Answers that were let go leave their buffer to a smaller one, which must not read beyond its own end.
-
-    The stories above keep every answer, so no buffer was ever larger than the answer it was used for.
-    """
-    source = random.Random(seed)
-    bodies = [source.randbytes(size) for size in sizes]
-    stream = memoryview(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
-    reader = AnswerReader(1 << 20)
-    answers = []
-    while stream:
-        room = reader.room()
-        assert len(room)
-        count = min(len(room), step, len(stream))
-        room[:count] = stream[:count]
-        answers += map(bytes, reader.received(count))
-        stream = stream[count:]
-        del room
-    assert answers == bodies
-
-
-def test_a_large_answer_is_not_overwritten_while_it_is_looked_at():
-    reader = AnswerReader(1 << 20)
-    frame = struct.pack(">i", 100_000)
-    (first,) = feed(reader, frame + b"a" * 100_000, 1 << 20)
-    (second,) = feed(reader, frame + b"b" * 100_000, 1 << 20)
-    assert bytes(first) == b"a" * 100_000
-    del first
-    (third,) = feed(reader, frame + b"c" * 100_000, 1 << 20)
-    assert (bytes(second), bytes(third)) == (b"b" * 100_000, b"c" * 100_000)
-
-
-def test_no_memory_is_given_for_a_size_that_was_only_announced():
-    reader = AnswerReader(512 << 20)
-    feed(reader, struct.pack(">i", 400 << 20) + b"x" * 1000, 1004)
-    assert len(reader.room()) <= 1 << 20
-    with pytest.raises(RemoteProtocolError):
-        feed(AnswerReader(1000), struct.pack(">i", 1001), 4)
 
 
 def test_a_session_says_what_changed():

@@ -1,4 +1,4 @@
-"""The receive buffer alone: any pieces, any sizes, any pauses; what comes out is what went in.
+"""The framer alone: any pieces, any sizes, any pauses; what comes out is what went in.
 
 The tests of a whole connection could not see a read into an empty view: whether a connection is paused exactly where
 the buffer was told to stop depends on how fast its peer takes the answers.
@@ -11,7 +11,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from klamm.protocol.framing import BUFFER_BUSY_BYTES, BUFFER_BYTES, LARGE_BYTES, ReceiveBuffer
+from klamm.client.core.buffer_pool import Spares
+from klamm.model.errors import RemoteProtocolError
+from klamm.protocol.framing import (
+    BUFFER_BUSY_BYTES,
+    BUFFER_BYTES,
+    LARGE_BYTES,
+    BorrowedFrames,
+    OwnedFrames,
+    encode_frame,
+)
 
 SIZES = st.one_of(
     st.integers(8, 300),
@@ -38,9 +47,9 @@ def piece(chunks: list[int], turn: int) -> int:
     return max(chunks[turn % len(chunks)], 1 if turn < 300 else 50_000)
 
 
-def run(bodies: list[bytes], chunks: list[int], pauses: list[int]) -> ReceiveBuffer:
+def run(bodies: list[bytes], chunks: list[int], pauses: list[int]) -> BorrowedFrames:
     """Feed the frames in pieces; take them as a connection does that pauses after some frames and goes on later."""
-    buffer = ReceiveBuffer(8, 1 << 24)
+    buffer = BorrowedFrames(8, 1 << 24)
     stream = memoryview(b"".join(map(frame_of, bodies)))
     frames: list[bytes] = []
     borrowed: list[tuple[memoryview, bytes]] = []
@@ -92,7 +101,7 @@ def test_reading_on_beside_frames_that_were_not_taken_is_safe(sizes, chunks, kee
     """No owner reads on while it is paused; one that does loses nothing and never reads into nothing."""
     source = random.Random(5)
     bodies = [source.randbytes(size) for size in sizes]
-    buffer = ReceiveBuffer(8, 1 << 24)
+    buffer = BorrowedFrames(8, 1 << 24)
     stream = memoryview(b"".join(map(frame_of, bodies)))
     frames = []
     turn = 0
@@ -113,7 +122,7 @@ def test_reading_on_beside_frames_that_were_not_taken_is_safe(sizes, chunks, kee
 @settings(max_examples=40)
 @given(chunks=CHUNKS, declared=st.integers(1 << 20, (1 << 24)))
 def test_memory_follows_the_bytes_that_came(chunks, declared):
-    buffer = ReceiveBuffer(8, 1 << 24)
+    buffer = BorrowedFrames(8, 1 << 24)
     buffer.room()[:4] = struct.pack(">i", declared)
     buffer.add(4)
     came = 4
@@ -132,7 +141,7 @@ def test_memory_follows_the_bytes_that_came(chunks, declared):
 
 @pytest.mark.parametrize("size", [-1, 0, 7, 1001, 2**31 - 1])
 def test_a_size_that_cannot_be_is_refused(size):
-    buffer = ReceiveBuffer(8, 1000)
+    buffer = BorrowedFrames(8, 1000)
     buffer.room()[:4] = struct.pack(">i", size)
     buffer.add(4)
     assert buffer.take_frames() == []
@@ -141,7 +150,7 @@ def test_a_size_that_cannot_be_is_refused(size):
 
 
 def test_frames_before_a_size_that_cannot_be_are_whole():
-    buffer = ReceiveBuffer(8, 1000)
+    buffer = BorrowedFrames(8, 1000)
     data = frame_of(b"good one") + frame_of(b"good two") + struct.pack(">i", -5)
     buffer.room()[: len(data)] = data
     buffer.add(len(data))
@@ -169,3 +178,93 @@ def test_a_grown_buffer_is_given_back_when_it_is_empty():
     held = len(buffer.view)
     buffer.shrink(0)
     assert len(buffer.view) == held
+
+
+def feed(frames, data, step):
+    received = []
+    while data:
+        room = frames.room()
+        count = min(len(room), step, len(data))
+        room[:count] = data[:count]
+        received += frames.receive(count)
+        data = data[count:]
+    return received
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096, 1 << 20])
+def test_owned_frames_are_cut_from_any_stream(step):
+    bodies = [b"four", b"x" * 70_000, b"y" * 10, b"z" * 300_000, b"q" * 65_532, b"end!"]
+    if step == 1:
+        bodies = [b"four", b"x" * 70_000, b"end!"]
+    stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    frames = OwnedFrames(4, 1 << 20, Spares(6))
+    assert [bytes(frame) for frame in feed(frames, stream, step)] == bodies
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.one_of(st.integers(4, 300), st.integers(4, 400_000)), min_size=1, max_size=10),
+    step=st.one_of(st.integers(1000, 70_000), st.just(1 << 20)),
+    seed=st.integers(0, 2**32),
+)
+@example(sizes=[300_000, 100_000, 10], step=1 << 20, seed=0)
+def test_owned_frames_that_are_let_go_are_cut_from_any_stream(sizes, step, seed):
+    """Answers that were let go leave their buffer to a smaller one, which must not read beyond its own end.
+
+    The stories above keep every answer, so no buffer was ever larger than the answer it was used for.
+    """
+    source = random.Random(seed)
+    bodies = [source.randbytes(size) for size in sizes]
+    stream = memoryview(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
+    frames = OwnedFrames(4, 1 << 20, Spares(6))
+    received = []
+    while stream:
+        room = frames.room()
+        assert len(room)
+        count = min(len(room), step, len(stream))
+        room[:count] = stream[:count]
+        received += map(bytes, frames.receive(count))
+        stream = stream[count:]
+        del room
+    assert received == bodies
+
+
+def test_a_large_frame_is_not_overwritten_while_it_is_kept():
+    frames = OwnedFrames(4, 1 << 20, Spares(6))
+    frame = struct.pack(">i", 100_000)
+    (first,) = feed(frames, frame + b"a" * 100_000, 1 << 20)
+    (second,) = feed(frames, frame + b"b" * 100_000, 1 << 20)
+    assert bytes(first) == b"a" * 100_000
+    del first
+    (third,) = feed(frames, frame + b"c" * 100_000, 1 << 20)
+    assert (bytes(second), bytes(third)) == (b"b" * 100_000, b"c" * 100_000)
+
+
+def test_no_memory_is_given_for_a_size_that_was_only_announced():
+    frames = OwnedFrames(4, 512 << 20)
+    feed(frames, struct.pack(">i", 400 << 20) + b"x" * 1000, 1004)
+    assert len(frames.room()) <= 1 << 20
+    with pytest.raises(RemoteProtocolError):
+        feed(OwnedFrames(4, 1000), struct.pack(">i", 1001), 4)
+
+
+@settings(max_examples=60)
+@given(sizes=st.lists(SIZES, min_size=1, max_size=8), chunks=CHUNKS, pooled=st.booleans())
+def test_frames_fed_in_any_pieces_come_out_whole(sizes, chunks, pooled):
+    source = random.Random(7)
+    bodies = [source.randbytes(size) for size in sizes]
+    frames = OwnedFrames(4, 1 << 20, Spares(2) if pooled else None)
+    stream = memoryview(b"".join(encode_frame((body[:3], body[3:])) for body in bodies))
+    received, step = [], 0
+    while stream:
+        count = piece(chunks, step)
+        received += frames.feed(stream[:count])
+        stream = stream[count:]
+        step += 1
+    assert received == bodies, "every frame is kept, so none may be overwritten"
+
+
+@pytest.mark.parametrize("size", [-1, 0, 3, 1001, 2**31 - 1])
+def test_owned_frames_of_a_size_out_of_bounds_are_refused(size):
+    with pytest.raises(RemoteProtocolError, match=f"a frame of {size} bytes is"):
+        OwnedFrames(4, 1000).feed(struct.pack(">i", size))

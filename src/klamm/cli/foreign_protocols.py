@@ -7,7 +7,7 @@ from typing import Final
 
 _FIRST_BYTES: Final = (
     re.compile(r"(\S+) answers with (-?\d+) bytes"),
-    re.compile(r"the connection to (\S+) broke: an answer of (-?\d+) bytes"),
+    re.compile(r"the connection to (\S+) broke: a frame of (-?\d+) bytes"),
 )
 """The first four bytes were taken for a length, which nobody answers with."""
 _HUNG_UP: Final = re.compile(

@@ -15,12 +15,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.config import Settings
-from klamm.client.core.frames import AnswerReader
+from klamm.client.core.buffer_pool import Spares
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.metrics import Traffic
 from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode_into
+from klamm.protocol.framing import OwnedFrames
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     import ssl
 
 _IOV_MAX = 64
+_RESPONSE_BYTES_MIN = 4
+"""The correlation id."""
+_BUFFERS_KEPT = 6
+"""Memory of large answers that is used again once they were let go."""
+_TLS_ALERT = b"\x15\x03"
+"""How a server that expects TLS begins its answer to what is none."""
 _READS_PER_TURN = 8
 _PIECE_BYTES = 8 << 20
 """Of a large answer, at most so much is let gather before it is looked at: being woken costs more than copying."""
@@ -77,7 +84,10 @@ class Connection:
         self._client_id = settings.text("client.id")
         self._timeout_s = settings.seconds("request.timeout.ms")
         self._loop = asyncio.get_running_loop()
-        self._reader = AnswerReader(settings.number("receive.message.max.bytes"))
+        self._frames = OwnedFrames(
+            _RESPONSE_BYTES_MIN, settings.number("receive.message.max.bytes"), Spares(_BUFFERS_KEPT)
+        )
+        self._received_any = False
         self._pending: deque[Pending] = deque()
         self._correlation = itertools.count(1)
         self._out: deque[Any] = deque()
@@ -326,7 +336,7 @@ class Connection:
         for _ in range(_READS_PER_TURN):
             if sock is None or self.closed is not None:
                 return
-            room = self._reader.room()
+            room = self._frames.room()
             try:
                 count = sock.recv_into(room)
             except (BlockingIOError, InterruptedError):
@@ -337,6 +347,11 @@ class Connection:
             if not count:
                 self._fail(DisconnectedError(f"{self.address} closed the connection"))
                 return
+            if not self._received_any:
+                self._received_any = True
+                if room[:2] == _TLS_ALERT:
+                    self._fail(RemoteProtocolError("it speaks TLS: security.protocol=SSL is needed here"))
+                    return
             self.took(count)
             if count < len(room):
                 break
@@ -346,7 +361,7 @@ class Connection:
     @property
     def _lacking(self) -> int:
         """Bytes to wait for: those of a large answer under way, else any."""
-        return max(min(self._reader.lacking, _PIECE_BYTES), 1)
+        return max(min(self._frames.lacking, _PIECE_BYTES), 1)
 
     def _gather(self, sock: socket.socket, count: int) -> None:
         """Have the kernel tell of new bytes when there are `count` of them, or the connection ends.
@@ -378,7 +393,7 @@ class Connection:
     def took(self, count: int) -> None:
         """So many bytes were put into the reader's room."""
         try:
-            for answer in self._reader.received(count):
+            for answer in self._frames.receive(count):
                 self._answered(answer)
         except ProtocolError as error:
             self._fail(error)
@@ -424,7 +439,7 @@ class _TlsProtocol(asyncio.BufferedProtocol):
         self._connection._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        return self._connection._reader.room()
+        return self._connection._frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._connection.took(nbytes)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.net.sockets import gather
-from klamm.protocol.framing import LARGE_BYTES, ReceiveBuffer
+from klamm.protocol.framing import LARGE_BYTES, BorrowedFrames
 from klamm.telemetry.log import Level, get_logger
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Channel:
         self._handled_turn = -1  # the turn whose commit may borrow frames of the receive buffer
         self._sock = sock
         self._fd = sock.fileno()
-        self._received = ReceiveBuffer(REQUEST_BYTES_MIN, server.config.request_bytes_max)
+        self._received = BorrowedFrames(REQUEST_BYTES_MIN, server.config.request_bytes_max)
         self._out: list[Part] = []
         self._slots: deque[Slot] = deque()
         self._reading = False

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 
 from klamm.net.sockets import gather
-from klamm.protocol.framing import ReceiveBuffer
+from klamm.protocol.framing import BorrowedFrames
 
 BUFFER_IDLE_BYTES_MAX = 1024 * 1024
 """A larger buffer is given back once it is empty and answers are small again."""
@@ -28,7 +28,7 @@ class Line(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._sock: socket.socket | None = None
-        self._received = ReceiveBuffer(FRAME_BYTES_MIN, FRAME_BYTES_MAX)
+        self._received = BorrowedFrames(FRAME_BYTES_MIN, FRAME_BYTES_MAX)
         self._low_water = 0
         self.closed = False
 

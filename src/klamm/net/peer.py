@@ -17,16 +17,17 @@ from typing import Any
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError, RemoteProtocolError
 from klamm.protocol.apis import API_VERSIONS, BY_NAME, Api
 from klamm.protocol.codec import decode, encode_into
+from klamm.protocol.framing import OwnedFrames, encode_frame
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 
+RESPONSE_BYTES_MIN = 4
+"""The correlation id."""
 RESPONSE_BYTES_MAX = 256 << 20
-"""A longer frame is no response of ours."""
 IN_FLIGHT_MAX = 1024
 """Requests of one connection that wait for an answer."""
 API_VERSIONS_VERSION = 3
 
-_LENGTH = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
 
 Body = Iterable[bytes | bytearray | memoryview]
@@ -55,15 +56,13 @@ class _Waiting:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class _Link(asyncio.Protocol):
+class _Link(asyncio.BufferedProtocol):
     """One connection of a peer: cuts what arrives into frames and gives each to who waits for it."""
 
     def __init__(self, peer: "Peer") -> None:
         self._peer = peer
         self._transport: asyncio.WriteTransport | None = None
-        self._chunks: list[bytes] = []
-        self._received = 0
-        self._needed = 4
+        self._frames = OwnedFrames(RESPONSE_BYTES_MIN, RESPONSE_BYTES_MAX)
         self._next_correlation_id = 0
         self._waiting: dict[int, _Waiting] = {}
         self.versions: dict[int, tuple[int, int]] | None = None
@@ -76,29 +75,22 @@ class _Link(asyncio.Protocol):
         assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
 
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._frames.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._handle_frames(self._frames.receive, nbytes)
+
     def data_received(self, data: bytes) -> None:
-        self._chunks.append(data)
-        self._received += len(data)
-        if self._received < self._needed:
-            return
-        whole = data if len(self._chunks) == 1 else b"".join(self._chunks)
-        view, at = memoryview(whole), 0
+        """As the two above, for a transport that brings its own bytes."""
+        self._handle_frames(self._frames.feed, data)
+
+    def _handle_frames(self, receive: Callable[[Any], list[memoryview]], received: int | bytes) -> None:
         try:
-            while len(whole) - at >= 4:
-                (length,) = _LENGTH.unpack_from(whole, at)
-                if not 4 <= length <= RESPONSE_BYTES_MAX:
-                    raise RemoteProtocolError(f"a response of {length} bytes")
-                if len(whole) - at - 4 < length:
-                    break
-                self._answer(view[at + 4 : at + 4 + length])
-                at += 4 + length
+            for frame in receive(received):
+                self._answer(frame)
         except ProtocolError as error:
             self.close(f"{self._peer.address} sent no response: {error}")
-            return
-        rest = whole[at:]
-        self._chunks = [rest] if rest else []
-        self._received = len(rest)
-        self._needed = 4 + (_LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc is not None else ""
@@ -118,8 +110,8 @@ class _Link(asyncio.Protocol):
         waiting = _Waiting(api_key, version, loop.create_future())
         self._waiting[number] = waiting
         waiting.timer = loop.call_later(timeout_ms / 1000, self._expire, number, timeout_ms)
-        parts = [encode_request_header(RequestHeader(api_key, version, number, client_id)), *body]
-        self._transport.write(b"".join((_LENGTH.pack(sum(map(len, parts))), *parts)))
+        header = encode_request_header(RequestHeader(api_key, version, number, client_id))
+        self._transport.write(encode_frame((header, *body)))
         return waiting.future
 
     def _answer(self, frame: memoryview) -> None:

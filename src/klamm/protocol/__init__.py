@@ -1,8 +1,8 @@
 """The wire: bytes to messages and back, without a socket in sight.
 
-It owns how messages are declared (`schema`), the readers and writers compiled from the declarations (`codec`), the
-headers before them (`header`), the table of all APIs (`apis`) and the messages themselves (`messages/<family>.py`). It
-does not own what the messages mean, the record batches inside them, nor the frames around them (`net.receive_buffer`).
+It owns the frames of a stream (`framing`), how messages are declared (`schema`), the readers and writers compiled from
+the declarations (`codec`), the headers before them (`header`), the table of all APIs (`apis`) and the messages
+themselves (`messages/<family>.py`). It does not own what the messages mean, nor the record batches inside them.
 
     frame  ->  decode_request_header  ->  APIS[key].request  ->  decode(cls, version, frame, offset)
 

@@ -1,17 +1,20 @@
-"""Where a connection's bytes arrive and are cut into frames: four bytes of size, then that many bytes.
+"""The one framer: a stream of bytes cut into frames, four bytes of size and then that many bytes.
 
-Pure: it knows no socket. Its owner reads into `room`, says how many bytes came, and handles the frames that are whole:
-
-    buffer.add(sock.recv_into(buffer.room()))
-    for start, end in buffer.take_frames():
-        handle(buffer.view, start, end)
-
-An owner that stops in the middle puts the rest back (`put_back`) and takes it later. Promises: `room` is never empty,
-since a read into nothing looks like the end of the connection; frames come out as they came in; a frame lies in `view`
-unchanged until the next `room`; memory grows with the bytes that really came, never with a size that a peer declared.
+Brokers, peers and clients receive through one of two buffers. `BorrowedFrames` hands out positions in its own memory,
+for an owner that is done with a frame before it reads again; `OwnedFrames` hands out memory that may be kept. Both are
+pure: the owner reads into `room` and says how many bytes came. Both promise that `room` is never empty, since a read
+into nothing looks like the end of the connection; that frames come out as they went in, however the stream was cut; and
+that memory grows with the bytes that really came, never with a size that a peer declared.
 """
 
 import struct
+from collections.abc import Sequence
+from typing import Protocol
+
+from klamm.model.errors import RemoteProtocolError
+
+PREFIX_BYTES = 4
+"""The size in front of a frame, which does not count itself."""
 
 BUFFER_BYTES = 32 * 1024
 """A new buffer."""
@@ -26,10 +29,32 @@ LOW_WATER_BYTES_MAX = 1024 * 1024
 """While a large frame is on its way the kernel wakes the reader per this many bytes rather than per segment."""
 
 _SIZE = struct.Struct(">i")
+_SMALL_BYTES = 64 * 1024
+"""Owned frames up to this size are received together and copied out; a larger one gets memory of its own."""
+_GROWTH = 8
 
 
-class ReceiveBuffer:
-    """Bytes in, frames out. `view` holds them; another buffer takes its place when it grows."""
+def encode_frame(parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
+    """One frame made of `parts`, which are copied once."""
+    return b"".join((_SIZE.pack(sum(map(len, parts))), *parts))
+
+
+def describe_size(size: int, size_min: int, size_max: int) -> str:
+    """The refusal of a frame whose declared size is out of bounds."""
+    if size > size_max:
+        return f"a frame of {size} bytes is larger than the limit of {size_max}"
+    return f"a frame of {size} bytes is smaller than the least of {size_min}"
+
+
+class BorrowedFrames:
+    """Frames that lie in `view` unchanged until the next `room`; another buffer takes its place when it grows.
+
+        frames.add(sock.recv_into(frames.room()))
+        for start, end in frames.take_frames():
+            handle(frames.view, start, end)
+
+    An owner that stops in the middle puts the rest back (`put_back`) and takes it later.
+    """
 
     __slots__ = ("_end", "_frame_max", "_frame_min", "_large", "_start", "_stop", "complaint", "lacking", "view")
 
@@ -73,16 +98,16 @@ class ReceiveBuffer:
         view, start, end = self.view, self._start, self._end
         frames: list[tuple[int, int]] = []
         self.lacking = 0
-        while end - start >= 4:
+        while end - start >= PREFIX_BYTES:
             size: int = _SIZE.unpack_from(view, start)[0]
             if size < self._frame_min or size > self._frame_max:
-                self.complaint = self._size_complaint(size)
+                self.complaint = describe_size(size, self._frame_min, self._frame_max)
                 break
-            stop = start + 4 + size
+            stop = start + PREFIX_BYTES + size
             if stop > end:
                 self.lacking = stop - end
                 break
-            frames.append((start + 4, stop))
+            frames.append((start + PREFIX_BYTES, stop))
             start = stop
         self._start = start
         return frames
@@ -114,7 +139,9 @@ class ReceiveBuffer:
     def _room_behind(self, capacity: int) -> memoryview:
         """Room behind the beginning of a frame."""
         present = self._end - self._start
-        needed = 4 + _SIZE.unpack_from(self.view, self._start)[0] if present >= 4 else 4
+        needed = PREFIX_BYTES
+        if present >= PREFIX_BYTES:
+            needed += _SIZE.unpack_from(self.view, self._start)[0]
         if self._start + needed > capacity or self._end == capacity:
             crowded = needed > capacity and present * 2 > capacity
             filled = self._end == capacity < BUFFER_BUSY_BYTES
@@ -142,7 +169,125 @@ class ReceiveBuffer:
             self._start = self._end = self._large = 0
             self._stop = BUFFER_BYTES
 
-    def _size_complaint(self, size: int) -> str:
-        if size > self._frame_max:
-            return f"a frame of {size} bytes is larger than the limit of {self._frame_max}"
-        return f"a frame of {size} bytes cannot be one"
+
+class BufferPool(Protocol):
+    """Keeps buffers to use again, since fresh memory costs more than the bytes put into it."""
+
+    def take(self, size: int) -> bytearray | None:
+        """A buffer of at least `size` bytes that is in use nowhere, or None."""
+
+    def give(self, buffer: bytearray) -> None:
+        """Offer a buffer for later use; views of it may still exist."""
+
+
+class OwnedFrames:
+    """Frames that may be kept: a small one is copied, a large one is handed over with the memory it was received into.
+
+        count = sock.recv_into(frames.room())
+        for frame in frames.receive(count):
+            handle(frame)
+
+    A size out of bounds is RemoteProtocolError, after which the stream has no more frames.
+    """
+
+    __slots__ = (
+        "_end",
+        "_frame_max",
+        "_frame_min",
+        "_large",
+        "_large_end",
+        "_large_size",
+        "_large_view",
+        "_pool",
+        "_small",
+        "_small_view",
+    )
+
+    def __init__(self, frame_bytes_min: int, frame_bytes_max: int, pool: BufferPool | None = None) -> None:
+        self._frame_min = frame_bytes_min
+        self._frame_max = frame_bytes_max
+        self._pool = pool
+        self._small = bytearray(_SMALL_BYTES)
+        self._small_view = memoryview(self._small)
+        self._end = 0
+        self._large: bytearray | None = None
+        self._large_view = memoryview(b"")
+        self._large_end = 0
+        self._large_size = 0
+
+    @property
+    def lacking(self) -> int:
+        """Bytes still to come of a large frame, 0 when none is on its way."""
+        return 0 if self._large is None else self._large_size - self._large_end
+
+    def room(self) -> memoryview:
+        """Where the next bytes go, never empty."""
+        if self._large is None:
+            return self._small_view[self._end :]
+        if self._large_end == len(self._large):
+            self._grow(min(self._large_size, _GROWTH * len(self._large)))
+        # A buffer from the pool may be larger: bytes behind this frame belong to the next and must not land here.
+        return self._large_view[self._large_end : self._large_size]
+
+    def receive(self, count: int) -> list[memoryview]:
+        """Take `count` bytes that were put into the room; the frames that are whole now, without their size."""
+        if self._large is not None:
+            return self._receive_large(count)
+        self._end += count
+        frames: list[memoryview] = []
+        start, end = 0, self._end
+        while end - start >= PREFIX_BYTES:
+            size: int = _SIZE.unpack_from(self._small, start)[0]
+            if size < self._frame_min or size > self._frame_max:
+                raise RemoteProtocolError(describe_size(size, self._frame_min, self._frame_max))
+            stop = start + PREFIX_BYTES + size
+            if stop > end:
+                if stop - start > _SMALL_BYTES:
+                    self._begin_large(size, start + PREFIX_BYTES, end)
+                    start = end
+                break
+            frames.append(memoryview(bytes(self._small_view[start + PREFIX_BYTES : stop])))
+            start = stop
+        if start:
+            held = end - start
+            if held:
+                self._small[:held] = self._small[start:end]
+            self._end = held
+        return frames
+
+    def feed(self, data: bytes | memoryview) -> list[memoryview]:
+        """The same for bytes that lie elsewhere: copy them into the room, as often as it takes."""
+        rest, frames = memoryview(data), []
+        while rest:
+            room = self.room()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            frames += self.receive(count)
+            rest = rest[count:]
+        return frames
+
+    def _receive_large(self, count: int) -> list[memoryview]:
+        assert self._large is not None
+        self._large_end += count
+        if self._large_end < self._large_size:
+            return []
+        frame = self._large_view[: self._large_size]
+        if self._pool is not None:
+            self._pool.give(self._large)
+        self._large, self._large_view = None, memoryview(b"")
+        return [frame]
+
+    def _begin_large(self, size: int, start: int, end: int) -> None:
+        """Move the beginning of a large frame to memory of its own, not yet as large as the frame claims to be."""
+        held = end - start
+        reused = self._pool.take(size) if self._pool is not None else None
+        self._large = reused or bytearray(min(size, max(_GROWTH * held, 4 * _SMALL_BYTES)))
+        self._large_view = memoryview(self._large)
+        self._large_view[:held] = self._small_view[start:end]
+        self._large_end, self._large_size = held, size
+
+    def _grow(self, size: int) -> None:
+        grown = bytearray(size)
+        view = memoryview(grown)
+        view[: self._large_end] = self._large_view[: self._large_end]
+        self._large, self._large_view = grown, view

@@ -17,7 +17,7 @@ TIMEOUT_S: Final = 60.0
 _HTTP: Final = int.from_bytes(b"HTTP", "big")
 _TLS: Final = frozenset({0x1503, 0x1603})
 """An alert, or a handshake, of TLS."""
-_SIZE: Final = re.compile(r"(\S+) (?:answers with|broke: an answer of) (-?\d+) bytes")
+_SIZE: Final = re.compile(r"(\S+) (?:answers with|broke: a frame of) (-?\d+) bytes")
 ADDRESSES: Final = ("bootstrap-server", "bootstrap-controller", "broker-list")
 _JAVA_NAMES: Final = {
     "TOPIC_ALREADY_EXISTS": "TopicExists",
