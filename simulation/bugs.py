@@ -130,7 +130,7 @@ def _commit_on_election() -> Patches:
 @_bug("acknowledge before the sync", in_situation="the lights go out")
 def _ack_before_sync() -> Patches:
     def wait(self: GroupSync, log: Any, done: Any) -> None:
-        log.recovery_point = log.log_end_offset
+        log.state.recovery_point = log.log_end_offset
         assert self.call_on_loop is not None
         self.call_on_loop(lambda: done(None))
 

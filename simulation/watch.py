@@ -6,6 +6,7 @@ from their own turns.
 
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from simulation.cluster import Machine, SimCluster
@@ -195,14 +196,13 @@ class Watch:
         self.ledger.committed[place] = max(self.ledger.committed.get(place, 0), high_watermark)
 
     def _hear_of_cuts(self, log: Any) -> None:
-        told = log.before_truncate
+        listener = log.listener
 
-        def before_truncate(writer: Any) -> None:
+        def before_truncate(state: Any) -> None:
             self._cut[log] = log.leader_epochs.entries()
-            if told is not None:
-                told(writer)
+            listener.before_truncate(state)
 
-        log.before_truncate = before_truncate
+        log.listener = replace(listener, before_truncate=before_truncate)
 
     def _hear_of_commits(self, replica: Any) -> None:
         """Be there when the high watermark moves.

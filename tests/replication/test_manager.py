@@ -130,8 +130,8 @@ def test_nothing_is_told_before_the_turn_commits(node):
 def test_many_appends_of_a_turn_are_written_once(node):
     replica = node.lead("a")
     writes = []
-    write = replica.log._pwritev
-    replica.log._pwritev = lambda *args: (writes.append(len(args[1])), write(*args))[1]
+    write = replica.log.appender.pwritev
+    replica.log.appender.pwritev = lambda *args: (writes.append(len(args[1])), write(*args))[1]
     told = [node.stage(replica, b"%d" % number)[1] for number in range(10)]
     node.manager.commit()
     assert writes == [10]

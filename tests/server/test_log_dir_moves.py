@@ -230,7 +230,7 @@ def test_a_failed_log_dir_takes_its_own_partitions_and_the_cluster_knows(tmp_pat
             def refuse(*_):
                 raise OSError(errno.EIO, "a test")
 
-            log._pwritev = refuse
+            log.appender.pwritev = refuse
 
         node.run(break_it)
         assert produce_error(wire, topics[broken]) == STORAGE_ERROR

@@ -101,7 +101,7 @@ def test_the_short_way_really_is_taken(tmp_path, monkeypatch):
 def test_small_packed_batches_take_the_short_way_and_others_a_thread(tmp_path, monkeypatch):
     """And a connection whose batches unpack to much does not try each of them on the loop first."""
     taken, checked, tried = [], [], []
-    short_way, check, look = produce_quick.handle, record_checks.check_batches, log_appender.is_sound_inside
+    short_way, check, look = produce_quick.handle, record_checks.check_batches, log_appender.has_sound_records
 
     def counted(*args):
         taken.append(short_way(*args))
@@ -118,7 +118,7 @@ def test_small_packed_batches_take_the_short_way_and_others_a_thread(tmp_path, m
         return look(data, *args)
 
     monkeypatch.setattr(record_checks, "check_batches", counted_check)
-    monkeypatch.setattr(log_appender, "is_sound_inside", counted_look)
+    monkeypatch.setattr(log_appender, "has_sound_records", counted_look)
     with NodeThread(tmp_path) as node, Wire(node.port) as wire:
         topic = wire.create_topic()
         assert wire.produce(topic, batch(b"x")).error_code == 0

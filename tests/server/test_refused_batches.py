@@ -52,10 +52,10 @@ def no_room(replica):
     def full(*_args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    real, replica.log._pwritev = replica.log._pwritev, full
+    real, replica.log.appender.pwritev = replica.log.appender.pwritev, full
 
     def heal():
-        replica.log._pwritev = real
+        replica.log.appender.pwritev = real
 
     return heal
 

@@ -23,19 +23,19 @@ def break_disk(node, topic, number):
 
     def refuse(running):
         log = running.services.replicas.find(topic, 0).log
-        real = log._pwritev
+        real = log.appender.pwritev
 
         def refusing(*args):
             raise OSError(number, "a test")
 
-        log._pwritev = refusing
+        log.appender.pwritev = refusing
         return real
 
     real = node.run(refuse)
 
     def mend():
         def restore(running):
-            running.services.replicas.find(topic, 0).log._pwritev = real
+            running.services.replicas.find(topic, 0).log.appender.pwritev = real
 
         node.run(restore)
 

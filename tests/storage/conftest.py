@@ -11,7 +11,8 @@ import pytest
 
 from klamm.model.ids import TopicPartition
 from klamm.records import build_batch, iter_batches
-from klamm.storage import Disk, Log, LogConfig, OpenFiles, open_log
+from klamm.records.control import build_end_txn_marker
+from klamm.storage import Disk, Log, LogConfig, OpenFiles, Origin, open_log
 from klamm.telemetry import log as telemetry
 
 NOW = 1_700_000_000_000
@@ -90,6 +91,27 @@ def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 20) -> li
             found += [(r.offset, r.value) for r in view.decode() if r.offset >= offset]
             offset = view.next_offset
     return found
+
+
+def append_end_txn_marker(
+    log: Log,
+    producer_id: int,
+    producer_epoch: int,
+    *,
+    committed: bool,
+    coordinator_epoch: int,
+    leader_epoch: int,
+    now_ms: int,
+) -> int:
+    """Append the marker that ends a producer's transaction; return its offset."""
+    marker = build_end_txn_marker(
+        committed=committed,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp=now_ms,
+    )
+    return log.append_as_leader(memoryview(marker), leader_epoch, now_ms, origin=Origin.COORDINATOR)
 
 
 class Home:

@@ -9,7 +9,7 @@ from klamm.records import build_batch, decode_batch
 from klamm.records.batch import HEADER_SIZE, BatchView
 from klamm.storage import Log, Origin
 
-from .conftest import NOW, Home, batch, from_producer, read_all
+from .conftest import NOW, Home, append_end_txn_marker, batch, from_producer, read_all
 
 
 def changed(view: memoryview, position: int, form: str, value: int, *, fix_crc: bool = True) -> memoryview:
@@ -139,13 +139,13 @@ def test_a_batch_larger_than_a_segment_is_refused(home: Home):
 
 def test_our_own_coordinators_may_write_control_records(home: Home):
     log = home.open()
-    log.append_control(batch(control=True), 0, NOW)
+    log.append_as_leader(batch(control=True), 0, NOW, origin=Origin.COORDINATOR)
     assert log.log_end_offset == 1
 
 
 def test_compacted_topics_take_control_records_without_looking_for_keys(home: Home):
     log = home.open(cleanup_policy=frozenset({"compact"}), compression_type="zstd")
-    log.append_end_txn_marker(7, 0, committed=True, coordinator_epoch=0, leader_epoch=0, now_ms=NOW)
+    append_end_txn_marker(log, 7, 0, committed=True, coordinator_epoch=0, leader_epoch=0, now_ms=NOW)
     stored = BatchView(log.read(0, 1 << 20, 1).read())
     assert stored.is_control
     assert stored.codec == 0

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from klamm.model.errors import KlammError
-from klamm.storage import Disk, Log, LogManager, checkpoints, cleaner_pass, log_dir, log_recovery, segment_scan
+from klamm.storage import Disk, LogManager, checkpoints, cleaner_pass, log_dir, log_recovery, segment_scan
+from klamm.storage.log_flusher import LogFlusher
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.run import campaign, quorum_campaign
@@ -62,9 +63,9 @@ def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
 def holes_are_passed_over(plant: pytest.MonkeyPatch):
     real = log_recovery._Checker._check
 
-    def check(self, segment, producers, *, end, last, **rest):
-        at, whole = real(self, segment, producers, end=end, last=last, **rest)
-        return (end if whole and not last else at), whole
+    def check(self, segment, producers, kept, *, last, **rest):
+        at, whole = real(self, segment, producers, kept, last=last, **rest)
+        return (log_recovery._end(kept, segment) if whole and not last else at), whole
 
     plant.setattr(log_recovery._Checker, "_check", check)
 
@@ -98,20 +99,20 @@ def producers_are_taken_from_the_snapshot_alone(plant: pytest.MonkeyPatch):
 
 
 def the_recovery_point_moves_without_a_sync(plant: pytest.MonkeyPatch):
-    plant.setattr(Log, "sync_job", lambda self, up_to: lambda: None)
+    plant.setattr(LogFlusher, "sync_job", lambda self, up_to: lambda: None)
 
 
 def a_clean_stop_syncs_nothing(plant: pytest.MonkeyPatch):
-    plant.setattr(Log, "sync_for_good", Log.flush)
+    plant.setattr(LogFlusher, "sync_all", LogFlusher.flush)
     plant.setattr(TracingDisk, "sync_file_system", lambda self, path: True)
 
 
 def aborted_transactions_are_not_rebuilt(plant: pytest.MonkeyPatch):
     real = log_recovery._Checker._check
 
-    def check(self, segment, producers, **kwargs):
+    def check(self, segment, *args, **kwargs):
         plant.setattr(type(segment.txn_index), "reset", lambda self, entries=None: None)
-        return real(self, segment, producers, **kwargs)
+        return real(self, segment, *args, **kwargs)
 
     plant.setattr(log_recovery._Checker, "_check", check)
 
@@ -138,8 +139,12 @@ def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
 
 
 def copies_take_over_unsynced(plant: pytest.MonkeyPatch):
-    real = Log.flush
-    plant.setattr(Log, "flush", lambda self, *args: None if self.path.endswith("-future") else real(self, *args))
+    real = LogFlusher.flush
+
+    def flush(self, *args):
+        return None if self._state.path.endswith("-future") else real(self, *args)
+
+    plant.setattr(LogFlusher, "flush", flush)
 
 
 def copies_forget_where_they_begin(plant: pytest.MonkeyPatch):

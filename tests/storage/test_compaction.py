@@ -14,7 +14,7 @@ from klamm.storage import CleanerConfig, LogConfig, LogManager, StorageConfig
 from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments, plan_round
 from klamm.storage.txn_index import AbortedTxn
 
-from .conftest import NOW, FaultyDisk, Said, no_space
+from .conftest import NOW, FaultyDisk, Said, append_end_txn_marker, no_space
 
 DAY = 24 * 3600 * 1000
 COMPACT = frozenset({"compact"})
@@ -306,8 +306,8 @@ def test_the_last_batch_of_a_producer_leaves_its_sequence(house: House):
 
 
 def end(house: House, producer_id: int, *, committed: bool) -> int:
-    offset = house.log.append_end_txn_marker(
-        producer_id, 0, committed=committed, coordinator_epoch=1, leader_epoch=0, now_ms=house.clock.now_ms()
+    offset = append_end_txn_marker(
+        house.log, producer_id, 0, committed=committed, coordinator_epoch=1, leader_epoch=0, now_ms=house.clock.now_ms()
     )
     house.log.advance_high_watermark(house.log.log_end_offset)
     return offset
@@ -403,7 +403,7 @@ def test_compaction_and_deletion_go_together(tmp_path: Path):
     house.put((b"fresh", b"1"))
     house.log.roll(house.clock.now_ms())
     house.log.flush()
-    house.log.retain(house.clock.now_ms())
+    house.log.apply_retention(house.clock.now_ms())
     assert house.rows() == [(20, b"fresh", b"1")]
     house.clean()
     assert house.rows() == [(20, b"fresh", b"1")]

@@ -86,7 +86,7 @@ class CompactedLogAgainstList(RuleBasedStateMachine):
     def retain(self, hours: int) -> None:
         self.house.clock.advance(hours * HOUR)
         self.house.log.flush()
-        self.house.log.retain(self.house.clock.now_ms())
+        self.house.log.apply_retention(self.house.clock.now_ms())
 
     @rule(data=st.data())
     def delete_records(self, data) -> None:

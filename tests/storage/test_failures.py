@@ -7,6 +7,7 @@ import pytest
 
 from klamm.model.errors import StorageFailure
 from klamm.storage import Log
+from klamm.storage.log_state import LogListener
 
 from .conftest import NOW, FullSoon, Home, batch, from_producer, no_space, read_all
 
@@ -129,7 +130,7 @@ def test_a_broken_disk_is_not_a_full_one(home: Home):
 
     told = []
     log = home.open()
-    log.on_failure = lambda log, failure: told.append((log, failure.message))
+    log.listener = LogListener(on_failure=lambda _, failure: told.append(failure.message))
     home.disk.fail["pwritev"] = broken
     with pytest.raises(StorageFailure):
         log.append_as_leader(batch(), 0, NOW)
@@ -146,7 +147,7 @@ def test_when_not_even_cutting_back_works_the_log_takes_no_more(home: Home):
     log.append_as_leader(batch(), 0, NOW)
     home.disk.fail["pwritev"] = short_write
     home.disk.fail["ftruncate"] = no_space
-    with pytest.raises(StorageFailure, match="could not be cut back"):
+    with pytest.raises(StorageFailure, match="could not be truncated"):
         log.append_as_leader(batch(), 0, NOW)
     home.disk.fail.clear()
     assert log.failed

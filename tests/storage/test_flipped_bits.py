@@ -21,7 +21,7 @@ from klamm.storage.offline_check import check_folders
 from klamm.telemetry.log import _SINK, Level
 
 from .campaign.trace import QuickDisk
-from .conftest import NOW, batch, from_producer
+from .conftest import NOW, append_end_txn_marker, batch, from_producer
 
 pytestmark = pytest.mark.timeout(900)
 FLIPS = int(os.environ.get("KLAMM_SIM_FLIPS", "8"))
@@ -64,7 +64,7 @@ def facts(log: Log) -> dict[str, object]:
             entry.producer_id: (entry.epoch, entry.next_sequence, entry.txn_first_offset)
             for entry in log.producers.entries.values()
         },
-        "deleted by retention": log.due_for_deletion(NOW + 1000),
+        "deleted by retention": log.count_deletable_segments(NOW + 1000),
     }
 
 
@@ -96,13 +96,13 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dic
     for i in range(30):
         log.append_as_leader(from_producer(2 * i, 2, producer_id=8, transactional=True, timestamp=NOW + i), 0, NOW)
         log.append_as_leader(batch(timestamp=NOW + i), 0, NOW)
-        log.append_end_txn_marker(8, 0, committed=i % 3 == 1, coordinator_epoch=2, leader_epoch=0, now_ms=NOW + i)
+        append_end_txn_marker(log, 8, 0, committed=i % 3 == 1, coordinator_epoch=2, leader_epoch=0, now_ms=NOW + i)
     log.advance_high_watermark(log.log_end_offset)
     log = manager.create("keyed", 0, IDS["keyed"], KEYED)
     for i in range(40):
         log.append_as_leader(batch(timestamp=NOW + i), 0, NOW + i)
     log.advance_high_watermark(40)
-    log.cleaned_offset = log.segments[1].base_offset
+    log.state.cleaned_offset = log.segments[1].base_offset
     manager._cleaner_checkpoint(log)()
     manager.close()
     copy = folder.with_name("looked at")

@@ -4,6 +4,7 @@ import errno
 from concurrent.futures import Future
 
 from klamm.storage.group_sync import GroupSync
+from klamm.storage.log_state import LogListener
 
 from .conftest import NOW, Home, batch
 
@@ -76,7 +77,7 @@ def test_a_failed_sync_fails_all_who_wait_and_the_log_for_good(home: Home):
     log = home.open()
     sync, later = grouped()
     told, failed = [], []
-    log.on_failure = lambda _, failure: failed.append(failure)
+    log.listener = LogListener(on_failure=lambda _, failure: failed.append(failure))
 
     def broken(_fd):
         raise OSError(errno.EIO, "Input/output error")

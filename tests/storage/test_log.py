@@ -7,7 +7,7 @@ import pytest
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView, iter_batches
 
-from .conftest import NOW, Home, batch, from_producer, read_all
+from .conftest import NOW, Home, append_end_txn_marker, batch, from_producer, read_all
 
 
 def test_offsets_and_leader_epoch_are_set_in_place(home: Home):
@@ -270,8 +270,8 @@ def test_a_duplicate_of_a_batch_that_is_only_staged(home: Home):
 
 
 def end(log, committed: bool, producer_id: int = 7) -> int:
-    return log.append_end_txn_marker(
-        producer_id, 0, committed=committed, coordinator_epoch=0, leader_epoch=0, now_ms=NOW
+    return append_end_txn_marker(
+        log, producer_id, 0, committed=committed, coordinator_epoch=0, leader_epoch=0, now_ms=NOW
     )
 
 

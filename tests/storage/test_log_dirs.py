@@ -205,7 +205,7 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     old.advance_high_watermark(50)
     old.delete_records(30)
     old.flush()
-    old.cleaned_offset = 40
+    old.state.cleaned_offset = 40
     manager._cleaner_checkpoint(old)()
     manager.checkpoint()
     manager.delete("t", 0)

@@ -17,7 +17,7 @@ from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import Segment
 from klamm.storage.recovery_progress import CheckProgress
 
-from .conftest import NOW, Home, Said, batch, from_producer, read_all
+from .conftest import NOW, Home, Said, append_end_txn_marker, batch, from_producer, read_all
 from .tools import content
 
 
@@ -43,7 +43,7 @@ def test_a_closed_log_comes_back_as_it_was(home: Home, clean: bool):
     log = home.open(segment_bytes=1000, index_interval_bytes=100)
     fill(log)
     log.append_as_leader(from_producer(0, 2, producer_id=8, transactional=True), 0, NOW)
-    log.append_end_txn_marker(8, 0, committed=False, coordinator_epoch=3, leader_epoch=0, now_ms=NOW + 1)
+    append_end_txn_marker(log, 8, 0, committed=False, coordinator_epoch=3, leader_epoch=0, now_ms=NOW + 1)
     before = state_of(log)
     log.close()
     assert state_of(home.open(clean=clean, segment_bytes=1000, index_interval_bytes=100)) == before
@@ -53,7 +53,7 @@ def test_a_killed_log_comes_back_as_it_was(home: Home):
     log = home.open(segment_bytes=1000, index_interval_bytes=100)
     fill(log)
     log.append_as_leader(from_producer(0, 2, producer_id=8, transactional=True), 1, NOW)
-    log.append_end_txn_marker(8, 0, committed=False, coordinator_epoch=3, leader_epoch=1, now_ms=NOW)
+    append_end_txn_marker(log, 8, 0, committed=False, coordinator_epoch=3, leader_epoch=1, now_ms=NOW)
     assert state_of(home.crash().open(segment_bytes=1000, index_interval_bytes=100)) == state_of(log)
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from klamm.records import iter_batches
 
-from .conftest import NOW, Home, batch, from_producer
+from .conftest import NOW, Home, append_end_txn_marker, batch, from_producer
 
 CONFIG = {"segment_bytes": 900, "index_interval_bytes": 150}
 
@@ -90,8 +90,8 @@ class LogAgainstList(RuleBasedStateMachine):
     @precondition(lambda self: self.transactions)
     @rule(committed=st.booleans())
     def end_transaction(self, committed: bool) -> None:
-        offset = self.log.append_end_txn_marker(
-            9, 0, committed=committed, coordinator_epoch=1, leader_epoch=self.epoch, now_ms=self.clock
+        offset = append_end_txn_marker(
+            self.log, 9, 0, committed=committed, coordinator_epoch=1, leader_epoch=self.epoch, now_ms=self.clock
         )
         assert offset == self.end
         self.model.append((offset, [b"\0\0\0\0\0\1"], None))

@@ -5,7 +5,7 @@ import pytest
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.records.batch import BatchView
 from klamm.storage.producer_state import MAX_SEQUENCE
-from klamm.storage.refused_batches import MEMORY_MS, PRODUCERS_MAX, Refusals
+from klamm.storage.refused_batches import MEMORY_MS, PRODUCERS_MAX, RefusedBatches
 
 from .conftest import NOW, FullSoon, Home, from_producer, no_space, read_all
 
@@ -141,7 +141,7 @@ def test_sequences_wrap(home: Home):
 
 
 def test_only_so_many_producers_are_remembered():
-    refusals = Refusals()
+    refusals = RefusedBatches()
     for producer_id in range(PRODUCERS_MAX + 10):
         refusals.note(from_producer(0, producer_id=producer_id), {}, FULL, NOW)
     assert len(refusals) == PRODUCERS_MAX
@@ -154,7 +154,7 @@ def test_only_so_many_producers_are_remembered():
     "data", [b"", b"x" * 30, bytes(from_producer(-1, producer_id=-1))], ids=["nothing", "a bit", "no producer"]
 )
 def test_what_has_no_sequence_is_not_remembered(data: bytes):
-    refusals = Refusals()
+    refusals = RefusedBatches()
     refusals.note(memoryview(data), {}, FULL, NOW)
     assert len(refusals) == 0
 

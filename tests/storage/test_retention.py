@@ -206,10 +206,10 @@ def test_records_without_time_age_with_their_file(house: House):
 def test_only_what_is_durable_is_outlived(home: Home):
     log = home.open(segment_bytes=300, retention_ms=DAY)
     fill(log, 9, NOW - 2 * DAY)
-    assert log.retain(NOW) == []
+    assert log.apply_retention(NOW) == []
     assert log.segments.active.size == 0, "the log has rolled"
     assert log.log_start_offset == 0
     log.flush(9)
-    log.recovery_point = 9
-    assert log.retain(NOW)
+    log.state.recovery_point = 9
+    assert log.apply_retention(NOW)
     assert log.log_start_offset == 9

@@ -13,7 +13,7 @@ from klamm.storage.offset_index import OffsetIndex
 from klamm.storage.producer_state import Origin, ProducerStates
 from klamm.storage.time_index import TimeIndex
 
-from .conftest import NOW, Home, batch, from_producer
+from .conftest import NOW, Home, append_end_txn_marker, batch, from_producer
 
 
 @pytest.fixture(params=["compiled", "interpreted"])
@@ -40,8 +40,14 @@ def lives(home: Home, seed: int, *, producers: int = 6, steps: int = 150):
             log.append_as_leader(batch(value=b"v" * size, timestamp=NOW + chance.randrange(5000)), leader, NOW)
         elif who in transactions and chance.random() < 0.3:
             transactions.discard(who)
-            log.append_end_txn_marker(
-                who, epochs[who], committed=chance.random() < 0.5, coordinator_epoch=1, leader_epoch=leader, now_ms=NOW
+            append_end_txn_marker(
+                log,
+                who,
+                epochs[who],
+                committed=chance.random() < 0.5,
+                coordinator_epoch=1,
+                leader_epoch=leader,
+                now_ms=NOW,
             )
         else:
             if who not in transactions and chance.random() < 0.1:

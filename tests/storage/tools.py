@@ -6,7 +6,7 @@ from pathlib import Path
 from klamm.model.clock import ManualClock
 from klamm.storage import LogConfig, LogManager, StorageConfig
 
-from .conftest import NOW, batch, from_producer
+from .conftest import NOW, append_end_txn_marker, batch, from_producer
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150)
@@ -25,7 +25,7 @@ def make_folder(folder: Path, *, clean: bool = True) -> Path:
     for i in range(3):
         log.append_as_leader(from_producer(2 * i, 2, producer_id=8, transactional=True), 0, NOW)
         log.append_as_leader(batch(), 0, NOW)
-        log.append_end_txn_marker(8, 0, committed=i == 1, coordinator_epoch=2, leader_epoch=0, now_ms=NOW + i)
+        append_end_txn_marker(log, 8, 0, committed=i == 1, coordinator_epoch=2, leader_epoch=0, now_ms=NOW + i)
     manager.checkpoint()
     manager.close(clean=clean)
     return folder

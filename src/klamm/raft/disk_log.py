@@ -92,7 +92,7 @@ class DiskRaftLog:
 
     def truncate_to(self, end_offset: int) -> None:
         """Drop all batches from `end_offset` on, for good: what another leader has there must not follow on them."""
-        self._log.truncate_to(end_offset, for_good=True)
+        self._log.truncate_to(end_offset, durable=True)
 
     def start_at(self, offset: int) -> None:
         """Drop everything; the next batch has this offset."""

@@ -192,7 +192,7 @@ class LogDirMoves:
                 await self._copy(move)
             elif not move.assigned:
                 # An empty copy too: its only file's name says where it begins.
-                await self._in_thread(future.sync_for_good)
+                await self._in_thread(future.flusher.sync_all)
                 self._check(move)
                 # Where the replica begins and how far it is replicated is known in its new place before it counts.
                 await self._in_thread(self._logs.saving(move.log_dir))

@@ -18,7 +18,7 @@ from klamm.replication.settings import ReplicationConfig, TopicSettings
 from klamm.replication.throttle import Throttle
 from klamm.replication.waiters import FetchWaiter
 from klamm.storage import LogManager
-from klamm.storage.log_appender import found_no_room
+from klamm.storage.log_appender import is_disk_full
 from klamm.storage.producer_state import SETTLING_MS, Origin
 from klamm.telemetry.log import get_logger
 
@@ -349,7 +349,7 @@ class ReplicaManager:
                 if (topic.id, index) not in self.offline:
                     log.warning("a replica is offline", partition=f"{topic.name}-{index}", reason=failure.message)
                 self.offline.add((topic.id, index))
-                if found_no_room(failure):
+                if is_disk_full(failure):
                     self._no_room[topic.id, index] = later
                 else:
                     self._no_room.pop((topic.id, index), None)

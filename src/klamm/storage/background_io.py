@@ -72,8 +72,7 @@ class Background:
                 continue
             error = job.exception()
             if error is None:
-                if cuts == log.truncations:
-                    log.recovery_point = max(log.recovery_point, up_to)
+                log.mark_durable(up_to, cuts)
             elif not log.retired:
                 failure = StorageFailure(f"cannot sync {log.name}: {error}")
                 logger.error("a sync failed", partition=log.name, reason=error)

@@ -89,7 +89,7 @@ def validate(
     return batch
 
 
-def is_sound_inside(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
+def has_sound_records(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
     """Whether a small packed batch whose header is plain holds what it should; nothing is said of why not.
 
     UnpackElsewhere where it unpacks to more than the loop can wait for.

@@ -22,10 +22,10 @@ def close_logs(disk: Disk, logs: Iterable[Log], threads: Executor, *, clean: boo
     for log in logs:
         folder = os.path.dirname(log.path)
         try:
-            if clean and not log.failed and folder not in unwell and log.finish():
+            if clean and not log.failed and folder not in unwell and log.prepare_clean_close():
                 unsynced.setdefault(folder, []).append(log)
             else:
-                log.let_go()
+                log.close_files()
         except (OSError, KlammError) as error:
             _complain(log, error)
             unwell.add(folder)
@@ -41,20 +41,20 @@ def close_logs(disk: Disk, logs: Iterable[Log], threads: Executor, *, clean: boo
             together = False
         if together:
             for log in waiting:
-                log.became_durable()
+                log.flusher.mark_all_durable()
         elif folder not in unwell:
             for log, failure in zip(waiting, threads.map(_sync, waiting), strict=True):
                 if failure is not None:
                     _complain(log, failure)
                     unwell.add(folder)
         for log in waiting:
-            log.let_go()
+            log.close_files()
     return unwell
 
 
 def _sync(log: Log) -> BaseException | None:
     try:
-        log.sync_for_good()
+        log.flusher.sync_all()
     except (OSError, KlammError) as error:
         return error
     return None

@@ -95,11 +95,11 @@ class Futures:
         except OSError as error:
             raise StorageFailure(f"cannot rename {future.path}: {error}") from error
         self.release(future)
-        future.moved(target)
+        future.relocate(target)
         if current is not None:
             assert future.log_end_offset == current.log_end_offset
             future.advance_log_start(current.log_start_offset)
-            future.take_state_of(current)
+            future.take_over_from(current)
             if future.producers.entries:
                 # Some of them wrote nothing that is in the copy: after a kill, only this knows them.
                 future.snapshots.remove(future.log_end_offset)

@@ -76,8 +76,7 @@ class GroupSync:
             for _, done in waiting:
                 done(failure)
             return
-        if cuts == log.truncations:
-            log.recovery_point = max(log.recovery_point, up_to)
+        log.mark_durable(up_to, cuts)
         later = [(end, done) for end, done in waiting if end > up_to]
         if later:
             self._waiting[log] = later

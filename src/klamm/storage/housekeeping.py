@@ -99,7 +99,7 @@ class Housekeeping:
                 continue
             try:
                 before = len(log.segments)
-                condemned = log.retain(wall)
+                condemned = log.apply_retention(wall)
                 self._discard(log, condemned)
                 if before > len(log.segments):
                     logger.info(
@@ -108,7 +108,7 @@ class Housekeeping:
                         count=before - len(log.segments),
                         log_start_offset=log.log_start_offset,
                     )
-                if log.due_for_deletion(wall):
+                if log.count_deletable_segments(wall):
                     self._background.sync(log, log.segments.active.base_offset)
                     self._undurable.append(log)
             except (OSError, StorageFailure) as error:

@@ -1,153 +1,193 @@
-"""The log of one partition: append at the end, read anywhere, forget from either side."""
+"""The log of one partition: append at the end, read anywhere, delete from either side."""
 
-import os
 from bisect import bisect_right
-from collections.abc import Callable
 
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID
 from klamm.records.batch import HEADER_SIZE, BatchView
 from klamm.storage import truncation
 from klamm.storage.checkpoints import write_topic_id
-from klamm.storage.disk import FileSlice
-from klamm.storage.log_appender import LogWriter
-from klamm.storage.log_segment import LOG_SUFFIX, SUFFIXES, Segment
+from klamm.storage.config import LogConfig
+from klamm.storage.log_appender import LogAppender
+from klamm.storage.log_flusher import LogFlusher
+from klamm.storage.log_reader import LogReader
+from klamm.storage.log_segment import Segment
+from klamm.storage.log_state import LogListener, LogState, LogStatus
+from klamm.storage.producer_state import Origin
 from klamm.storage.retention_policy import SegmentFacts, segments_to_delete
 from klamm.storage.segment_swap import SWAP_SUFFIX, rename_files
-from klamm.storage.timestamp_lookup import TimestampOffset, find_max_timestamp, find_timestamp
+from klamm.storage.timestamp_lookup import TimestampOffset
 from klamm.storage.txn_index import AbortedTxn
 
 
-class Log(LogWriter):
-    """Segments, producer state and leader epochs of one partition. Opened by `recovery.open_log`.
+class Log:
+    """One partition's log, made of a `LogState` and the parts that work on it. Opened by `log_recovery.open_log`.
 
-    One thread owns a log. Plain attributes to read, each at most the next:
-    `log_start_offset`, `last_stable_offset`, `high_watermark`, `log_end_offset` (after the last written batch),
-    `next_offset` (also counts what is staged). `recovery_point` is the offset below which everything is known to be on
-    the device. Nothing here syncs, except `flush` and a clean `close`.
+    One thread owns a log. `LogState` documents the offsets; `next_offset` also counts what is staged. Nothing here
+    syncs, except `flush` and a clean `close`.
     """
 
-    def note_first_timestamp(self) -> None:
-        """Let a segment that was opened with content know when it is due to roll."""
-        first = next(self._active.headers(0), None)
-        if first is not None:
-            self._active.note_first_timestamp(first.max_timestamp, self._config, self._jitter_ms)
+    def __init__(self, state: LogState, now_ms: int) -> None:
+        self.state = state
+        self.appender = appender = LogAppender(state, now_ms)
+        self.reader = reader = LogReader(state)
+        self.flusher = flusher = LogFlusher(state)
+        self.name = state.name
+        self.topic_partition = state.topic_partition
+        self.topic, self.partition = state.topic_partition
+        self.segments = state.segments
+        self.producers = state.producers
+        self.snapshots = state.snapshots
+        self.leader_epochs = state.leader_epochs
+        # Bound here rather than wrapped in methods: every request of a client goes through one of these.
+        self.stage = appender.stage
+        self.stage_plain = appender.stage_plain
+        self.commit = appender.commit
+        self.read = reader.read
+        self.advance_high_watermark = state.advance_high_watermark
+        self.advance_to_end = state.advance_to_end
+        self.sync_job = flusher.sync_job
 
-    def flush(self, up_to: int | None = None) -> None:
-        """Sync everything below `up_to` (default: the end of the log) to the device, and wait for it."""
-        end = self.log_end_offset if up_to is None else up_to
-        if end <= self.recovery_point:
-            return
-        try:
-            self.sync_job(end)()
-        except OSError as error:
-            raise self._failure(f"cannot sync {self.name}", error) from error
-        self.recovery_point = max(self.recovery_point, end)
+    # --- attributes of the state -------------------------------------------------------------------------------------
 
-    def sync_job(self, up_to: int) -> Callable[[], None]:
-        """What makes everything below `up_to` durable. It may run in a thread: it looks at nothing that changes.
+    @property
+    def path(self) -> str:
+        """The folder of the log."""
+        return self.state.path
 
-        Files, and whatever a restart needs to find and trust them: their names, indexes, producer snapshots, epochs.
-        When it returns, the caller moves `recovery_point` to `up_to`.
-        """
-        disk, folder, epochs = self._disk, self.path, self.leader_epochs
-        point, written = self.recovery_point, epochs.written
-        segments = [s for s in self.segments.from_offset(point) if s.base_offset < up_to]
-        files = [segment.open_file() for segment in segments]
-        closed = [s for s in segments if s is not self._active]
-        paths = [segment.path(suffix) for segment in closed for suffix in SUFFIXES if suffix != LOG_SUFFIX]
-        paths += [
-            self.snapshots.path(s.base_offset)
-            for s in self.segments.from_offset(point)
-            if point < s.base_offset <= up_to
-        ]
-        if epochs.unsynced:
-            paths.append(epochs.path)
-        # Names change when a segment begins, so before the first sync in one, the folder is synced too.
-        folders = [folder] if closed or paths or point <= self._active.base_offset else []
-        if point <= self.segments[0].base_offset:
-            folders.append(os.path.dirname(folder))
+    @property
+    def topic_id(self) -> bytes:
+        """The topic id the folder is bound to, ZERO_UUID before it is."""
+        return self.state.topic_id
 
-        def sync() -> None:
-            for file in files:
-                disk.fdatasync(file.fd)
-            for path in paths:
-                disk.sync_file(path)
-            for name in folders:
-                disk.sync_dir(name)
-            epochs.synced = max(epochs.synced, written)
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self.state.log_start_offset
 
-        return sync
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last written batch."""
+        return self.state.log_end_offset
 
-    def write_indexes(self) -> None:
-        """Bring the active segment's index files up to date."""
-        self._active.write_indexes()
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last staged batch."""
+        return self.appender.next_offset
 
-    def close(self, clean: bool = True) -> None:
-        """Let go of all files. `clean` first makes everything durable, so that opening needs no scan."""
-        if clean and not self.failed and self.finish():
-            self.sync_for_good()
-        self.let_go()
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which every replica in sync has the log."""
+        return self.state.high_watermark
 
-    def finish(self) -> bool:
-        """Bring all files into the form a clean stop leaves; whether any of it is not durable yet."""
-        self.commit()
-        if self.seal() == self.sealed and not self.leader_epochs.unsynced:
-            return False
-        self._active.time_index.maybe_append(*self._active.max_timestamp)  # type: ignore[union-attr]
-        self._active.write_indexes()
-        self._disk.ftruncate(self._active.file.fd, self._active.size)  # type: ignore[union-attr]
-        if self.producers.entries or self.snapshots.offsets():
-            self.snapshots.take(self.log_end_offset, self.producers.entries.values())
-        return True
-
-    def let_go(self) -> None:
-        """Close the files, as they are."""
-        self.segments.forget_hints()
-        for segment in self.segments:
-            segment.forget_open()
-        self._active.file = None
-
-    def seal(self) -> tuple[int, int, int]:
-        """What tells whether anything was written since."""
-        return self.log_end_offset, self._active.base_offset, self._active.size
-
-    def sync_for_good(self) -> None:
-        """Make everything durable that opening trusts after a clean stop."""
-        self.flush()
-        paths = [self._active.path(suffix) for suffix in SUFFIXES]
-        for path in (*paths, self.snapshots.path(self.log_end_offset), self.leader_epochs.path):
-            self._disk.sync_file(path)
-        self._disk.sync_dir(self.path)
-        self.leader_epochs.synced = self.leader_epochs.written
-
-    def became_durable(self) -> None:
-        """Somebody has synced every file there is."""
-        self.recovery_point = self.log_end_offset
-        self.leader_epochs.synced = self.leader_epochs.written
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed data stop: no open transaction and no unreplicated marker is below."""
+        return self.state.last_stable_offset
 
     @property
     def durable_offset(self) -> int:
-        """How far the high watermark may go: with flush.messages, no further than what is on the device.
+        """How far the high watermark may go under flush.messages."""
+        return self.state.durable_offset
 
-        Fewer than flush.messages unsynced records hold nothing back, as in Kafka.
-        """
-        end = self.log_end_offset
-        return end if end - self.recovery_point < self._config.flush_messages else self.recovery_point
+    @property
+    def recovery_point(self) -> int:
+        """The offset below which everything is on the device."""
+        return self.state.recovery_point
+
+    @property
+    def cleaned_offset(self) -> int | None:
+        """The offset up to which the log is compacted; None when unknown."""
+        return self.state.cleaned_offset
+
+    @property
+    def truncations(self) -> int:
+        """How often the end went back."""
+        return self.state.truncations
 
     @property
     def size_bytes(self) -> int:
         """The bytes of all segments."""
         return self.segments.size_bytes
 
+    @property
+    def failed(self) -> bool:
+        """Whether the log takes no appends."""
+        return self.state.failed
+
+    @property
+    def offline(self) -> bool:
+        """Whether the log directory failed, so that reads are refused too."""
+        return self.state.status is LogStatus.OFFLINE
+
+    @property
+    def retired(self) -> bool:
+        """Whether the log was taken out of service."""
+        return self.state.retired
+
+    @property
+    def listener(self) -> LogListener:
+        """What the owner is called for; assign another to change it."""
+        return self.state.listener
+
+    @listener.setter
+    def listener(self, listener: LogListener) -> None:
+        self.state.listener = listener
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; assign a new one to change them."""
+        return self.state.config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self.state.config = config
+        self.appender.apply_config(config)
+
+    @property
+    def unchecked_codecs(self) -> frozenset[int]:
+        """The codecs whose batches are appended without decompressing them (`klamm.checked.codecs`)."""
+        return self.appender.unchecked_codecs
+
     def set_topic_id(self, topic_id: bytes) -> None:
-        """Bind the folder to a topic id, once."""
+        """Bind the folder to a topic id, once; INCONSISTENT_TOPIC_ID when it belongs to another."""
         if self.topic_id == topic_id:
             return
         if self.topic_id != ZERO_UUID:
             raise KlammError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} belongs to another topic id")
-        write_topic_id(self._disk, self.path, topic_id)
-        self.topic_id = topic_id
+        self.overwrite_topic_id(topic_id)
+
+    def overwrite_topic_id(self, topic_id: bytes) -> None:
+        """Bind the folder to a topic id whatever it says now."""
+        write_topic_id(self.state.disk, self.path, topic_id)
+        self.state.topic_id = topic_id
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def stage_validated(self, batch: BatchView, leader_epoch: int, now_ms: int) -> int:
+        """`stage` for a client's batch that `validate` has accepted already, maybe in a thread."""
+        return self.appender.stage_validated(batch, leader_epoch, now_ms)
+
+    def stage_from(
+        self, data: memoryview, leader_epoch: int, now_ms: int, origin: Origin, transaction_version: int = 0
+    ) -> int:
+        """`stage` for batches of any origin, with all checks."""
+        return self.appender.stage_from(data, leader_epoch, now_ms, origin, transaction_version)
+
+    def note_refused(self, data: memoryview, code: ErrorCode, now_ms: int) -> None:
+        """Refuse the batches after a client's batch that was refused for a transient reason, until it is sent again."""
+        self.appender.note_refused(data, code, now_ms)
+
+    def append_as_leader(
+        self, batches: memoryview, leader_epoch: int, now_ms: int, *, origin: Origin = Origin.CLIENT
+    ) -> int:
+        """Stage and commit one batch; return the offset of its first record."""
+        if origin is Origin.CLIENT:
+            offset = self.stage(batches, leader_epoch, now_ms)
+        else:
+            offset = self.stage_from(batches, leader_epoch, now_ms, origin)
+        self.commit()
+        return offset
 
     def append_as_follower(self, batches: memoryview) -> None:
         """Append batches with the offsets and leader epochs they carry; they must continue the log.
@@ -155,87 +195,93 @@ class Log(LogWriter):
         An empty log may begin inside of a batch, where DeleteRecords has put the leader's start: then that whole batch
         comes, and the log begins with it.
         """
-        start = self.log_start_offset
-        if start == self.log_end_offset and len(batches) >= HEADER_SIZE and not self.segments.size_bytes:
+        state = self.state
+        start = state.log_start_offset
+        if start == state.log_end_offset and len(batches) >= HEADER_SIZE and not self.segments.size_bytes:
             first = BatchView(batches)
             if first.base_offset < start <= first.last_offset:
                 self.truncate_fully_and_start_at(first.base_offset)
-        super().append_as_follower(batches)
-        self.advance_log_start(min(start, self.log_end_offset))
+        self.appender.stage_as_follower(batches)
+        self.commit()
+        # The records before `start` are in the file now, but stay deleted for readers.
+        state.advance_log_start(min(start, state.log_end_offset))
+
+    def roll(self, now_ms: int) -> None:
+        """Close the active segment and begin the next at the end of the log. An empty one stays."""
+        self.state.check_online()
+        self.appender.roll(now_ms)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def take_offline(self, why: str) -> None:
-        """The disk under the log has failed: whoever wants anything of it gets KAFKA_STORAGE_ERROR from now on."""
-        self.fail()
-        self.offline = True
-
-        def refuse(*_: object, **__: object) -> None:
-            raise StorageFailure(f"{self.name} lies in a log dir that has failed: {why}")
-
-        # Shadowing the methods costs the usual case nothing.
-        for name in ("read", "offset_for_timestamp", "offset_of_max_timestamp", "delete_records", "roll"):
-            setattr(self, name, refuse)
-
-    def read(self, offset: int, max_bytes: int, upper_offset: int, *, min_one: bool = True) -> FileSlice | None:
-        """Where the bytes lie: whole batches, the first holds `offset`, none begins at or after `upper_offset`.
-
-        One segment per call. `min_one` gives the first batch even if it is larger than `max_bytes`. None when there is
-        nothing to read; OFFSET_OUT_OF_RANGE outside [log start, log end].
-        """
-        end = self.log_end_offset
-        if not self.log_start_offset <= offset <= end:
-            raise KlammError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.name} is outside [{self.log_start_offset}, {end}]",
-            )
-        if offset >= upper_offset or offset == end:
-            return None
-        return self.segments.read(offset, max_bytes, upper_offset, end, min_one)
-
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """The aborted transactions a reader of [start, end) must know of."""
-        return self.segments.aborted(start, end)
+        """Return the aborted transactions whose records a read_committed reader of [start, end) must skip."""
+        return self.reader.aborted_transactions(start, end)
 
     def offset_for_timestamp(self, timestamp: int, first_offset: int = 0) -> TimestampOffset | None:
-        """The first record, from an offset on, whose timestamp is at least `timestamp`; may be SearchElsewhere."""
-        return find_timestamp(self.segments, timestamp, max(first_offset, self.log_start_offset))
+        """Return the first record from `first_offset` on that is at least as late; may raise SearchElsewhere."""
+        return self.reader.offset_for_timestamp(timestamp, first_offset)
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the log; may be SearchElsewhere."""
-        return find_max_timestamp(self.segments, self.log_start_offset)
+        """Return the first record with the largest timestamp of the log; may raise SearchElsewhere."""
+        return self.reader.offset_of_max_timestamp()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest known epoch up to `epoch`; (-1, -1) when that cannot be said."""
+        """Return (epoch, end offset) of the largest known epoch up to `epoch`; (-1, -1) when none is known."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # --- offsets that move -------------------------------------------------------------------------------------------
+    # --- durability --------------------------------------------------------------------------------------------------
 
-    @property
-    def last_stable_offset(self) -> int:
-        """Readers of committed data stop here: no open transaction, no unreplicated marker lies below."""
-        unstable = self.producers.first_unstable_offset
-        if unstable is None:
-            return self.high_watermark
-        return min(self.high_watermark, max(unstable, self.log_start_offset))
+    def flush(self, up_to: int | None = None) -> None:
+        """Sync everything below `up_to` (default: the end of the log) to the device, and wait for it."""
+        self.flusher.flush(up_to)
 
-    def advance_high_watermark(self, offset: int) -> int:
-        """Move the high watermark, never beyond the log end nor below its start; returns where it is now."""
-        self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
-        if not self.producers.settled:
-            self.producers.on_high_watermark(self.high_watermark)
-        return self.high_watermark
+    def mark_durable(self, up_to: int, truncations: int | None = None) -> None:
+        """Move the recovery point to `up_to` after a sync; `truncations` is the count from when the sync began."""
+        self.state.mark_durable(up_to, truncations)
 
-    def advance_to_end(self) -> int:
-        """Everything written is committed; returns the high watermark, which never goes back."""
-        end = self.log_end_offset
-        self.high_watermark = end
-        if not self.producers.settled:
-            self.producers.on_high_watermark(end)
-        return end
+    def write_indexes(self) -> None:
+        """Bring the active segment's index files up to date."""
+        self.segments.active.write_indexes()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close all files. `clean` first makes everything durable, so that opening needs no scan."""
+        if clean and not self.failed and self.prepare_clean_close():
+            self.flusher.sync_all()
+        self.close_files()
+
+    def prepare_clean_close(self) -> bool:
+        """Bring all files into the form a clean close leaves; return whether any of it is not durable yet."""
+        self.commit()
+        if self.flusher.is_unchanged:
+            return False
+        self.flusher.write_final_files()
+        return True
+
+    def close_files(self) -> None:
+        """Close the files as they are."""
+        self.segments.forget_hints()
+        for segment in self.segments:
+            segment.forget_open()
+        self.segments.active.file = None
+
+    def fail(self, failure: StorageFailure | None = None) -> None:
+        """Take no more appends; the listener is called when there is a `failure`."""
+        self.state.fail(failure)
+
+    def take_offline(self, reason: str) -> None:
+        """Refuse reads and appends with KAFKA_STORAGE_ERROR from now on: the log directory failed."""
+        self.state.take_offline(reason)
+
+    def retire(self) -> None:
+        """Take the log out of service and close its files: failures of its files no longer matter."""
+        self.state.retired = True
+        self.close(clean=False)
+
+    # --- deletion from the start -------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """Move the log start forward to `offset` (-1: to the high watermark); returns where it is now."""
+        """Move the log start forward to `offset` (-1: to the high watermark); return where it is now."""
+        self.state.check_online()
         if offset == -1:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
@@ -247,113 +293,112 @@ class Log(LogWriter):
         return self.log_start_offset
 
     def advance_log_start(self, offset: int) -> None:
-        """Move the log start forward; segments wholly below it go with the next retention pass."""
-        if offset <= self.log_start_offset:
-            return
-        self.log_start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
-        self.leader_epochs.truncate_from_start(offset)
-        self.producers.on_log_start_offset(offset)
+        """Move the log start forward; the next retention pass removes segments that end below it."""
+        self.state.advance_log_start(offset)
 
-    def retain(self, now_ms: int) -> list[str]:
-        """Let go of the segments that retention condemns; returns the renamed files, to be removed later.
+    def apply_retention(self, now_ms: int) -> list[str]:
+        """Take the segments that retention deletes out of the log; return the renamed files, to be removed later.
 
-        Only what lies below the recovery point goes: whatever must outlive it, an empty segment that remembers the end
-        offset for one, is on the device then. When the active segment is due, the log rolls and the rest is for a later
-        call (see `due_for_deletion`).
+        Only what is below the recovery point goes: what must outlive it, an empty segment that names the end offset
+        for one, is on the device then. When the active segment is due, the log rolls and the rest is for a later call
+        (see `count_deletable_segments`).
         """
-        if self.swapping is not None:
+        state = self.state
+        if state.swapping is not None:
+            # The cleaner has files of some segments under two names; it is done within a tick or two.
             return []
-        count = self.due_for_deletion(now_ms)
+        count = self.count_deletable_segments(now_ms)
         if count == len(self.segments):
             self.roll(now_ms)
-        count = min(count, bisect_right(self.segments.bases, self.recovery_point) - 1)
+        count = min(count, bisect_right(self.segments.bases, state.recovery_point) - 1)
         if count <= 0:
             return []
-        condemned = []
+        renamed = []
         try:
             for segment in self.segments.drop_oldest(count):
-                condemned += segment.condemn()
-                condemned += self.snapshots.condemn(segment.base_offset)
+                renamed += segment.mark_deleted()
+                renamed += self.snapshots.mark_deleted(segment.base_offset)
         except OSError as error:
-            raise self._failure(f"cannot rename files of {self.name}", error) from error
-        self.advance_log_start(self.segments[0].base_offset)
-        return condemned
+            raise state.fail_on(f"cannot rename files of {self.name}", error) from error
+        state.advance_log_start(self.segments[0].base_offset)
+        return renamed
 
-    def swap_in(self, replaced: list[Segment], size: int, max_timestamp: tuple[int, int]) -> list[str]:
-        """Put a cleaned segment, whose files end with `.swap`, in the place of neighbours; returns what is to be
-        removed later.
-        """
-        base = replaced[0].base_offset
-        condemned: list[str] = []
-        self.swapping = None
-        try:
-            for segment in replaced:
-                condemned += segment.condemn()
-                if segment.base_offset != base:
-                    condemned += self.snapshots.condemn(segment.base_offset)
-            rename_files(self._disk, self.path, base, SWAP_SUFFIX, "")
-        except OSError as error:
-            raise self._failure(f"cannot swap cleaned files of {self.name}", error) from error
-        self.segments.replace(replaced, size, max_timestamp)
-        return condemned
-
-    def due_for_deletion(self, now_ms: int) -> int:
-        """How many of the oldest segments retention condemns, durable or not."""
+    def count_deletable_segments(self, now_ms: int) -> int:
+        """Return how many of the oldest segments retention deletes, durable or not."""
         return segments_to_delete(
-            map(self._facts, self.segments),
-            self._config,
+            map(self._segment_facts, self.segments),
+            self.config,
             size_bytes=self.segments.size_bytes,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
         )
 
-    def _facts(self, segment: Segment) -> SegmentFacts:
+    def _segment_facts(self, segment: Segment) -> SegmentFacts:
         largest = segment.max_timestamp[0]
         return SegmentFacts(
-            self._end_of(segment),
+            self.state.end_of(segment),
             segment.size,
             largest if largest >= 0 or segment.size == 0 else segment.modified_ms(),
-            segment is self._active,
+            segment is self.segments.active,
         )
 
     def remove_segments_below_start(self) -> int:
-        """Delete closed segments that end at or below the log start, at once; returns how many."""
-        gone = [s for s in self.segments if s is not self._active and self._end_of(s) <= self.log_start_offset]
-        self.segments.remove(gone)
-        for segment in gone:
+        """Delete closed segments that end at or below the log start, at once; return how many."""
+        active, start = self.segments.active, self.log_start_offset
+        removed = [s for s in self.segments if s is not active and self.state.end_of(s) <= start]
+        self.segments.remove(removed)
+        for segment in removed:
             self.snapshots.remove(segment.base_offset)
-        return len(gone)
+        return len(removed)
 
-    def _end_of(self, segment: Segment) -> int:
-        return self.segments.end_of(segment, self.log_end_offset)
+    def replace_segments(self, replaced: list[Segment], size: int, max_timestamp: tuple[int, int]) -> list[str]:
+        """Put a cleaned segment, whose files end with `.swap`, in the place of neighbours.
 
-    def truncate_to(self, offset: int, *, for_good: bool = False) -> bool:
-        """Cut everything from `offset` on (from its batch on, when it lies inside one). False: nothing to cut.
-
-        `for_good` waits until no loss of power brings any of it back.
+        Returns the renamed files of these, to be removed later.
         """
-        return truncation.truncate_to(self, offset, for_good=for_good)
+        state = self.state
+        base = replaced[0].base_offset
+        renamed: list[str] = []
+        state.swapping = None
+        try:
+            for segment in replaced:
+                renamed += segment.mark_deleted()
+                if segment.base_offset != base:
+                    renamed += self.snapshots.mark_deleted(segment.base_offset)
+            rename_files(state.disk, self.path, base, SWAP_SUFFIX, "")
+        except OSError as error:
+            raise state.fail_on(f"cannot swap cleaned files of {self.name}", error) from error
+        self.segments.replace(replaced, size, max_timestamp)
+        return renamed
+
+    # --- truncation of the end, moves --------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, durable: bool = False) -> bool:
+        """Cut everything from `offset` on (from its batch on, when it is inside one). False: nothing to cut.
+
+        `durable` waits until a power loss cannot bring any of it back.
+        """
+        truncated = truncation.truncate_to(self.state, offset, self.appender.now_ms, durable=durable)
+        if truncated:
+            self.appender.reset_to_log_end()
+        return truncated
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Throw everything away and begin anew at `offset`."""
-        truncation.truncate_fully(self, offset)
+        """Delete everything and begin anew at `offset`."""
+        truncation.truncate_fully(self.state, offset, self.appender.now_ms)
+        self.appender.reset_to_log_end()
 
-    def take_state_of(self, other: "Log") -> None:
-        """Go on for another log with the same end: with its producers, some older than the copy, and its marks."""
-        self.producers = other.producers
-        self._entries = other.producers.entries
+    def take_over_from(self, other: "Log") -> None:
+        """Continue for another log with the same end: with its producers, some older than the copy, and its offsets."""
+        self.producers.adopt(other.producers)
         for epoch, start in other.leader_epochs.entries():
             begin = max(start, self.log_start_offset)
             if epoch > self.leader_epochs.latest and begin < self.log_end_offset:
                 self.leader_epochs.assign(epoch, begin)
-        self._latest_epoch = self.leader_epochs.latest
+        self.appender.reset_to_log_end()
         self.advance_high_watermark(other.high_watermark)
 
-    def moved(self, path: str) -> None:
-        """The folder has a new name."""
-        self.path = path
-        self.segments.moved(path)
-        self.snapshots.folder = path
-        self.leader_epochs.moved(path)
+    def relocate(self, path: str) -> None:
+        """Use a folder that was renamed."""
+        self.state.relocate(path)

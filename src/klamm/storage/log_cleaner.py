@@ -99,9 +99,9 @@ class Cleaner:
         for running in self._running:
             if running.log is log:
                 running.job.stop.set()
-        if log.swapping is not None:
-            remove_files(self._disk, log.path, log.swapping, SWAP_SUFFIX)
-            log.swapping = None
+        if log.state.swapping is not None:
+            remove_files(self._disk, log.path, log.state.swapping, SWAP_SUFFIX)
+            log.state.swapping = None
         self._unfit.discard(log)
         self._paused.discard(log)
 
@@ -239,7 +239,7 @@ class Cleaner:
         def finish() -> None:
             if job.stop.is_set() or log.retired:
                 raise CleaningStopped
-            log.cleaned_offset = cleaning.map_end
+            log.state.cleaned_offset = cleaning.map_end
             saving.append(self._save(log))
 
         self._ask(job, finish)
@@ -295,18 +295,18 @@ class Cleaner:
             rename_files(self._disk, log.path, group.base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
         except OSError as error:
             raise StorageFailure(f"cannot rename cleaned files of {log.name}: {error}") from error
-        log.swapping = group.base_offset
+        log.state.swapping = group.base_offset
 
     def _swap(self, log: Log, job: CleaningJob, group: CleanedGroup) -> None:
-        if log.swapping is None:
+        if log.state.swapping is None:
             raise CleaningStopped
         try:
             self._check(log, job, group)
         except CleaningStopped:
             remove_files(self._disk, log.path, group.base_offset, SWAP_SUFFIX)
-            log.swapping = None
+            log.state.swapping = None
             raise
-        self._discard(log, log.swap_in(group.replaced, group.size, group.max_timestamp))
+        self._discard(log, log.replace_segments(group.replaced, group.size, group.max_timestamp))
 
 
 def _facts(log: Log) -> list[ClosedSegment]:

@@ -67,37 +67,31 @@ class SavedOffsets:
 class LogDir:
     """A folder of logs held by this process alone, from construction to `release`."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._set_up(disk, path)
-        try:
-            disk.makedirs(self.path, exist_ok=True)
-            self._lock_fd = disk.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise LogDirUnusable(f"the data folder {self.path} cannot be written: {error.strerror}") from error
-        try:
-            disk.lock(self._lock_fd)
-        except OSError as error:
-            self.release()
-            raise ConfigError(f"the data folder {self.path} is in use by another process") from error
-
-    def _set_up(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, failure: str | None = None) -> None:
+        """Lock the folder; with a `failure`, only report it: nothing is created or locked."""
         self.disk = disk
         self.path = os.path.abspath(path)
         self._lock_fd = -1
-        self.failure: str | None = None
-        """Why the folder is used no more, None while it is."""
+        self.failure = failure
+        """Why the folder is offline, None while it is not."""
         self.saved = SavedOffsets()
         # Checkpoints are written in several threads, one at a time and never an older one over a newer.
         self._writing = threading.Lock()
         self._taken = self._written = 0
+        if failure is None:
+            self._lock()
 
-    @classmethod
-    def unusable(cls, disk: Disk, path: str, why: str) -> "LogDir":
-        """A folder that could not be taken: it is there to be told of."""
-        log_dir = cls.__new__(cls)
-        log_dir._set_up(disk, path)
-        log_dir.failure = why
-        return log_dir
+    def _lock(self) -> None:
+        try:
+            self.disk.makedirs(self.path, exist_ok=True)
+            self._lock_fd = self.disk.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LogDirUnusable(f"the data folder {self.path} cannot be written: {error.strerror}") from error
+        try:
+            self.disk.lock(self._lock_fd)
+        except OSError as error:
+            self.release()
+            raise ConfigError(f"the data folder {self.path} is in use by another process") from error
 
     def release(self) -> None:
         """Let another process have the folder."""

@@ -20,11 +20,11 @@ from klamm.storage.future_logs import Futures
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
-from klamm.storage.log_appender import LogWriter
 from klamm.storage.log_cleaner import Cleaner
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import Segment
+from klamm.storage.log_state import LogListener, LogState
 from klamm.storage.storage_startup import Opening, complete_identity, read_identity, take_dirs
 from klamm.storage.thread_pools import Threads, real_threads
 from klamm.telemetry.log import get_logger
@@ -85,7 +85,13 @@ class LogManager:
             checkpoint=lambda: self.checkpoint(wait=False),
             discard=self._discard,
         )
-        self.on_failure: Callable[[LogWriter, StorageFailure], None] | None = None
+        self._listener = LogListener(
+            on_roll=self._on_roll,
+            before_truncate=self._before_truncate,
+            on_truncate=self._on_truncate,
+            on_failure=self._on_failure,
+        )
+        self.on_failure: Callable[[LogState, StorageFailure], None] | None = None
         """Told when a disk has failed and nothing is left to go on with; the node then stops."""
         self.on_dir_offline: Callable[[LogDir], None] | None = None
         """Told when one of several log dirs has failed."""
@@ -189,10 +195,7 @@ class LogManager:
         self._take_in(log)
 
     def _take_in(self, log: Log) -> None:
-        log.on_roll = self._on_roll
-        log.before_truncate = self._before_truncate
-        log.on_truncate = self._on_truncate
-        log.on_failure = self._on_failure
+        log.listener = self._listener
         self._logs[log.topic_partition] = log
 
     # --- logs --------------------------------------------------------------------------------------------------------
@@ -205,7 +208,7 @@ class LogManager:
         """All logs."""
         return list(self._logs.values())
 
-    def log_dir_of(self, log: Log) -> LogDir:
+    def log_dir_of(self, log: Log | LogState) -> LogDir:
         """The log dir a log lives in."""
         parent = os.path.dirname(log.path)
         return next(log_dir for log_dir in self.dirs if log_dir.path == parent)
@@ -259,8 +262,7 @@ class LogManager:
         return self._out_of_the_way(log, state)
 
     def _out_of_the_way(self, log: Log, state: str) -> str:
-        log.retired = True
-        log.close(clean=False)
+        log.retire()
         log_dir = self.log_dir_of(log)
         # A folder name holds at most 255 characters; the topic's name gives way.
         suffix = f"-{log.partition}.{self._new_uuid().hex}-{state}"
@@ -270,7 +272,7 @@ class LogManager:
             self._disk.sync_dir(log_dir.path)
         except OSError as error:
             raise StorageFailure(f"cannot rename {log.path}: {error}") from error
-        log.moved(target)
+        log.relocate(target)
         return target
 
     def _forget(self, log_dir: LogDir, partition: TopicPartition) -> None:
@@ -331,7 +333,7 @@ class LogManager:
         self.futures.take_over(future, log, self.log_dir_of(future))
         self._take_in(future)
         if log is not None:
-            future.cleaned_offset = log.cleaned_offset
+            future.state.cleaned_offset = log.cleaned_offset
         writers = [d.cleaner_checkpoint(self._logs_in(d)) for d in self.dirs if d.failure is None]
         self._background.run(writers)
         self.checkpoint(wait=False)
@@ -345,8 +347,7 @@ class LogManager:
             right = known.get(log.topic_partition, ZERO_UUID)
             if log.topic_id not in (right, ZERO_UUID) and _bits_apart(log.topic_id, right) <= _BITS_DAMAGED_MAX:
                 logger.warning("the topic id of a log is damaged and written anew", partition=log.name, path=log.path)
-                log.topic_id = ZERO_UUID
-                log.set_topic_id(right)
+                log.overwrite_topic_id(right)
         return [
             log
             for log in (*self._logs.values(), *self.futures)
@@ -399,9 +400,11 @@ class LogManager:
         """What writes the offsets of the logs in a log dir, as they are now; for a thread."""
         return log_dir.checkpoint(self._logs_in(log_dir), lambda log: self._logs.get(log.topic_partition, log))
 
-    def _on_roll(self, log: LogWriter, _segment: Segment) -> None:
-        """Sync a closed segment away from the loop; then nothing before the new one needs a check any more."""
-        self._background.sync(log, log.segments.active.base_offset)  # type: ignore[arg-type]
+    def _on_roll(self, state: LogState, _segment: Segment) -> None:
+        """Sync a closed segment in a thread; after that no restart checks anything before the new one."""
+        log = self._logs.get(state.topic_partition)
+        if log is not None and log.state is state:
+            self._background.sync(log, log.segments.active.base_offset)
 
     def _discard(self, log: Log, condemned: list[str]) -> None:
         """Remove files that are out of a log, once their delay has passed."""
@@ -420,26 +423,28 @@ class LogManager:
 
     # --- what logs tell ----------------------------------------------------------------------------------------------
 
-    def _before_truncate(self, log: LogWriter) -> None:
-        self.cleaner.release(log)  # type: ignore[arg-type]
+    def _before_truncate(self, state: LogState) -> None:
+        log = self._logs.get(state.topic_partition)
+        if log is not None and log.state is state:
+            self.cleaner.release(log)
 
-    def _on_truncate(self, log: LogWriter) -> None:
-        """The recovery point on disk lies beyond the new end: bytes written there from now on would go unchecked."""
-        if not log.retired:
+    def _on_truncate(self, state: LogState) -> None:
+        """Write the recovery point: the one on disk is beyond the new end, where no restart would check new bytes."""
+        if not state.retired:
             self.checkpoint()
 
-    def _on_failure(self, log: LogWriter, failure: StorageFailure) -> None:
-        """A disk that has failed one log has failed all that lie on it."""
-        logger.error("a log has failed", partition=log.name, reason=failure.message)
+    def _on_failure(self, state: LogState, failure: StorageFailure) -> None:
+        """Take the log directory of a failed log offline, with all logs in it."""
+        logger.error("a log has failed", partition=state.name, reason=failure.message)
         if not self.dirs:
             return  # closed meanwhile: a sync that was under way has failed, and nothing depends on it any more
-        log_dir = self.log_dir_of(log)  # type: ignore[arg-type]
+        log_dir = self.log_dir_of(state)
         if log_dir.failure is not None:
             return
         log_dir.failure = str(failure)
         if self._is_vital(log_dir.path) or all(other.failure is not None for other in self.dirs):
             if self.on_failure is not None:
-                self.on_failure(log, failure)
+                self.on_failure(state, failure)
             return
         lost = [other for other in self._logs.values() if os.path.dirname(other.path) == log_dir.path]
         logger.error("a log dir is offline", folder=log_dir.path, partitions=len(lost), reason=failure.message)
@@ -452,7 +457,7 @@ class LogManager:
         """Take a log dir out of service because of what happened to a copy on its way there."""
         log = next((each for each in self._logs_in(log_dir)), None)
         if log is not None:
-            self._on_failure(log, failure)
+            self._on_failure(log.state, failure)
 
     def offline_directory_ids(self) -> list[Uuid]:
         """The ids of log dirs that have failed, for the controller; one that could not be read has none to tell."""

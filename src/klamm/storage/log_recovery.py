@@ -23,6 +23,7 @@ from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log import Log
 from klamm.storage.log_replay import leader_epochs, rebuild_producers, refill_batches
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.log_state import LogState
 from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.producer_snapshots import Snapshots
 from klamm.storage.producer_state import Origin, ProducerStates
@@ -137,7 +138,7 @@ def open_log(
     if not (clean and not snapshots.offsets()):
         rebuild_producers(producers, snapshots, segments, end_offset)
         refill_batches(producers, segments, now_ms - _REFILL_AGE_MS)
-    log = Log(
+    state = LogState(
         disk,
         path,
         partition,
@@ -151,15 +152,15 @@ def open_log(
         log_end_offset=end_offset,
         # Files of checked segments were written anew, so syncing begins with them.
         recovery_point=end_offset if clean else min([recovery_point, end_offset, *(s.base_offset for s in suspects)]),
-        now_ms=now_ms,
     )
-    log.note_first_timestamp()
+    log = Log(state, now_ms)
+    log.appender.schedule_roll()
     if checker.damaged:
         # The next start must find the same: the recovery point stays beyond the damage.
-        log.recovery_point = recovery_point
+        state.recovery_point = recovery_point
         log.fail()
     if clean and found:
-        log.sealed = log.seal()
+        log.flusher.clean_position = log.flusher.position
     return log
 
 
@@ -173,7 +174,7 @@ def create_log(
     disk.makedirs(path)
     segment = Segment(disk, files, path, 0)
     segment.activate(config, now_ms, create=True)
-    return Log(
+    state = LogState(
         disk,
         path,
         partition,
@@ -186,8 +187,8 @@ def create_log(
         log_start_offset=0,
         log_end_offset=0,
         recovery_point=0,
-        now_ms=now_ms,
     )
+    return Log(state, now_ms)
 
 
 class _Checker:

@@ -7,18 +7,16 @@ and lets it go again, so ten thousand segments cost no file descriptors.
 import os
 import struct
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
-from klamm.records.control import end_txn_marker
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, SegmentFile, write_all
 from klamm.storage.index_rebuild import indexes_of, tell
 from klamm.storage.offset_index import OffsetIndex, map_file
 from klamm.storage.time_index import TimeIndex
-from klamm.storage.txn_index import AbortedTxn, TxnIndex
+from klamm.storage.txn_index import TxnIndex
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -33,9 +31,6 @@ _HOP = struct.Struct(">qi11xi")
 _HOP_CHUNK = 8192
 _unpack_hop = _HOP.unpack_from
 _SCAN_CHUNK = 1 << 20
-_TXN_BATCHES_MAX = 100
-_TXN_LOOK_BACK_BYTES = 16 * 1024
-"""So much of a transaction is looked at to see whether it is one."""
 
 
 class Place(NamedTuple):
@@ -191,18 +186,18 @@ class Segment:
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
         self.forget_open()
 
-    def condemn(self) -> list[str]:
-        """Take the files' names away, so that no restart sees them again; returns what is to be removed later."""
+    def mark_deleted(self) -> list[str]:
+        """Rename the files to `.deleted`, so that no restart uses them again; return what is to be removed later."""
         self.forget_open()
         self.file = None
-        condemned = []
+        renamed = []
         for suffix in SUFFIXES:
             try:
                 self._disk.rename(self.path(suffix), self.path(suffix) + DELETED_SUFFIX)
-                condemned.append(self.path(suffix) + DELETED_SUFFIX)
+                renamed.append(self.path(suffix) + DELETED_SUFFIX)
             except FileNotFoundError:
                 continue
-        return condemned
+        return renamed
 
     def modified_ms(self) -> int:
         """When the `.log` file was last written."""
@@ -303,44 +298,6 @@ class Segment:
             return False
         base_offset, _, delta = _unpack_hop(head)
         return bool(base_offset + delta == offset)
-
-    def was_aborted(self, txn: AbortedTxn, home: "Segment") -> bool:
-        """Whether what the transaction index says is so: an end of that producer's transaction here, and its beginning
-        in `home`, this segment or an earlier one.
-        """
-        first, last = txn.first_offset, txn.last_offset
-        if not (0 <= first <= last and 0 <= txn.last_stable_offset <= last + 1):
-            return False
-        if not self._is_of(txn.producer_id, last, marker=True):
-            return False
-        place = home.find(first) if first >= home.base_offset else None
-        if place is None or place.base_offset > first:
-            return True  # retention or compaction has taken the records away
-        if place.base_offset != first or home._goes_on(txn.producer_id, place):
-            return False
-        return home._is_of(txn.producer_id, first, marker=False) and not any(
-            batch.is_control and batch.producer_id == txn.producer_id and batch.last_offset < last
-            for batch in islice(home.headers(place.position), _TXN_BATCHES_MAX)
-        )
-
-    def _goes_on(self, producer_id: int, place: Place) -> bool:
-        """Whether a producer was in a transaction already just before a batch."""
-        before = self.boundary_before(place.position - _TXN_LOOK_BACK_BYTES) if place.position else 0
-        open_before = False
-        for batch in self.headers(before):
-            if batch.base_offset >= place.base_offset:
-                break
-            if batch.producer_id == producer_id:
-                open_before = batch.is_transactional and not batch.is_control
-        return open_before
-
-    def _is_of(self, producer_id: int, offset: int, *, marker: bool) -> bool:
-        place = self.find(offset) if offset >= self.base_offset else None
-        if place is None or place.base_offset > offset:
-            return not marker
-        batch = BatchView(self.open_file().pread(place.size if marker else HEADER_SIZE, place.position))
-        ended = end_txn_marker(batch) if marker else None
-        return batch.producer_id == producer_id and batch.is_control == marker and not (ended and ended.committed)
 
     def mend(self, what: str) -> bool:
         """Build the indexes anew from the batches, because something in them was wrong; False when those are, too."""

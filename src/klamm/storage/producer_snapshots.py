@@ -134,8 +134,8 @@ class Snapshots:
         if offset in self._offsets:
             self._offsets.remove(offset)
 
-    def condemn(self, offset: int) -> list[str]:
-        """Take a snapshot's name away; returns what is to be removed later."""
+    def mark_deleted(self, offset: int) -> list[str]:
+        """Rename a snapshot to `.deleted`; return what is to be removed later."""
         if offset not in self._offsets:
             return []
         self._offsets.remove(offset)

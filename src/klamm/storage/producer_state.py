@@ -160,6 +160,10 @@ class ProducerStates:
         """First offset -> producer id of every open transaction."""
         return dict(self._ongoing)
 
+    def unreplicated_transactions(self) -> list[tuple[int, int]]:
+        """Return (first, marker offset) of ended transactions whose markers the high watermark has not passed."""
+        return list(self._unreplicated)
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Let go of ended transactions whose markers are now replicated."""
         if self._unreplicated:
@@ -306,6 +310,14 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.entries[producer_id]
+
+    def adopt(self, other: "ProducerStates") -> None:
+        """Replace everything by the state of another log of the same partition."""
+        self.entries.clear()
+        self.entries.update(other.entries)
+        self._reindex()
+        self._unreplicated = other.unreplicated_transactions()
+        self.settled_at_ms = other.settled_at_ms
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
         """Ended transactions below the start of the log hold nothing back any more."""

@@ -32,7 +32,7 @@ class Refusal(NamedTuple):
     at_ms: int
 
 
-class Refusals:
+class RefusedBatches:
     """The refused batches of one log, one for each producer, the oldest forgotten when there are too many."""
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles
 from klamm.storage.log_segment import Segment
 from klamm.storage.txn_index import AbortedTxn
+from klamm.storage.txn_verification import was_aborted
 
 _HINTS_MAX = 256
 
@@ -163,7 +164,7 @@ class Segments:
         return found
 
     def _was_aborted(self, segment: Segment, txn: AbortedTxn) -> bool:
-        return segment.was_aborted(txn, self.from_offset(txn.first_offset)[0])
+        return was_aborted(txn, segment, self.from_offset(txn.first_offset)[0])
 
     def _find(self, offset: int, upper_offset: int) -> tuple[Segment, int] | None:
         """Where the batch that holds `offset` lies; compaction may have moved the answer to a later segment."""

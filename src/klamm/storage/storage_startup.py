@@ -30,7 +30,7 @@ def take_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool
         try:
             dirs.append(LogDir(disk, path))
         except LogDirUnusable as error:
-            offline = LogDir.unusable(disk, path, str(error))
+            offline = LogDir(disk, path, failure=str(error))
             dirs.append(offline)
             if is_vital(offline.path) or len(paths) == 1:
                 raise
@@ -131,7 +131,7 @@ class Opening:
                 each.log.close(clean=False)
                 continue
             each.log.advance_high_watermark(each.log_dir.saved.marks.get(each.log.topic_partition, 0))
-            each.log.cleaned_offset = each.log_dir.saved.cleaned.get(each.log.topic_partition)
+            each.log.state.cleaned_offset = each.log_dir.saved.cleaned.get(each.log.topic_partition)
             yield each
 
     def _begin(self, log_dir: LogDir, pool: Executor) -> list[tuple[Future[Log], LogDir, bool]]:

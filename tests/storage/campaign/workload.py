@@ -14,7 +14,7 @@ from klamm.model.ids import TopicPartition, Uuid
 from klamm.records import build_batch
 from klamm.records.control import build_end_txn_marker
 from klamm.replication import log_dir_moves
-from klamm.storage import CleanerConfig, Log, LogConfig, LogManager, StorageConfig, clean_shutdown
+from klamm.storage import CleanerConfig, Log, LogConfig, LogManager, Origin, StorageConfig, clean_shutdown
 
 from .model import Batch, Partition, State, replay
 from .moves import HOMES, SteppedMoves, directory_of, home_of, log_dirs, settle
@@ -243,12 +243,10 @@ class Workload:
         producer_id = self.chance.choice(open_ones)
         epoch, leader_epoch = producers[producer_id].epoch, self._epochs.get(TXN, 0)
         committed, now = self.chance.random() < 0.5, self.clock.now_ms()
-        self.log(TXN).append_end_txn_marker(
-            producer_id, epoch, committed=committed, coordinator_epoch=2, leader_epoch=leader_epoch, now_ms=now
-        )
         marker = build_end_txn_marker(
             committed=committed, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=2, timestamp=now
         )
+        self.log(TXN).append_as_leader(memoryview(bytearray(marker)), leader_epoch, now, origin=Origin.COORDINATOR)
         self.state[TXN] = known.appended(_placed(bytes(marker), known.end, leader_epoch))
 
     def replicate(self) -> None:
