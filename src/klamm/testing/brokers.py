@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from klamm.testing.control_channel import Gone, Link, Obedient, await_stopped, told
 from klamm.testing.names import unique
-from klamm.testing.orders import Gone, Link, Obedient, await_stopped, told
 
 if TYPE_CHECKING:
     from klamm.client import Admin, Consumer, Producer

@@ -13,8 +13,8 @@ import threading
 from typing import Final
 
 from klamm.server.boot.config import NodeConfig, embedded_properties, parse_config
+from klamm.testing.control_channel import Gone, Link, Parting, obey
 from klamm.testing.node_thread import NodeThread
-from klamm.testing.orders import Gone, Link, Parting, obey
 
 ABANDONED_S: Final = 2.0
 """How long after a SIGTERM that nobody announced to see whether the test has ended as well."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.testing.brokers import DEFAULTS, Broker, broker_settings
-from klamm.testing.nursery import Nursery
-from klamm.testing.orders import Gone, Link, Obedient, told
+from klamm.testing.control_channel import Gone, Link, Obedient, told
+from klamm.testing.fork_server import Nursery
 
 if TYPE_CHECKING:
     from klamm.server.boot.local_cluster import LocalNode

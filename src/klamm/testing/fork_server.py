@@ -19,7 +19,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from klamm.testing.orders import Gone, Link, await_stopped, told
+from klamm.testing.control_channel import Gone, Link, await_stopped, told
 
 PATIENCE_S: Final = 60.0
 _ORDER_BYTES_MAX: Final = 65536
@@ -32,7 +32,7 @@ class Nursery:
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", "klamm.testing.nursery", str(theirs.fileno()), folder],
+                [sys.executable, "-m", "klamm.testing.fork_server", str(theirs.fileno()), folder],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -160,7 +160,7 @@ def _fork(order: dict[str, Any], descriptor: int, control: socket.socket) -> int
 def _live(order: dict[str, Any], link: Link) -> int:
     from klamm.server.boot.config import load_config
     from klamm.testing.child import live
-    from klamm.testing.orders import Parting
+    from klamm.testing.control_channel import Parting
 
     try:
         config = load_config(order["properties"])
