@@ -63,10 +63,12 @@ def _run_many(first: int, count: int, jobs: int) -> int:
 def _run_bugs(names: list[str], seeds: int, jobs: int) -> int:
     missed = 0
     for name in names or sorted(BUGS):
-        found = hunt(name, range(seeds), jobs)
-        if found is None:
+        caught = hunt(name, range(seeds), jobs)
+        if caught is None:
             missed += 1
-        print(f"{name}: " + (f"not caught within {seeds} seeds" if found is None else f"seed {found[0]}: {found[1]}"))
+        print(
+            f"{name}: " + (f"not caught within {seeds} seeds" if caught is None else f"seed {caught[0]}: {caught[1]}")
+        )
     return 1 if missed else 0
 
 

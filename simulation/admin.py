@@ -63,7 +63,7 @@ class Admin(Client):
             await self.pause()
 
     async def try_once(self, request: object, version: int) -> Any:
-        """Ask once; None when nobody answered, which says nothing about whether it was done."""
+        """Ask once; None without an answer; the change may have been made all the same."""
         try:
             return await self.ask(None, request, version)
         except GONE:
@@ -91,7 +91,7 @@ class Admin(Client):
         await self.try_once(IncrementalAlterConfigsRequest(resources=[resource]), 1)
 
     async def grow(self, topic: str, count: int) -> None:
-        """Give a topic more partitions; whoever writes and reads it hears of them once they are sure to be there."""
+        """Give a topic more partitions; clients learn of them once they exist on every replica."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=3_000
         )

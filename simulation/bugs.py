@@ -140,7 +140,7 @@ def _ack_before_sync() -> Patches:
 # --- the quorum and its controller -----------------------------------------------------------------------------------
 
 
-@_bug("vote for everybody", in_situation="the quorum is shaken")
+@_bug("grant every vote", in_situation="the quorum is shaken")
 def _vote_for_everybody() -> Patches:
     def can_grant(self: Any, _candidate: Any, up_to_date: bool, _pre_vote: bool) -> bool:
         return up_to_date and not isinstance(self._replica.state, Leader)
@@ -405,5 +405,5 @@ def hunt(name: str, seeds: Iterable[int], jobs: int = 1, *, anywhere: bool = Tru
         outcomes: Iterable[Outcome] = map(_task, tasks)
         return next(((o.plan.seed, o.violation) for o in outcomes if o.violation is not None), None)
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        found = pool.imap(_task, tasks, chunksize=2)
-        return next(((o.plan.seed, o.violation) for o in found if o.violation is not None), None)
+        results = pool.imap(_task, tasks, chunksize=2)
+        return next(((o.plan.seed, o.violation) for o in results if o.violation is not None), None)

@@ -116,8 +116,8 @@ class ClassicMember(GroupMember):
             return
         self._joined = True
         self._dealt = dealt if leads else 0
-        found, _ = decode(ConsumerProtocolAssignment, 0, response.assignment, 2)
-        self.give({index for partition in found.assigned_partitions for index in partition.partitions})
+        assignment, _ = decode(ConsumerProtocolAssignment, 0, response.assignment, 2)
+        self.give({index for partition in assignment.assigned_partitions for index in partition.partitions})
 
     def _deal(self, members: list[str], count: int) -> list[SyncGroupRequestAssignment]:
         hands: dict[str, list[int]] = {member: [] for member in members}

@@ -142,17 +142,17 @@ class Client(ABC):
                     self.leaders[key] = (partition.leader_id, partition.leader_epoch)
 
     async def leader_of(self, topic: str, index: int) -> int:
-        """The broker that leads a partition; waits until somebody does."""
+        """The broker that leads a partition; waits until there is one."""
         while True:
-            found = self.leaders.get((topic, index))
-            if found is not None and found[0] in self.brokers:
-                return found[0]
+            leader = self.leaders.get((topic, index))
+            if leader is not None and leader[0] in self.brokers:
+                return leader[0]
             try:
                 await self.refresh(topic)
             except GONE:
                 pass
-            found = self.leaders.get((topic, index))
-            if found is None or found[0] not in self.brokers:
+            leader = self.leaders.get((topic, index))
+            if leader is None or leader[0] not in self.brokers:
                 await self.pause()
 
     def epoch_of(self, topic: str, index: int) -> int:
@@ -170,10 +170,10 @@ class Client(ABC):
         while True:
             try:
                 response = await self.ask(None, FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4)
-                found = response.coordinators[0]
-                if found.error_code == ErrorCode.NONE:
-                    self.brokers[found.node_id] = (found.host, found.port)
-                    return int(found.node_id)
+                coordinator = response.coordinators[0]
+                if coordinator.error_code == ErrorCode.NONE:
+                    self.brokers[coordinator.node_id] = (coordinator.host, coordinator.port)
+                    return int(coordinator.node_id)
             except GONE:
                 pass
             await self.pause()

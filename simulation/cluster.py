@@ -70,7 +70,7 @@ class Machine:
         self.disk: SimDisk | None = None
         self.serving = False
         self.start_again = False
-        """Whether somebody asked for a start while the process before was still stopping."""
+        """Whether a start was requested while the previous process was still stopping."""
         self.starts = 0
         self.full = False
         self.sync_delay_s = 0.0
@@ -178,7 +178,7 @@ class Machine:
             self._end(self.process, told=True)
 
     def lose_power(self) -> int:
-        """End machine and process at once: nobody is told, and what was not synced may be gone."""
+        """Cut the power: no connection is closed, and data that was not synced may be lost."""
         if self.process is None or not self.running:
             return 0
         self.cluster.net.dark.add(self.host)

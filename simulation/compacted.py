@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LONG_MS = 3_600_000
 """Longer than a run lasts, wrong clocks included."""
 WRONG_CLOCKS = frozenset({"clock jump", "clock drift"})
-"""After these nobody can say from outside how long a tombstone was kept."""
+"""After these faults the retention of a tombstone cannot be computed from outside."""
 
 
 def check_compacted(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> None:
@@ -22,15 +22,15 @@ def check_compacted(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> 
 
     Only a key that was deleted may live on one replica and not on another, and only where tombstones go within the
     run: seed 241, as seeds were drawn then, was such a case. Node 1 was away for four seconds when a member's tombstone
-    was written; its peers had taken the tombstone away after half a second, as delete.retention.ms told them. Nobody
-    can tell node 1 any more, in Kafka neither. `_check_given` looks at how each of these came about.
+    was written; its peers had taken the tombstone away after half a second, as delete.retention.ms told them. Node 1
+    cannot learn of it any more, nor could a Kafka broker. `_check_given` looks at how each of these came about.
     """
     keeps = not run.plan.hot or run.plan.tombstones_ms > LONG_MS
     known: dict[bytes, tuple[int, bytes]] | None = None
     for node, log in copies:
         records = _records(run, place, node, batches_of(log))
         last = {record.key: record for record in records}
-        living = {key: (found.offset, found.value) for key, found in last.items() if found.value is not None}
+        living = {key: (record.offset, record.value) for key, record in last.items() if record.value is not None}
         if known is None:
             known = living
         compared = living.keys() | known.keys() if keeps else living.keys() & known.keys()
@@ -48,7 +48,7 @@ def check_compacted(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> 
 
 def _check_given(run: "Run", place: Place, node: int, log: Any, last: dict[Any, Any], *, keeps: bool) -> None:
     """Compaction keeps the last record of every key that a replica has ever held, unless it is an old tombstone; and
-    a replica has held the last record that anybody wrote, unless that was a tombstone which was old before it came.
+    a replica has held the last record that was written, unless that was a tombstone which was old before it came.
     """
     machine = run.cluster.machines[node]
     part = (machine.node.services.replicas.find(*place).topic_id, place[1])  # type: ignore[union-attr]
@@ -58,21 +58,21 @@ def _check_given(run: "Run", place: Place, node: int, log: Any, last: dict[Any, 
     own = {given.key: offset for offset, given in sorted(counting.items()) if offset in holder.offsets}
     where, now = f"{place[0]}-{place[1]} on node {node}", run.cluster.loop.time()
     for key, offset in newest.items():
-        mine, found = own.get(key, -1), last.get(key)
+        mine, record = own.get(key, -1), last.get(key)
         if mine != offset and not _may_be_gone(run, counting[offset], holder.passed(offset), keeps=keeps):
             run.violate(f"14: {where} was never given the last record of {key!r}, {_tell(offset, counting[offset])}")
-        if found is not None and found.value is not None:
-            if found.offset != mine:
+        if record is not None and record.value is not None:
+            if record.offset != mine:
                 was = f"was given {_tell(mine, counting[mine])} later" if mine >= 0 else "was never given it"
-                run.violate(f"14: {where} says {key!r} is what it was at {found.offset}, though it {was}")
+                run.violate(f"14: {where} says {key!r} is what it was at {record.offset}, though it {was}")
         elif mine >= 0 and not counting[mine].tombstone:
             run.violate(f"14: {where} has lost the last it was given of {key!r}, {_tell(mine, counting[mine])}")
-        elif mine >= 0 and found is None and not _may_be_gone(run, counting[mine], now, keeps=keeps):
+        elif mine >= 0 and record is None and not _may_be_gone(run, counting[mine], now, keeps=keeps):
             run.violate(f"14: {where} forgot too soon that {key!r} was deleted, {_tell(mine, counting[mine])}")
 
 
 def _may_be_gone(run: "Run", given: Given, by: float, *, keeps: bool) -> bool:
-    """Whether nobody may have it any more at some time."""
+    """Whether no replica may hold it any more after some time."""
     if keeps or not given.tombstone:
         return False
     told_wrong = any(fault.kind in WRONG_CLOCKS for fault in run.plan.faults)

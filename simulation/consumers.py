@@ -32,7 +32,7 @@ class Reader:
         aborted = sorted((t.first_offset, t.producer_id) for t in data.aborted_transactions or ())
         hidden: set[int] = set()
         began = self.position
-        found: list[tuple[int, bytes]] = []
+        records: list[tuple[int, bytes]] = []
         try:
             for view in iter_batches(bytes(data.records), allow_incomplete_tail=True):
                 view.check_crc()
@@ -42,14 +42,14 @@ class Reader:
                     if end_txn_marker(view) is not None:
                         hidden.discard(view.producer_id)
                 elif not (self.committed_only and view.is_transactional and view.producer_id in hidden):
-                    found += [(r.offset, r.value or b"") for r in view.decode() if r.offset >= self.position]
+                    records += [(r.offset, r.value or b"") for r in view.decode() if r.offset >= self.position]
                 self.position = max(self.position, view.next_offset)
         except CorruptBatch:
             if self.position == began:
                 raise  # else what came before it counts, and the next answer begins with the damage
-        self.records += len(found)
-        self.bytes += sum(len(value) for _, value in found)
-        return found
+        self.records += len(records)
+        self.bytes += sum(len(value) for _, value in records)
+        return records
 
 
 class Consumer(Client):
@@ -131,12 +131,12 @@ class Consumer(Client):
         if answer.preferred_read_replica >= 0:
             reader.nearest = answer.preferred_read_replica
         try:
-            found = reader.take(answer)
+            records = reader.take(answer)
         except CorruptBatch as error:
             self.ledger.spoiled(node, self.name, error)
             return False
         place = (reader.topic, reader.index)
-        for offset, value in found:
+        for offset, value in records:
             self.ledger.read(place, offset, value, self.name, committed_only=self.committed_only)
         return True
 

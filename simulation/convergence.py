@@ -1,4 +1,4 @@
-"""What a cluster at rest looks like: everybody leads or follows, all replicas are equal, all partitions are owned."""
+"""A cluster that has converged: every replica leads or follows, replicas are equal, partitions are owned."""
 
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,13 @@ def refusing(run: "Run") -> list[str]:
 
 def unowned(run: "Run") -> list[str]:
     """What is wrong with the way groups have shared out their partitions."""
-    found = []
+    unowned_groups = []
     members = [client for client in run.clients if isinstance(client, GroupMember)]
     for group in sorted({member.group for member in members}):
         owned = sorted(index for member in members if member.group == group for index in member.owned)
         if owned != list(range(run.partitions)):
-            found.append(f"{group}: {owned} of {run.partitions}")
-    return found
+            unowned_groups.append(f"{group}: {owned} of {run.partitions}")
+    return unowned_groups
 
 
 def unsettled(run: "Run") -> str:
@@ -49,11 +49,11 @@ def unsettled(run: "Run") -> str:
                     return f"{replica.topic}-{replica.index} has an open transaction"
                 if len(replica.state.isr) < len(replica.state.replicas):
                     return f"{replica.topic}-{replica.index} has only {replica.state.isr} in sync"
-    for key, found in ends.items():
+    for key, replica_ends in ends.items():
         if key not in leaders:
             return f"{key[1]} of {key[0].hex()} has no leader"
-        if len(found) > 1 or any(end != mark for end, mark in found):
-            return f"{key[1]} of {key[0].hex()} ends at {sorted(found)}"
+        if len(replica_ends) > 1 or any(end != mark for end, mark in replica_ends):
+            return f"{key[1]} of {key[0].hex()} ends at {sorted(replica_ends)}"
     return ""
 
 

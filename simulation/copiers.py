@@ -117,15 +117,15 @@ class Copier(TransactionalProducer):
             self.forget_leader(self.source, reader.index)
             return []
         try:
-            found = reader.take(answer)
+            records = reader.take(answer)
         except CorruptBatch as error:
             self.ledger.spoiled(leader, self.name, error)
             return []
-        for offset, value in found:
+        for offset, value in records:
             self.ledger.read((self.source, reader.index), offset, value, self.name, committed_only=True)
-        if not found and reader.position > self.positions.get(reader.index, 0):
+        if not records and reader.position > self.positions.get(reader.index, 0):
             self.positions[reader.index] = reader.position  # only markers and what was aborted
-        return [value for _, value in found]
+        return [value for _, value in records]
 
     async def _add_offsets(self) -> None:
         request = AddOffsetsToTxnRequest(

@@ -137,10 +137,10 @@ class Image:
 
         Of a batch, offset and leader epoch are left alone: its checksum does not cover them.
         """
-        found = [p for p, f in sorted(self.names.items()) if isinstance(f, File) and f.data and accept(p)]
-        if not found:
+        paths = [p for p, f in sorted(self.names.items()) if isinstance(f, File) and f.data and accept(p)]
+        if not paths:
             return None
-        path = chance.choice(found)
+        path = chance.choice(paths)
         data = self.names[path].data  # type: ignore[union-attr]
         at = chance.randrange(len(data))
         if path.endswith(".log"):
@@ -180,20 +180,20 @@ class SimDisk(Disk):
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:  # type: ignore[override]
         self._alive()
-        found = self.image.names.get(path)
-        if found is None:
+        file = self.image.names.get(path)
+        if file is None:
             if not flags & os.O_CREAT:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             self._parent(path)
             if self.full:
                 raise OSError(errno.ENOSPC, "No space left on device", path)
-            found = self.image.names[path] = File()
-            found.modified_ns = self._now_ns()
+            file = self.image.names[path] = File()
+            file.modified_ns = self._now_ns()
             self.image.journal.append(("create", path, None))
-        elif flags & os.O_TRUNC and isinstance(found, File):
-            found.cut(0)
+        elif flags & os.O_TRUNC and isinstance(file, File):
+            file.cut(0)
         self._next_fd += 1
-        self._open[self._next_fd] = (found, path)
+        self._open[self._next_fd] = (file, path)
         return self._next_fd
 
     def close(self, fd: int) -> None:
@@ -284,10 +284,10 @@ class SimDisk(Disk):
 
     def unlink(self, path: str) -> None:  # type: ignore[override]
         self._alive()
-        found = self.image.names.pop(path, None)
-        if found is None:
+        file = self.image.names.pop(path, None)
+        if file is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        self.image.journal.append(("unlink", path, found))
+        self.image.journal.append(("unlink", path, file))
 
     def listdir(self, path: str) -> list[str]:  # type: ignore[override]
         if not self.isdir(path):

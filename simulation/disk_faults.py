@@ -52,7 +52,7 @@ def _failing_sync(run: "Run", fault: Fault) -> Callable[[], None]:
 
 
 def _bit_flip(run: "Run", fault: Fault) -> Callable[[], None] | None:
-    """Turn over a bit in a partition's files while the node is down; whoever reads it must notice."""
+    """Turn over a bit in a partition's files while the node is down; every reader must detect it."""
     node = fault.nodes[0]
     machine = run.cluster.machines[node]
     if not machine.is_broker:

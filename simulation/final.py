@@ -55,7 +55,7 @@ def _check_place(run: "Run", place: Place, batches: list[BatchView]) -> dict[int
     where = f"{place[0]}-{place[1]}"
     written = read_batches(batches, lambda offset: run.violate(f"8: offsets of {where} go back at {offset}"))
     if written.open_ones:
-        run.violate(f"10: {where} has transactions nobody ends: producers {sorted(written.open_ones)}")
+        run.violate(f"10: {where} has transactions that do not end: producers {sorted(written.open_ones)}")
     records = [(record.offset, record.value or b"") for record in written.records]
     visible = written.visible
     run.ledger.check_log(place, records, visible)

@@ -170,11 +170,11 @@ class GroupMember(Client):
             return
         before = reader.position
         try:
-            found = reader.take(answer)
+            records = reader.take(answer)
         except CorruptBatch as error:
             self.ledger.spoiled(leader, self.name, error)
             return
-        for offset, value in found:
+        for offset, value in records:
             self.ledger.read((self.topic, index), offset, value, self.name, committed_only=False)
         if reader.position > before:
             await self._commit(index, reader)

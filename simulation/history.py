@@ -1,8 +1,8 @@
 """What every replica of a compacted partition was ever given: by that it is judged what compaction has left of it.
 
-Replicas of a compacted partition need not be equal. Whoever is away while a tombstone is written, and comes back after
-delete.retention.ms, finds it nowhere and keeps what it deleted: that is the price of ever forgetting tombstones, here
-as in Kafka. So a replica is not compared with another one, but with the records it has held itself; and what it has
+Replicas of a compacted partition need not be equal. A replica that is down while a tombstone is written, and starts
+after delete.retention.ms, never gets it and keeps the deleted record: the price of removing tombstones, here as in
+Kafka. So a replica is not compared with another one, but with the records it has held itself; and what it has
 never held is compared with the time it had to get it.
 """
 
@@ -92,7 +92,7 @@ class History:
 
     def counting(self, part: Part, end: int) -> dict[int, Given]:
         """The records before `end` that count, by offset: without a transaction, or in a committed one."""
-        found: dict[int, Given] = {}
+        given_by_offset: dict[int, Given] = {}
         open_ones: dict[int, list[int]] = {}
         written = self._written.get(part, {})
         for offset in sorted(written):
@@ -101,12 +101,12 @@ class History:
                 break
             if given.committed is not None:
                 ended = open_ones.pop(given.producer_id, [])
-                found.update((each, written[each]) for each in ended if given.committed)
+                given_by_offset.update((offset, written[offset]) for offset in ended if given.committed)
             elif given.transactional:
                 open_ones.setdefault(given.producer_id, []).append(offset)
             elif given.key is not None:
-                found[offset] = given
-        return found
+                given_by_offset[offset] = given
+        return given_by_offset
 
     def _holder(self, machine: Machine, part: Part) -> Holder:
         return self._holders.setdefault((machine.id, machine.name, part), Holder())

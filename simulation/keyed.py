@@ -37,26 +37,26 @@ class Keyed:
         """Compare one replica's records, oldest first, with what was acknowledged."""
         last = {record.key: record for record in records}
         for (at, key), written in sorted(self.written.items()):
-            acked = [each for each in written if ledger.sent[each.name].offset >= 0]
+            acked = [write for write in written if ledger.sent[write.name].offset >= 0]
             if at != place or not acked:
                 continue
-            newest = max(acked, key=lambda each: ledger.sent[each.name].offset)
+            newest = max(acked, key=lambda write: ledger.sent[write.name].offset)
             offset = ledger.sent[newest.name].offset
-            found = last.get(key)
+            record = last.get(key)
             where = f"{place[0]}-{place[1]} on node {node}"
-            if found is None:
-                unsure = [each for each in written if ledger.sent[each.name].offset < 0 and each.tombstone]
+            if record is None:
+                unsure = [write for write in written if ledger.sent[write.name].offset < 0 and write.tombstone]
                 if not (newest.tombstone or unsure) or (keeps_tombstones and not unsure):
                     ledger.violate(
                         f"14: {where} has nothing left of {key!r}, whose latest was {newest.name!r}@{offset}"
                     )
-            elif found.offset < offset and (keeps_tombstones or not newest.tombstone):
+            elif record.offset < offset and (keeps_tombstones or not newest.tombstone):
                 ledger.violate(
-                    f"14: {where} ends {key!r} with {name_of(found)!r}@{found.offset}, but {newest.name!r}@{offset}"
+                    f"14: {where} ends {key!r} with {name_of(record)!r}@{record.offset}, but {newest.name!r}@{offset}"
                     " came after it"
                 )
-            elif name_of(found) not in {each.name for each in written}:
-                ledger.violate(f"14: {where} has {name_of(found)!r} under {key!r}, where nobody wrote it")
+            elif name_of(record) not in {write.name for write in written}:
+                ledger.violate(f"14: {where} has {name_of(record)!r} under {key!r}, where no producer wrote it")
 
 
 def name_of(record: Any) -> bytes:

@@ -21,7 +21,7 @@ class Transaction:
     name: str
     values: list[tuple[Place, bytes]] = field(default_factory=list)
     outcome: str = "open"
-    """open; aborted: nobody asked for a commit, nor will; committing: somebody asked; committed: it was promised."""
+    """open; aborted: no commit was or will be requested; committing: requested; committed: acknowledged."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Ledger:
             self.violate(f"6: {reader} read {value!r} at {topic}-{index}@{offset}, where {known!r} was read before")
         sent = self.sent.get(value)
         if sent is None or sent.place != place:
-            self.violate(f"19: {reader} read {value!r} in {topic}-{index}, which nobody sent there")
+            self.violate(f"19: {reader} read {value!r} in {topic}-{index}, which no producer sent there")
         elif committed_only and sent.transaction is not None and sent.transaction.outcome in ("open", "aborted"):
             self.violate(
                 f"9: {reader} read {value!r} of transaction {sent.transaction.name}, which is"
@@ -125,7 +125,7 @@ class Ledger:
             self.violate(f"6: {topic}-{index}@{offset} was acknowledged as {acked!r} and read as {seen!r}")
 
     def spoiled(self, node: int, reader: str, error: Exception) -> None:
-        """A reader was given bytes whose checksum is wrong: it has noticed, and so must be somebody's disk."""
+        """A reader was given bytes whose checksum is wrong: detected by the reader, to be explained by a disk fault."""
         if node not in self.damaged:
             self.violate(f"4: node {node} gave {reader} damaged bytes: {error}")
 
@@ -172,11 +172,11 @@ class Ledger:
             where[value] = offset
             sent = self.sent.get(value)
             if sent is None or sent.place != place:
-                self.violate(f"19: {topic}-{index}@{offset} holds {value!r}, which nobody sent there")
+                self.violate(f"19: {topic}-{index}@{offset} holds {value!r}, which no producer sent there")
         for (t, i, offset), value in self.acked.items():
             if (t, i) == place and at.get(offset) != value:
-                found = f"holds {at[offset]!r}" if offset in at else "is gone"
-                self.violate(f"6: {value!r} was acknowledged at {t}-{i}@{offset}, which {found} (lost write)")
+                state = f"holds {at[offset]!r}" if offset in at else "is gone"
+                self.violate(f"6: {value!r} was acknowledged at {t}-{i}@{offset}, which {state} (lost write)")
         for (t, i, offset), value in self.seen.items():
             if (t, i) == place and at.get(offset) != value:
                 self.violate(f"6: {value!r} was read at {t}-{i}@{offset} and is not there any more (unstable read)")

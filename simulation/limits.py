@@ -1,8 +1,8 @@
 """How much may be lost at once: where the promises of replication end, no fault goes further.
 
-A machine that loses something is made good by the others. That takes until it is in sync again, and so long nobody else
-may lose anything. The quorum has a rule of its own: where voters are fixed, a voter may forget its log and its vote
-only if the others have all that was committed and nobody is being elected.
+A machine that loses data is restored from the others. Until it is in sync again no other machine may lose anything. The
+quorum has a rule of its own: where voters are fixed, a voter may forget its log and its vote
+only if the others have all that was committed and no election is under way.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ def replicas_of(machine: Machine) -> list[Any]:
 
 
 def out_of_sync(run: "Run", without: int = -1) -> bool:
-    """Whether anybody is missing anywhere; `without` may be."""
+    """Whether any replica is missing anywhere; `without` may be."""
     machines = [machine for machine in run.cluster.machines.values() if machine.id != without]
     if not all(machine.serving and machine.node is not None for machine in machines):
         return True

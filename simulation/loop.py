@@ -76,7 +76,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.digest = 0
         """A checksum of what happened so far: two runs of a seed agree on it after every event."""
         self.failures: list[str] = []
-        """What went wrong where nobody caught it."""
+        """Failures that no code handled."""
         self.net: Any = None
         self.in_job = False
         self._now = 0.0
@@ -130,7 +130,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.digest = zlib.crc32(data, self.digest)
 
     def fail(self, what: str, error: BaseException | None = None) -> None:
-        """Keep a failure nobody handled."""
+        """Keep a failure that no code handled."""
         text = what if error is None else f"{what}: {error!r}\n{''.join(traceback.format_exception(error))}"
         self.failures.append(text)
 
@@ -239,7 +239,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return bool(self.net.watch(fd, "writer", None))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A failure that asyncio found: a task nobody waited for, a future nobody read."""
+        """A failure that asyncio found: a task that was not awaited, a future that was not read."""
         if not self._closed:
             self.fail(str(context.get("message")), context.get("exception"))
 
@@ -260,14 +260,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._closed = True
         self._ready.clear()
         self._timers.clear()
-        self.process = Process("nobody", "nowhere")
+        self.process = Process("none", "nowhere")
         self.process.alive = False
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if not task.done():
                 try:
                     task.get_coro().close()
-                except BaseException:  # noqa: BLE001, S110 - nobody is left who could care
+                except BaseException:  # noqa: BLE001, S110 - the loop is closed, there is no caller
                     pass
         self._tasks.clear()
         self._ready.clear()

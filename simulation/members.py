@@ -19,7 +19,7 @@ class Member(GroupMember):
         super().__init__(cluster, ledger, f"member-{number}", GROUP, topic)
 
     def begin_again(self) -> None:
-        """The next heartbeat joins, as somebody new."""
+        """The next heartbeat joins, as a new member."""
         self.member_id = str(uuid.UUID(bytes=self.random.randbytes(16), version=4))
         self.epoch = 0
         self.assigned, self.owned = set(), {}

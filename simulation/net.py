@@ -234,7 +234,7 @@ class SimSocket(End):
         self.shut()
 
     def close(self) -> None:
-        """End it; bytes that nobody read turn the goodbye into a reset."""
+        """End it; unread bytes turn the FIN into a RST."""
         self.net.sockets.pop(self.number, None)
         self.drop()
 
@@ -456,7 +456,7 @@ class SimNet:
         protocol = factory()
         transport.protocol = protocol
         protocol.connection_made(transport)
-        if transport.closed:  # it ended before whoever asked for it has heard of it
+        if transport.closed:  # it ended before the connect callback ran
             error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
             loop.call_in(process, 0.0, protocol.connection_lost, error)
         return transport, protocol
@@ -532,15 +532,15 @@ class SimNet:
 
     def process_ended(self, process: Process, *, told: bool) -> None:
         """A process is gone: its machine resets what it held, unless it went with the machine."""
-        for listener in [each for each in self.listeners.values() if each.process is process]:
+        for listener in [candidate for candidate in self.listeners.values() if candidate.process is process]:
             listener.close()
-        for end in [each for each in self.ends.values() if each.process is process]:
+        for end in [candidate for candidate in self.ends.values() if candidate.process is process]:
             end.drop(told=told)
             del self.ends[end.number]
             self.sockets.pop(end.number, None)
 
     def power_back(self, host: str) -> None:
-        """A machine runs again: whoever still talks to its old connections is told that they are gone."""
+        """A machine runs again: peers of its old connections get a reset."""
         self.dark.discard(host)
         for end in list(self.ends.values()):
             if end.peer.process.host == host and end.peer.closed and not end.closed:

@@ -38,14 +38,14 @@ def isolate(run: "Run", fault: Fault) -> Callable[[], None]:
 
 
 def vanish(run: "Run", fault: Fault) -> Callable[[], None]:
-    """Cut a node off from everybody, clients too."""
+    """Cut a node off from all nodes and clients."""
     net = run.cluster.net
     here = _host(run, fault.nodes[0])
     others = [m.host for m in run.cluster.machines.values() if m.host != here] + [c.name for c in run.clients]
     for other in others:
         net.cut(here, other)
         net.cut(other, here)
-    run.note(f"node {fault.nodes[0]} cannot be reached by anybody")
+    run.note(f"node {fault.nodes[0]} cannot be reached")
 
     def heal() -> None:
         for other in others:

@@ -345,5 +345,5 @@ def _clocks(seed: int, chance: Random) -> Plan:
 
 
 def _with_faults(plan: Plan, *faults: tuple[Fault, ...]) -> Plan:
-    found = sorted((fault for some in faults for fault in some), key=lambda fault: fault.at)
-    return replace(plan, faults=tuple(found))
+    ordered = sorted((fault for some in faults for fault in some), key=lambda fault: fault.at)
+    return replace(plan, faults=tuple(ordered))

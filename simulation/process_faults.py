@@ -41,9 +41,13 @@ def _pause(run: "Run", fault: Fault) -> Callable[[], None]:
 
 
 def _depose(run: "Run", fault: Fault) -> Callable[[], None] | None:
-    """Pause, cut off, hide or kill whoever leads the quorum now."""
+    """Pause, cut off, hide or kill the current quorum leader."""
     services = {m.id: getattr(m.node, "services", None) for m in run.cluster.machines.values() if m.running}
-    leading = [node for node, each in services.items() if each is not None and each.raft.core.is_leader]
+    leading = [
+        node
+        for node, node_services in services.items()
+        if node_services is not None and node_services.raft.core.is_leader
+    ]
     if not leading:
         return None
     begin = (_pause, isolate, vanish, _pause if run.watch.excused else _kill)[int(fault.size * 4) % 4]
@@ -121,7 +125,7 @@ def _twin(run: "Run", fault: Fault) -> Callable[[], None] | None:
     if run.cluster.layout.roles[node] != BROKER or any(twin.id == node for twin in run.cluster.twins):
         return None
     twin = run.cluster.make_twin(node)
-    run.note(f"somebody starts a second node {node} on another machine")
+    run.note(f"an operator starts a second node {node} on another machine")
     twin.start()
     run.watch.attach(twin)
 

@@ -100,7 +100,7 @@ class Producer(Client):
                 self.ledger.ack((self.topic, index), offset, values)
                 return True
             if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                return True  # written before, at an offset nobody remembers
+                return True  # written before, at an offset that is no longer known
             if code not in LATER:
                 self.ledger.violate(
                     f"7: {self.topic}-{index} refused {values[0]!r} (sequence {sequence}) with {code.name}"

@@ -36,7 +36,7 @@ class SimThreads(Executor):
         nested, self._loop.in_job = self._loop.in_job, True
         try:
             result = fn(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+        except BaseException as error:  # noqa: BLE001 - raised to the caller through the future
             self._loop.in_job = nested
             future.set_exception(error)
         else:

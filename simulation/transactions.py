@@ -97,7 +97,7 @@ class TransactionalProducer(Client):
         """What is left to do after the last transaction."""
 
     async def begin(self) -> None:
-        """Get a producer id and epoch; whoever had the id before is fenced, what it left open is aborted."""
+        """Get a producer id and epoch; the previous owner of the id is fenced and its open transaction aborted."""
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
         while True:
             response = await self.ask_coordinator(request, 4)

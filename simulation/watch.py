@@ -29,7 +29,7 @@ class Watch:
         self.partition_leaders: dict[tuple[bytes, int, int], str] = {}
         """(topic id, partition, leader epoch) -> who led in it."""
         self.metadata: dict[int, int] = {}
-        """Offset of the metadata log -> epoch of the record, as applied by whoever came first."""
+        """Offset of the metadata log -> epoch of the record, as applied by the first node."""
         self._metadata_sums: dict[int, int] = {}
         """First offset of a batch of the metadata log -> checksum of its epoch and values."""
         self._heard: set[Any] = set()
@@ -56,7 +56,7 @@ class Watch:
         self.history.forget(node)
 
     def all_is_made_good(self) -> None:
-        """Everybody is in sync again."""
+        """All replicas are in sync again."""
         self.excused.clear()
         self.wiped.clear()
 
@@ -142,8 +142,8 @@ class Watch:
         on_commit = listener.on_commit
 
         def hear(first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
-            found = zlib.crc32(b"".join(values), epoch)
-            if self._metadata_sums.setdefault(first_offset, found) != found:
+            checksum = zlib.crc32(b"".join(values), epoch)
+            if self._metadata_sums.setdefault(first_offset, checksum) != checksum:
                 self._violate(f"16: node {machine.id} applied something else at metadata offset {first_offset}")
             on_commit(first_offset, epoch, values, append_time_ms)
 
@@ -250,11 +250,11 @@ class Watch:
             if machine is None or machine.node is None or node_id in self.excused or not machine.running:
                 continue
             services = getattr(machine.node, "services", None)
-            found = services.replicas.find_by_id(replica.topic_id, replica.index) if services is not None else None
-            if found is not None and found.log.log_end_offset < high_watermark:
+            other = services.replicas.find_by_id(replica.topic_id, replica.index) if services is not None else None
+            if other is not None and other.log.log_end_offset < high_watermark:
                 self._violate(
                     f"3: {name} is committed up to {high_watermark}, but node {node_id}, which is in sync, ends at"
-                    f" {found.log.log_end_offset}"
+                    f" {other.log.log_end_offset}"
                 )
 
 

@@ -21,7 +21,7 @@ class Written:
 
 def batches_of(log: Any, start: int | None = None) -> list[BatchView]:
     """All batches of a log, oldest first; or those from an offset on."""
-    found: list[BatchView] = []
+    batches: list[BatchView] = []
     offset, end = log.log_start_offset if start is None else start, log.log_end_offset
     while offset < end:
         piece = log.read(offset, 1 << 22, end)
@@ -30,9 +30,9 @@ def batches_of(log: Any, start: int | None = None) -> list[BatchView]:
         views = list(iter_batches(piece.read(), allow_incomplete_tail=True))
         if not views:
             break
-        found += [view for view in views if view.next_offset > offset]
+        batches += [view for view in views if view.next_offset > offset]
         offset = views[-1].next_offset
-    return found
+    return batches
 
 
 def read_batches(batches: list[BatchView], went_back: Callable[[int], None]) -> Written:

@@ -33,7 +33,7 @@ print("ended")
 
 def test_pause_returns_when_the_loop_stands_still():
     with klamm.testing.broker() as broker:
-        loop = broker._alive().loop
+        loop = broker._require_running().loop
         turned = threading.Event()
         loop.call_soon_threadsafe(time.sleep, 0.3)  # the loop is busy when it is asked to pause
         loop.call_soon_threadsafe(turned.set)

@@ -20,7 +20,7 @@ from klamm.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from klamm.testing.refusals import NoRoomForError, refusal
+from klamm.testing.refusals import NoErrorFieldError, build_refusal
 
 CODE = ErrorCode.NOT_LEADER_OR_FOLLOWER
 REQUESTS = {
@@ -75,7 +75,7 @@ REQUESTS = {
 @pytest.mark.parametrize("name", sorted(REQUESTS))
 def test_the_error_stands_where_a_client_looks(name):
     request, look, expected = REQUESTS[name]
-    *found, place = look(refusal(BY_NAME[name], request, CODE))
+    *found, place = look(build_refusal(BY_NAME[name], request, CODE))
     assert tuple(found) == expected
     assert place.error_code == CODE
 
@@ -83,12 +83,12 @@ def test_the_error_stands_where_a_client_looks(name):
 @pytest.mark.parametrize("name", sorted(REQUESTS))
 def test_every_version_can_be_written_and_read(name):
     api = BY_NAME[name]
-    answer = refusal(api, REQUESTS[name][0], CODE)
+    answer = build_refusal(api, REQUESTS[name][0], CODE)
     for version in range(api.versions[0], api.versions[1] + 1):
         data = encode(answer, version)
         assert decode(api.response, version, data, 0)[1] == len(data)
 
 
 def test_what_has_no_room_is_said():
-    with pytest.raises(NoRoomForError):
-        refusal(BY_NAME["Produce"], ProduceRequest(), CODE)
+    with pytest.raises(NoErrorFieldError):
+        build_refusal(BY_NAME["Produce"], ProduceRequest(), CODE)

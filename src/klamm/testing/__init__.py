@@ -4,7 +4,7 @@
         producer = Producer(bootstrap_servers=b.bootstrap)
 
     brokers, clusters   starting and ending them        faults, fault_names    slow, refuse; what they are called
-    plugin              pytest fixtures (entry point)   nursery   the process that nodes of a cluster are forked from
+    plugin              pytest fixtures (entry point)   fork_server   forks the nodes of a cluster
 
 Works from pytest, from unittest, and from a notebook whose loop is running: a broker in this process has a thread and a
 loop of its own. Names are imported when they are first used, so that the pytest plugin costs nothing until then.

@@ -1,4 +1,4 @@
-"""Brokers for tests: one face, in this process or in a child."""
+"""Brokers for tests, in this process or in a child process, with one interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from klamm.testing.control_channel import Gone, Link, Obedient, await_stopped, told
+from klamm.testing.control_channel import ChannelClosed, ControlChannel, ControlledBroker, await_stopped, check_answer
 from klamm.testing.names import unique
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 READY_S: Final = 60.0
 STOP_S: Final = 30.0
 DEFAULTS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
-"""What a broker for tests does unlike one for data: fewer internal partitions, so that groups begin at once."""
+"""Fewer internal partitions than by default, so that coordinators load at once."""
 
 
 def broker_settings(given: Mapping[str, Any] | None) -> dict[str, str]:
@@ -72,7 +72,7 @@ class Broker(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Serve; returns when clients can come."""
+        """Start; return when clients can connect."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class Broker(ABC):
 
     @abstractmethod
     def pause(self) -> None:
-        """Stand still: connections stay open, nothing is answered until `resume`."""
+        """Stop answering until `resume`; connections stay open."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -97,18 +97,18 @@ class Broker(ABC):
 
     @abstractmethod
     def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
-        """Let every request (or those of one API, e.g. "Produce") wait so many seconds before it is looked at."""
+        """Delay every request (or those of one API, e.g. "Produce") by so many seconds."""
 
     @abstractmethod
     def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
-        """Answer requests with an error, by its name and the API's, for so many times; nothing else is done.
+        """Answer requests with an error, `times` times, without handling them.
 
         Names are Kafka's, in upper or lower case; numbers and ErrorCode members do as well.
         """
 
     @abstractmethod
     def heal(self) -> None:
-        """Take pause, slowness and refusals back."""
+        """End pause, delays and refusals."""
 
     def close(self) -> None:
         """End for good and remove the data, if it was made here."""
@@ -122,7 +122,7 @@ class Broker(ABC):
     # Conveniences
 
     def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
-        """Create a topic of a name nobody else uses."""
+        """Create a topic with a unique name."""
         from klamm.client.wire import Cluster
         from klamm.model.errors import ErrorCode, KlammError
         from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -163,77 +163,77 @@ class Broker(ABC):
 class InProcessBroker(Broker):
     """A broker in a thread of this process: the quickest to start."""
 
-    _life: NodeThread | None = None
+    _node_thread: NodeThread | None = None
 
     def start(self) -> Self:
-        """Serve; returns when clients can come."""
+        """Start; return when clients can connect."""
         from klamm.server.boot.config import embedded_properties, parse_config
         from klamm.testing.node_thread import NodeThread
 
-        if self._life is not None:
+        if self._node_thread is not None:
             raise RuntimeError("the broker is running already")
         pairs = [f"{key}={value}" for key, value in self.config.items()]
         config = parse_config(embedded_properties(self.data, self.port), pairs, source="the test's settings")
-        life = NodeThread(config, log_level=self.log_level)
-        self.port = life.start()
-        self._life = life
+        node_thread = NodeThread(config, log_level=self.log_level)
+        self.port = node_thread.start()
+        self._node_thread = node_thread
         return self
 
     @property
     def running(self) -> bool:
         """Whether it serves, or is paused."""
-        return self._life is not None
+        return self._node_thread is not None
 
     @property
     def node(self) -> Any:
-        """The node itself, for tests of Klamm that reach behind the socket; touch it on its loop alone."""
-        return self._alive().node
+        """The node, for tests of Klamm itself; use it on its event loop only."""
+        return self._require_running().node
 
-    def _alive(self) -> NodeThread:
-        if self._life is None:
+    def _require_running(self) -> NodeThread:
+        if self._node_thread is None:
             raise RuntimeError("the broker is not running; call start()")
-        return self._life
+        return self._node_thread
 
     def stop(self) -> None:
         """End as on SIGTERM."""
-        life, self._life = self._alive(), None
-        life.stop()
+        node_thread, self._node_thread = self._require_running(), None
+        node_thread.stop()
 
     def kill(self) -> None:
         """End as on SIGKILL."""
-        life, self._life = self._alive(), None
-        life.stop(kill=True)
+        node_thread, self._node_thread = self._require_running(), None
+        node_thread.stop(kill=True)
 
     def pause(self) -> None:
-        """Stand still."""
-        self._alive().freeze()
+        """Pause the event loop."""
+        self._require_running().freeze()
 
     def resume(self) -> None:
-        """Go on."""
-        self._alive().thaw()
+        """Continue."""
+        self._require_running().thaw()
 
     def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
-        """Let requests wait."""
-        self._alive().slow(seconds, api)
+        """Delay requests."""
+        self._require_running().slow(seconds, api)
 
     def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
         """Answer with an error."""
-        self._alive().refuse(error, api, times)
+        self._require_running().refuse(error, api, times)
 
     def heal(self) -> None:
-        """Take faults back."""
-        self._alive().heal()
+        """End all faults."""
+        self._require_running().heal()
 
 
-class ChildBroker(Obedient, Broker):
+class ChildBroker(ControlledBroker, Broker):
     """A broker in a process of its own: it can really be killed, and shares no interpreter with the test."""
 
     _process: subprocess.Popen[bytes] | None = None
-    _link: Link | None = None
+    _link: ControlChannel | None = None
     _paused = False
 
     def start(self) -> Self:
-        """Serve; returns when clients can come."""
+        """Start; return when clients can connect."""
         if self._process is not None:
             raise RuntimeError("the broker is running already")
         ours, theirs = socket.socketpair()
@@ -246,7 +246,7 @@ class ChildBroker(Obedient, Broker):
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self._link = Link(ours)
+        self._link = ControlChannel(ours)
         try:
             self.port = int(self._answer(READY_S)["port"])
         except BaseException:
@@ -262,35 +262,35 @@ class ChildBroker(Obedient, Broker):
     @property
     def pid(self) -> int:
         """The process."""
-        return self._alive().pid
+        return self._require_running().pid
 
-    def _alive(self) -> subprocess.Popen[bytes]:
+    def _require_running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise RuntimeError("the broker is not running; call start()")
         return self._process
 
-    def _answer(self, patience_s: float) -> dict[str, Any]:
-        """What the child says next, waited for no longer than that."""
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        """Return the next answer of the child."""
         assert self._link is not None
         try:
-            return told(self._link.hear(patience_s))
-        except Gone:
-            code = self._alive().wait(STOP_S)
-            raise RuntimeError(f"the broker's process ended with {code}; its reason stands above") from None
+            return check_answer(self._link.receive(timeout_s))
+        except ChannelClosed:
+            code = self._require_running().wait(STOP_S)
+            raise RuntimeError(f"the broker's process ended with {code}; see its log above") from None
 
-    def _order(self, **order: Any) -> None:
-        self._alive()
+    def _command(self, **command: Any) -> None:
+        self._require_running()
         assert self._link is not None
-        self._link.say(**order)
+        self._link.send(**command)
         self._answer(STOP_S)
 
     def stop(self) -> None:
         """End as on SIGTERM."""
         self.resume()
-        process = self._alive()
+        process = self._require_running()
         assert self._link is not None
-        with contextlib.suppress(Gone):
-            self._link.say(do="part")
+        with contextlib.suppress(ChannelClosed):
+            self._link.send(do="part")
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(STOP_S)
@@ -302,8 +302,8 @@ class ChildBroker(Obedient, Broker):
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._alive().kill()
-        self._alive().wait()
+        self._require_running().kill()
+        self._require_running().wait()
         self._forget()
 
     def _forget(self) -> None:
@@ -314,7 +314,7 @@ class ChildBroker(Obedient, Broker):
 
     def pause(self) -> None:
         """SIGSTOP; returns when the process has stopped."""
-        process = self._alive()
+        process = self._require_running()
         process.send_signal(signal.SIGSTOP)
         self._paused = True
         await_stopped(process.pid)
@@ -322,12 +322,12 @@ class ChildBroker(Obedient, Broker):
     def resume(self) -> None:
         """SIGCONT."""
         if self._paused:
-            self._alive().send_signal(signal.SIGCONT)
+            self._require_running().send_signal(signal.SIGCONT)
             self._paused = False
 
 
 class OtherBroker(Broker):
-    """A cluster somebody else runs: the same face, but nothing that would end or hurt it."""
+    """A cluster that runs elsewhere: clients and topics, but no method that stops or disturbs it."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.split(",", maxsplit=1)[0].strip().rpartition(":")
@@ -337,12 +337,12 @@ class OtherBroker(Broker):
 
     @property
     def bootstrap(self) -> str:
-        """The addresses it was given."""
+        """The addresses it was created with."""
         return self._bootstrap
 
     @property
     def running(self) -> bool:
-        """Not ours to end."""
+        """False: this object does not own the cluster."""
         return False
 
     def start(self) -> Self:

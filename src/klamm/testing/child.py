@@ -1,6 +1,6 @@
-"""A broker's process for a test: serves, and does what it is told over a `Link`.
+"""A broker's process for a test: serves, and carries out commands of a `ControlChannel`.
 
-`ChildBroker` starts it as a program of its own; nodes of a cluster are forked, by `nursery`, into the same `live`.
+`ChildBroker` starts it as a program; `fork_server` forks the nodes of a cluster into the same `serve_node`.
 """
 
 import contextlib
@@ -13,31 +13,31 @@ import threading
 from typing import Final
 
 from klamm.server.boot.config import NodeConfig, embedded_properties, parse_config
-from klamm.testing.control_channel import Gone, Link, Parting, obey
+from klamm.testing.control_channel import ChannelClosed, ControlChannel, OwnerState, serve_commands
 from klamm.testing.node_thread import NodeThread
 
 ABANDONED_S: Final = 2.0
-"""How long after a SIGTERM that nobody announced to see whether the test has ended as well."""
+"""How long to wait, after a SIGTERM that was not announced, for the test's process to end as well."""
 
 
 def main(descriptor: str, data: str, port: str, overrides: str, log_level: str, temporary: str) -> int:
-    """Serve one broker by itself; a temporary folder goes when the test, which would remove it, ended before."""
-    link = Link(socket.socket(fileno=int(descriptor)))
+    """Serve one broker; remove a temporary folder if the test ended first and cannot."""
+    link = ControlChannel(socket.socket(fileno=int(descriptor)))
     try:
         pairs = [f"{key}={value}" for key, value in json.loads(overrides).items()]
         config = parse_config(embedded_properties(data, int(port)), pairs, source="the test's settings")
-    except Exception as error:  # noqa: BLE001 - told to whoever waits
-        link.say(error=f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - sent to the test, which waits for the port
+        link.send(error=f"{type(error).__name__}: {error}")
         return 1
-    parting = Parting()
-    code = live(config, link, log_level, parting)
-    if temporary and parting.known.wait(ABANDONED_S) and parting.gone:
+    owner = OwnerState()
+    code = serve_node(config, link, log_level, owner)
+    if temporary and owner.decided.wait(ABANDONED_S) and owner.lost:
         shutil.rmtree(data, ignore_errors=True)
     return code
 
 
 class _Ending:
-    """What the main thread waits for: SIGTERM, or any other thread that says it is time.
+    """What the main thread waits for: SIGTERM, or `begin` from another thread.
 
     A socket and not a threading.Event: the kernel may hand a signal to any thread (to another than the main one right
     after SIGCONT), and Python's handler runs only when the main thread wakes. A thread that waits for a lock is not
@@ -51,12 +51,12 @@ class _Ending:
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
 
     def begin(self) -> None:
-        """It is time; from any thread."""
+        """End the wait; from any thread."""
         with contextlib.suppress(BlockingIOError):  # full: the main thread is about to wake anyway
             self._wake.send(b"\0")
 
     def wait(self) -> None:
-        """Until then; in the main thread."""
+        """Block until `begin` or SIGTERM; in the main thread."""
         self._wakes.recv(1)
 
 
@@ -64,33 +64,35 @@ def _let_wake(*_: object) -> None:
     """SIGTERM does nothing by itself: its byte in the socket is what counts."""
 
 
-def live(config: NodeConfig, link: Link, log_level: str, parting: Parting) -> int:
-    """Serve until SIGTERM, or until whoever started this has gone; says its port once it serves. The exit code."""
+def serve_node(config: NodeConfig, link: ControlChannel, log_level: str, owner: OwnerState) -> int:
+    """Serve until SIGTERM or until the owner's process ends; send the port once ready. Return the exit code."""
     ending = _Ending()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then ends this
-    life = NodeThread(config, log_level=log_level, on_end=ending.begin)
-    life.launch()
+    node_thread = NodeThread(config, log_level=log_level, on_end=ending.begin)
+    node_thread.launch()
     announced = threading.Event()
-    threading.Thread(target=_serve_orders, args=(life, link, announced, ending, parting), daemon=True).start()
+    threading.Thread(target=_serve_commands, args=(node_thread, link, announced, ending, owner), daemon=True).start()
     ending.wait()
-    life.stop()
+    node_thread.stop()
     announced.wait()
-    return 1 if life.failure is not None else 0
+    return 1 if node_thread.failure is not None else 0
 
 
-def _serve_orders(life: NodeThread, link: Link, announced: threading.Event, ending: _Ending, parting: Parting) -> None:
+def _serve_commands(
+    node_thread: NodeThread, link: ControlChannel, announced: threading.Event, ending: _Ending, owner: OwnerState
+) -> None:
     try:
         try:
-            link.say(port=life.wait_ready(None))
-        except Gone:
+            link.send(port=node_thread.wait_ready(None))
+        except ChannelClosed:
             raise
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
-            link.say(error=f"{type(error).__name__}: {error}")
+        except BaseException as error:  # noqa: BLE001 - sent to the test, which waits for the port
+            link.send(error=f"{type(error).__name__}: {error}")
         else:
             announced.set()
-            obey(life, link, parting)
-    except Gone:
-        parting.without_a_word()
+            serve_commands(node_thread, link, owner)
+    except ChannelClosed:
+        owner.mark_lost()
     announced.set()
     ending.begin()
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.testing.brokers import DEFAULTS, Broker, broker_settings
-from klamm.testing.control_channel import Gone, Link, Obedient, told
-from klamm.testing.fork_server import Nursery
+from klamm.testing.control_channel import ChannelClosed, ControlChannel, ControlledBroker, check_answer
+from klamm.testing.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from klamm.server.boot.local_cluster import LocalNode
@@ -23,14 +23,14 @@ READY_S: Final = 90.0
 STOP_S: Final = 30.0
 
 
-class ClusterNode(Obedient):
-    """One node of a cluster. Faults are what clients meet: what nodes ask each other is served as ever."""
+class ClusterNode(ControlledBroker):
+    """One node of a cluster. Faults apply to clients only; requests between nodes are served as usual."""
 
-    def __init__(self, plan: LocalNode, nursery: Nursery, log_level: str) -> None:
+    def __init__(self, plan: LocalNode, fork_server: ForkServer, log_level: str) -> None:
         self._plan = plan
-        self._nursery = nursery
+        self._nursery = fork_server
         self._log_level = log_level
-        self._process: tuple[int, Link] | None = None
+        self._process: tuple[int, ControlChannel] | None = None
         self._serves = False
 
     @property
@@ -45,36 +45,36 @@ class ClusterNode(Obedient):
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process is running."""
         return self._process is not None
 
     @property
     def pid(self) -> int:
         """The process."""
-        return self._alive()[0]
+        return self._require_running()[0]
 
     def start(self) -> None:
-        """Begin, without waiting for it."""
+        """Start the process without waiting until it serves."""
         if self._process is not None:
             raise RuntimeError(f"node {self.id} is running already")
         self._serves = False
         self._process = self._nursery.start(self._plan.properties, self._plan.log, self._log_level)
 
-    def wait(self, patience_s: float = READY_S) -> None:
-        """Wait until it serves clients; RuntimeError with its last words when it cannot."""
-        _, link = self._alive()
+    def wait(self, timeout_s: float = READY_S) -> None:
+        """Wait until it serves clients; raise RuntimeError with the end of its log when it cannot."""
+        _, link = self._require_running()
         if self._serves:
             return
         try:
-            told(link.hear(patience_s))
-        except Gone:
+            check_answer(link.receive(timeout_s))
+        except ChannelClosed:
             self.check_alive(wait=True)
         except RuntimeError as error:
             self._forget(wait=True)
             raise RuntimeError(f"node {self.id} does not serve: {error}") from None
         self._serves = True
 
-    def _alive(self) -> tuple[int, Link]:
+    def _require_running(self) -> tuple[int, ControlChannel]:
         if self._process is None:
             raise RuntimeError(f"node {self.id} is not running; call start()")
         return self._process
@@ -95,7 +95,7 @@ class ClusterNode(Obedient):
 
     def stop(self) -> None:
         """SIGTERM, and the end of the process."""
-        pid, _ = self._alive()
+        pid, _ = self._require_running()
         os.kill(pid, signal.SIGCONT)
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
@@ -105,10 +105,10 @@ class ClusterNode(Obedient):
                 raise TimeoutError(f"node {self.id} did not stop within {STOP_S:.0f} s:\n{self.log()}")
             time.sleep(0.005)
 
-    def _order(self, **order: Any) -> None:
+    def _command(self, **command: Any) -> None:
         self.wait()
-        _, link = self._alive()
-        link.ask(STOP_S, **order)
+        _, link = self._require_running()
+        link.ask(STOP_S, **command)
 
     def log(self) -> str:
         """What it wrote to standard error."""
@@ -117,19 +117,19 @@ class ClusterNode(Obedient):
         return ""
 
     def check_alive(self, *, wait: bool = False) -> None:
-        """RuntimeError with its last words when it has ended by itself."""
+        """Raise RuntimeError with the end of its log when the process has ended."""
         if self._process is not None and (code := self._forget(wait=wait)) is not None:
             raise RuntimeError(f"node {self.id} ended with {code}:\n{self.log()}")
 
     def abandon(self) -> None:
-        """Know nothing of a process any more that ends with the nursery."""
+        """Drop the process without waiting: it ends with the fork server."""
         if self._process is not None:
             self._process[1].close()
             self._process = None
 
     def _forget(self, *, wait: bool = False) -> int | None:
-        """How the process ended, and nothing more of it; None while it lives."""
-        pid, _ = self._alive()
+        """Return the exit code and drop the process; None while it runs."""
+        pid, _ = self._require_running()
         code = self._nursery.ended(pid, wait=wait)
         if code is not None:
             self.abandon()
@@ -141,19 +141,19 @@ class Cluster(Broker):
 
     def __init__(self, nodes: int = 3, *, config: Mapping[str, Any] | None = None, log_level: str = "warning") -> None:
         folder = tempfile.mkdtemp(prefix="klamm-test-")
-        nursery = Nursery(folder)  # before the rest: it imports while folders are made here
+        fork_server = ForkServer(folder)  # first: it imports while folders are formatted here
         try:
             from klamm.server.boot.local_cluster import plan_cluster, prepare_cluster
 
             plans = plan_cluster(folder, nodes)
             prepare_cluster(plans, lambda _: {**DEFAULTS, **broker_settings(config)})
         except BaseException:
-            nursery.close()
+            fork_server.close()
             shutil.rmtree(folder, ignore_errors=True)
             raise
         super().__init__(port=plans[0].port, data=folder, config=config, log_level=log_level)
-        self._nursery = nursery
-        self.nodes = [ClusterNode(plan, nursery, log_level) for plan in plans]
+        self._nursery = fork_server
+        self.nodes = [ClusterNode(plan, fork_server, log_level) for plan in plans]
 
     @property
     def bootstrap(self) -> str:
@@ -162,7 +162,7 @@ class Cluster(Broker):
 
     @property
     def running(self) -> bool:
-        """Whether any node is there."""
+        """Whether any node is running."""
         return any(node.running for node in self.nodes)
 
     def start(self) -> Self:
@@ -179,10 +179,10 @@ class Cluster(Broker):
             raise
         return self
 
-    def wait(self, brokers: int | None = None, patience_s: float = READY_S) -> None:
-        """Wait until somebody knows of so many living brokers; without a number, until each that runs knows of all.
+    def wait(self, brokers: int | None = None, timeout_s: float = READY_S) -> None:
+        """Wait until a broker reports `brokers` live brokers; without a number, until every running node reports all.
 
-        A client that hears of fewer from the next node may give up what it has asked of the missing ones.
+        A client that gets fewer from the next node may fail requests to the missing ones.
         """
         from klamm.client.wire import Cluster as Questions
         from klamm.client.wire import Unreachable
@@ -190,24 +190,24 @@ class Cluster(Broker):
         from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 
         running = [node.bootstrap for node in self.nodes if node.running]
-        wanted, asked = (len(running), running) if brokers is None else (brokers, [self.bootstrap])
-        deadline = time.monotonic() + patience_s
+        wanted, bootstraps = (len(running), running) if brokers is None else (brokers, [self.bootstrap])
+        deadline = time.monotonic() + timeout_s
         alive = -1
         while time.monotonic() < deadline:
             for node in self.nodes:
                 node.check_alive()
             alive = wanted
-            for bootstrap in asked:
+            for bootstrap in bootstraps:
                 if alive >= wanted:
                     alive = -1
                     with contextlib.suppress(Unreachable, KlammError), Questions(bootstrap, 5.0) as cluster:
-                        # Not Metadata, which names one that left for a while longer.
+                        # Not Metadata, which keeps naming a broker for a while after it left.
                         alive = len(cluster.ask(DescribeClusterRequest()).brokers)
             if alive >= wanted:
                 return
             time.sleep(0.02)
         words = "\n".join(f"node {node.id}:\n{node.log()}" for node in self.nodes)
-        raise TimeoutError(f"{alive} of {wanted} brokers are alive after {patience_s:.0f} s\n{words}")
+        raise TimeoutError(f"{alive} of {wanted} brokers are alive after {timeout_s:.0f} s\n{words}")
 
     def stop(self) -> None:
         """End every node as on SIGTERM."""
@@ -234,19 +234,19 @@ class Cluster(Broker):
                 node.resume()
 
     def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
-        """Let clients' requests to all of them wait; `nodes[i].slow(...)` for one."""
+        """Delay clients' requests to all nodes; `nodes[i].slow(...)` for one."""
         for node in self.nodes:
             if node.running:
                 node.slow(seconds, api)
 
     def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
-        """Let all of them answer clients with an error, each so many times; `nodes[i].refuse(...)` for one."""
+        """Answer clients with an error, `times` times on each node; `nodes[i].refuse(...)` for one."""
         for node in self.nodes:
             if node.running:
                 node.refuse(error, api, times)
 
     def heal(self) -> None:
-        """Take pause, slowness and refusals back."""
+        """End pause, delays and refusals."""
         for node in self.nodes:
             if node.running:
                 node.heal()

@@ -1,4 +1,4 @@
-"""Orders to a broker in another process and what it answers: one JSON object per line, over a socket both hold."""
+"""Commands to a broker in another process and its answers: one JSON object per line over a socket pair."""
 
 from __future__ import annotations
 
@@ -17,138 +17,138 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX: Final = 1 << 20
 
 
-class Gone(RuntimeError):
-    """The other side has ended."""
+class ChannelClosed(RuntimeError):
+    """The process at the other end of the channel has ended."""
 
 
-class Link:
-    """One end of the socket; one thread speaks, one listens."""
+class ControlChannel:
+    """One end of the socket pair; one thread sends, one receives."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._read = bytearray()
 
-    def say(self, **words: Any) -> None:
-        """Send one object; Gone when nobody is there."""
+    def send(self, **words: Any) -> None:
+        """Send one object; raise ChannelClosed when the other process has ended."""
         try:
             self._sock.settimeout(None)
             self._sock.sendall(json.dumps(words).encode() + b"\n")
         except OSError as error:
-            raise Gone(str(error)) from error
+            raise ChannelClosed(str(error)) from error
 
-    def hear(self, patience_s: float | None = None) -> dict[str, Any]:
-        """The next object; Gone when the other side has ended, TimeoutError when it is silent for too long."""
-        deadline = None if patience_s is None else time.monotonic() + patience_s
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return the next object; ChannelClosed when the other process has ended, TimeoutError after `timeout_s`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (end := self._read.find(b"\n")) < 0:
             if len(self._read) > LINE_BYTES_MAX:
-                raise Gone("a line without an end")
+                raise ChannelClosed(f"a line is longer than {LINE_BYTES_MAX} bytes")
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise TimeoutError(f"the broker's process said nothing for {patience_s:.0f} s")
+                raise TimeoutError(f"the broker's process did not answer within {timeout_s:.0f} s")
             self._sock.settimeout(left)
             try:
                 more = self._sock.recv(65536)
             except TimeoutError:
                 continue
             except OSError as error:
-                raise Gone(str(error)) from error
+                raise ChannelClosed(str(error)) from error
             if not more:
-                raise Gone("the broker's process has ended")
+                raise ChannelClosed("the broker's process has ended")
             self._read += more
         line = bytes(self._read[:end])
         del self._read[: end + 1]
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
-    def ask(self, patience_s: float, **words: Any) -> dict[str, Any]:
-        """Say something and hear the answer; what went wrong there is a RuntimeError here."""
-        self.say(**words)
-        return told(self.hear(patience_s))
+    def ask(self, timeout_s: float, **words: Any) -> dict[str, Any]:
+        """Send a command and return its answer; an error of the other process is raised as RuntimeError."""
+        self.send(**words)
+        return check_answer(self.receive(timeout_s))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self._sock.close()
 
 
-def told(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer, unless it tells an error."""
+def check_answer(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer; raise RuntimeError when it carries an error."""
     if "error" in answer:
         raise RuntimeError(answer["error"])
     return answer
 
 
-class Obedient(ABC):
-    """The faults of a broker that takes them as orders."""
+class ControlledBroker(ABC):
+    """The fault methods of a broker that is controlled over a channel."""
 
     @abstractmethod
-    def _order(self, **order: Any) -> None:
-        """Let the broker do it; returns when it has."""
+    def _command(self, **command: Any) -> None:
+        """Send a command to the broker; return when it is carried out."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Go on."""
+        """Continue after a pause."""
 
     def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
-        """Let clients' requests (or those of one API, e.g. "Produce") wait so long before they are looked at."""
-        from klamm.testing.fault_names import api_named, seconds_of
+        """Delay clients' requests (or those of one API, e.g. "Produce") by this time."""
+        from klamm.testing.fault_names import parse_api, parse_seconds
 
-        self._order(do="slow", seconds=seconds_of(seconds), api=None if api is None else api_named(api).name)
+        self._command(do="slow", seconds=parse_seconds(seconds), api=None if api is None else parse_api(api).name)
 
     def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
-        """Answer clients' requests with an error, by name or number as the API, for so many times."""
-        from klamm.testing.fault_names import api_named, error_named, times_of
+        """Answer clients' requests with an error, `times` times; error and API by name or number."""
+        from klamm.testing.fault_names import parse_api, parse_error, parse_times
 
-        name = None if api is None else api_named(api).name
-        self._order(do="refuse", error=error_named(error).name, api=name, times=times_of(times))
+        name = None if api is None else parse_api(api).name
+        self._command(do="refuse", error=parse_error(error).name, api=name, times=parse_times(times))
 
     def heal(self) -> None:
-        """Take pause, slowness and refusals back."""
+        """End pause, delays and refusals."""
         self.resume()
-        self._order(do="heal")
+        self._command(do="heal")
 
 
 def await_stopped(pid: int) -> None:
-    """Wait until all threads of a child process stand still after SIGSTOP, or the process has ended."""
+    """Wait until a child process is stopped by SIGSTOP, or has ended."""
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
-class Parting:
-    """How whoever started a broker parts from it: with word of its end, or without one, when its process ended."""
+class OwnerState:
+    """Whether the process that owns a broker announced its stop, or was lost."""
 
     def __init__(self) -> None:
-        self.known = threading.Event()
-        self.gone = False
+        self.decided = threading.Event()
+        self.lost = False
 
-    def announced(self) -> None:
-        """It will end the broker, and look after its data."""
-        self.known.set()
+    def announce_stop(self) -> None:
+        """The owner stops the broker and removes its data."""
+        self.decided.set()
 
-    def without_a_word(self) -> None:
-        """Nobody is there any more."""
-        self.gone = True
-        self.known.set()
+    def mark_lost(self) -> None:
+        """The owner has ended without stopping the broker."""
+        self.lost = True
+        self.decided.set()
 
 
-def obey(life: NodeThread, link: Link, parting: Parting) -> None:
-    """Do what the test wants of its broker; Gone when it hangs up: in nobody's hands, the broker must end."""
+def serve_commands(node_thread: NodeThread, link: ControlChannel, owner: OwnerState) -> None:
+    """Carry out commands until ChannelClosed: a broker without its owner must end."""
     while True:
-        order = link.hear()
-        if order["do"] == "part":
-            parting.announced()
+        command = link.receive()
+        if command["do"] == "part":
+            owner.announce_stop()
             continue
         try:
-            _act(life, order)
-            link.say(done=True)
-        except Gone:
+            _run_command(node_thread, command)
+            link.send(done=True)
+        except ChannelClosed:
             raise
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
-            link.say(error=f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - sent back as the answer
+            link.send(error=f"{type(error).__name__}: {error}")
 
 
-def _act(life: NodeThread, order: dict[str, Any]) -> None:
-    if order["do"] == "slow":
-        life.slow(order["seconds"], order["api"])
-    elif order["do"] == "refuse":
-        life.refuse(order["error"], order["api"], order["times"])
+def _run_command(node_thread: NodeThread, command: dict[str, Any]) -> None:
+    if command["do"] == "slow":
+        node_thread.slow(command["seconds"], command["api"])
+    elif command["do"] == "refuse":
+        node_thread.refuse(command["error"], command["api"], command["times"])
     else:
-        life.heal()
+        node_thread.heal()

@@ -1,4 +1,4 @@
-"""Faults as tests name them, checked where the test asks: an error by name or number, an API, a time, a count. Pure."""
+"""Parse what a test passes to a fault: an error, an API, a time, a count. Pure."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from klamm.protocol.apis import BY_NAME, Api
 Seconds = float | timedelta
 
 
-def error_named(error: str | int) -> ErrorCode:
-    """The error of that name, in either case, or of that number; ValueError offers the nearest name."""
+def parse_error(error: str | int) -> ErrorCode:
+    """Return the error of a name, in either case, or a number; ValueError suggests the nearest name."""
     if isinstance(error, bool) or not isinstance(error, str | int):
         raise TypeError(f'an error is a name or a number, e.g. "NOT_LEADER_OR_FOLLOWER" or 6, not {error!r}')
     if isinstance(error, str):
         name = error.strip().upper().replace("-", "_")
         if name not in ErrorCode.__members__:
             raise ValueError(f"there is no error {error!r}{_nearest(name, ErrorCode.__members__)}")
-        found = ErrorCode[name]
+        code = ErrorCode[name]
     else:
         try:
-            found = ErrorCode(error)
+            code = ErrorCode(error)
         except ValueError:
             raise ValueError(f"there is no error {error}: write a name, e.g. NOT_LEADER_OR_FOLLOWER") from None
-    if found is ErrorCode.NONE:
+    if code is ErrorCode.NONE:
         raise ValueError("NONE is no error: heal() takes refusals back")
-    return found
+    return code
 
 
-def api_named(api: str | int | Api) -> Api:
-    """The API of that name, in any spelling, or of that key; ValueError offers the nearest name."""
+def parse_api(api: str | int | Api) -> Api:
+    """Return the API of a name, in any spelling, or a key; ValueError suggests the nearest name."""
     if isinstance(api, Api):
         return api
     if isinstance(api, bool) or not isinstance(api, str | int):
         raise TypeError(f'an API is a name or a key, e.g. "Produce" or 0, not {api!r}')
     if isinstance(api, str):
-        found = {name.lower(): each for name, each in BY_NAME.items()}.get(api.strip().lower().replace("_", ""))
+        known = {name.lower(): known_api for name, known_api in BY_NAME.items()}.get(
+            api.strip().lower().replace("_", "")
+        )
     else:
-        found = next((each for each in BY_NAME.values() if each.key == api), None)
-    if found is None:
+        known = next((known_api for known_api in BY_NAME.values() if known_api.key == api), None)
+    if known is None:
         hint = _nearest(api, BY_NAME) if isinstance(api, str) else ': write a name, e.g. "Produce"'
         raise ValueError(f"there is no API {api!r}{hint}")
-    return found
+    return known
 
 
-def seconds_of(wait: Seconds) -> float:
-    """How long a request waits."""
+def parse_seconds(wait: Seconds) -> float:
+    """Return the delay of a request in seconds."""
     if isinstance(wait, timedelta):
         wait = wait.total_seconds()
     if isinstance(wait, bool) or not isinstance(wait, int | float):
@@ -58,8 +60,8 @@ def seconds_of(wait: Seconds) -> float:
     return float(wait)
 
 
-def times_of(times: int | None) -> int | None:
-    """How often requests are refused; None is until healed."""
+def parse_times(times: int | None) -> int | None:
+    """Return how often requests are refused; None is until healed."""
     if times is None:
         return None
     if isinstance(times, bool) or not isinstance(times, int):
@@ -72,6 +74,6 @@ def times_of(times: int | None) -> int | None:
 def _nearest(name: str, known: Iterable[str]) -> str:
     import difflib
 
-    by_lower = {each.lower(): each for each in known}
+    by_lower = {known_name.lower(): known_name for known_name in known}
     near = [by_lower[close_match] for close_match in difflib.get_close_matches(name.lower(), by_lower, 3)]
     return f"; did you mean {', '.join(near)}?" if near else ""

@@ -1,4 +1,4 @@
-"""Faults of a broker on request: slow answers and refusals, by API, in front of the router of a running node."""
+"""Faults of a running broker: delayed and refused requests, by API, in front of its router."""
 
 import asyncio
 import re
@@ -13,26 +13,26 @@ from klamm.protocol.codec import decode
 from klamm.protocol.header import decode_request_header
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.replies import response_parts
-from klamm.testing.refusals import NoRoomForError, refusal
+from klamm.testing.refusals import NoErrorFieldError, build_refusal
 
 _KEY = struct.Struct(">h")
 _CLIENT_ID = struct.Struct(">8xh")
 """The length of a request's client id, behind API key, version and correlation id."""
 _NODE = re.compile(rb"broker-\d+-")
-"""How the client ids of brokers begin that ask each other."""
+"""The prefix of client ids of requests between brokers."""
 
 
 @dataclass(slots=True)
 class Slowness:
-    """How long requests wait before they are looked at."""
+    """How long requests are delayed before they are handled."""
 
     seconds: float
     api_key: int | None
 
 
 @dataclass(slots=True)
-class Refusing:
-    """What is answered instead of the truth, and how often; None is until healed."""
+class Refusal:
+    """An error that is answered `times` times; None is until healed."""
 
     code: ErrorCode
     api_key: int | None
@@ -40,23 +40,23 @@ class Refusing:
 
 
 class FaultyHandler:
-    """Stands in front of a node's router: the frame handler of its sockets while faults are wanted.
+    """The frame handler in front of a node's router while faults are set.
 
-    Faults are what clients meet; what nodes ask each other is served as ever, so that a slow cluster stays one. A
-    request that waits holds back those behind it on its connection, as a slow broker would: replies keep their order.
-    Lives on the node's loop. A frame that waits is copied into bytes of its own, writable as a connection's are.
+    Faults apply to clients only; requests between nodes are served as usual, so that a slow cluster stays a cluster. A
+    delayed request delays those behind it on its connection, so replies keep their order. Runs on the node's loop. A
+    delayed frame is copied into a writable buffer, as a connection's are.
     """
 
     def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.inner = inner
         self._loop = loop
         self.slowness: list[Slowness] = []
-        self.refusals: list[Refusing] = []
+        self.refusals: list[Refusal] = []
         self._waiting: dict[Channel, deque[bytearray]] = {}
         self._timers: dict[Channel, asyncio.TimerHandle] = {}
 
     def heal(self) -> None:
-        """Serve as ever; what waits is served at once."""
+        """End all faults; serve delayed requests at once."""
         self.slowness.clear()
         self.refusals.clear()
         for channel, waiting in list(self._waiting.items()):
@@ -66,8 +66,8 @@ class FaultyHandler:
                     self._serve(channel, memoryview(frame), 0, len(frame))
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
-        """Handle a frame now, later, or by refusing."""
-        if _from_a_node(channel, view, start, end):
+        """Handle, delay or refuse a frame."""
+        if _is_from_broker(channel, view, start, end):
             self.inner.handle(channel, view, start, end)
             return
         waiting = self._waiting.get(channel)
@@ -82,7 +82,7 @@ class FaultyHandler:
         self._serve(channel, view, start, end)
 
     def _next(self, channel: Channel) -> None:
-        """Serve what waited longest; the next one waits its own time from now."""
+        """Serve the oldest delayed frame; the delay of the next one starts now."""
         waiting = self._waiting.get(channel)
         if not waiting or channel.closed:
             self._forget(channel)
@@ -102,17 +102,17 @@ class FaultyHandler:
             timer.cancel()
 
     def closed(self, channel: Channel) -> None:
-        """Nobody waits there any more."""
+        """The connection has ended."""
         self._forget(channel)
         self.inner.closed(channel)
 
     def _delay(self, api_key: int) -> float:
-        return max((each.seconds for each in self.slowness if each.api_key in (None, api_key)), default=0.0)
+        return max((delay.seconds for delay in self.slowness if delay.api_key in (None, api_key)), default=0.0)
 
     def _serve(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         api_key = _KEY.unpack_from(view, start)[0]
-        rule = next((each for each in self.refusals if each.api_key in (None, api_key)), None)
-        # ApiVersions is refused only by name: a client that cannot agree on versions learns nothing else.
+        rule = next((refusal for refusal in self.refusals if refusal.api_key in (None, api_key)), None)
+        # ApiVersions is refused only by name: without it a client cannot reach the API under test.
         if rule is None or (rule.api_key is None and api_key == 18):
             self.inner.handle(channel, view, start, end)
             return
@@ -132,11 +132,11 @@ class FaultyHandler:
             return False
         request, _ = decode(route.api.request, header.api_version, frame, offset)
         if getattr(request, "acks", None) == 0:
-            channel.close("a request nobody waits for was refused")
+            channel.close("a request with acks=0 was refused")
             return True
         try:
-            answer = refusal(route.api, request, code)
-        except NoRoomForError:
+            answer = build_refusal(route.api, request, code)
+        except NoErrorFieldError:
             return False
         context = RequestContext(
             channel, listener, header.api_key, header.api_version, header.correlation_id, header.client_id, frame
@@ -145,7 +145,7 @@ class FaultyHandler:
         return True
 
 
-def _from_a_node(channel: Channel, view: memoryview, start: int, end: int) -> bool:
+def _is_from_broker(channel: Channel, view: memoryview, start: int, end: int) -> bool:
     context: Any = channel.context
     if context.kind == "controller":
         return True

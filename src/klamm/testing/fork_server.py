@@ -1,8 +1,8 @@
-"""Where the nodes of a cluster come from: one process imports what a node needs, and every node is forked from it.
+"""A process that imports what a node needs once and forks every node of a test's cluster.
 
-Three interpreters that each import a broker spend most of a cluster's start on that. The nursery imports once, while
-the test formats folders, and a fork takes milliseconds. It has one thread and no event loop, so forking is safe; it
-ends, and takes its nodes and their folder along, when the test's end of the socket closes, by whatever end of the test.
+Three interpreters that each import a broker spend most of a cluster's start on imports. The fork server imports while
+the test formats folders, and a fork takes milliseconds. It has one thread and no event loop, so forking is safe. When
+the test's end of the socket closes, however the test ended, it kills its nodes and removes their folder.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from klamm.testing.control_channel import Gone, Link, await_stopped, told
+from klamm.testing.control_channel import ChannelClosed, ControlChannel, await_stopped, check_answer
 
-PATIENCE_S: Final = 60.0
-_ORDER_BYTES_MAX: Final = 65536
+TIMEOUT_S: Final = 60.0
+_COMMAND_BYTES_MAX: Final = 65536
 
 
-class Nursery:
-    """The test's side: starts nodes and hears how they ended. Not for several threads at once."""
+class ForkServer:
+    """The test's side: starts nodes and reads their exit codes. Not thread-safe."""
 
     def __init__(self, folder: str) -> None:
         self._control, theirs = socket.socketpair()
@@ -37,74 +37,74 @@ class Nursery:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self._link = Link(self._control)
+        self._link = ControlChannel(self._control)
 
-    def start(self, properties: str, log: str, log_level: str) -> tuple[int, Link]:
-        """A node on a properties file, what it logs in `log`; its process and the line it takes orders on."""
+    def start(self, properties: str, log: str, log_level: str) -> tuple[int, ControlChannel]:
+        """Start a node on a properties file, logging to `log`; return its pid and control channel."""
         ours, theirs = socket.socketpair()
-        order = {"do": "start", "properties": properties, "log": log, "log_level": log_level}
+        command = {"do": "start", "properties": properties, "log": log, "log_level": log_level}
         try:
             with theirs:
-                socket.send_fds(self._control, [json.dumps(order).encode() + b"\n"], [theirs.fileno()])
-            return int(self._answer()["pid"]), Link(ours)
+                socket.send_fds(self._control, [json.dumps(command).encode() + b"\n"], [theirs.fileno()])
+            return int(self._answer()["pid"]), ControlChannel(ours)
         except BaseException:
             ours.close()
             raise
 
     def ended(self, pid: int, *, wait: bool = False) -> int | None:
-        """How a node's process ended, None while it lives. Until this is asked, its number is given to no other."""
-        self._link.say(do="reap", pid=pid, wait=wait)
+        """Return the exit code of a node, None while it runs. Its pid is not reused before this call reaps it."""
+        self._link.send(do="reap", pid=pid, wait=wait)
         code: int | None = self._answer()["code"]
         return code
 
     def await_stopped(self, pid: int) -> None:
-        """Wait until a node that was sent SIGSTOP stands still."""
-        self._link.say(do="await_stopped", pid=pid)
+        """Wait until a node that was sent SIGSTOP is stopped."""
+        self._link.send(do="await_stopped", pid=pid)
         self._answer()
 
     def _answer(self) -> dict[str, Any]:
         try:
-            return told(self._link.hear(PATIENCE_S))
-        except Gone:
-            raise RuntimeError(f"the process nodes are started from ended with {self._process.wait()}") from None
+            return check_answer(self._link.receive(TIMEOUT_S))
+        except ChannelClosed:
+            raise RuntimeError(f"the fork server ended with {self._process.wait()}") from None
 
     def close(self) -> None:
-        """End all nodes there are, as SIGKILL does, and the nursery; their folder goes."""
+        """Kill all nodes, end the fork server, remove the folder."""
         self._link.close()
         try:
-            self._process.wait(PATIENCE_S)
+            self._process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
 
 def main(descriptor: str, folder: str) -> int:
-    """The nursery itself."""
+    """Run the fork server."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then closes its end
-    nursery = os.getpid()
-    signal.signal(signal.SIGTERM, lambda *_: _terminated(nursery))
+    fork_server = os.getpid()
+    signal.signal(signal.SIGTERM, lambda *_: _ignore_sigterm(fork_server))
     _import_everything()
     gc.collect()
-    gc.freeze()  # what is here now lives as long as the nodes: their collectors need not look at it, nor copy its pages
+    gc.freeze()  # everything imported lives as long as the nodes: keep it out of their collections and copy-on-write
     children: set[int] = set()
     with socket.socket(fileno=int(descriptor)) as control:
-        link = Link(control)
+        link = ControlChannel(control)
         try:
             while True:
-                order, descriptors = _next_order(control)
-                if order["do"] == "start":
-                    pid = _fork(order, descriptors[0], control)
+                command, descriptors = _next_command(control)
+                if command["do"] == "start":
+                    pid = _fork(command, descriptors[0], control)
                     children.add(pid)
-                    link.say(pid=pid)
-                elif order["do"] == "await_stopped":
-                    await_stopped(order["pid"])
-                    link.say(done=True)
+                    link.send(pid=pid)
+                elif command["do"] == "await_stopped":
+                    await_stopped(command["pid"])
+                    link.send(done=True)
                 else:
-                    found, status = os.waitpid(order["pid"], 0 if order["wait"] else os.WNOHANG)
-                    if found:
-                        children.discard(found)
-                    link.say(code=os.waitstatus_to_exitcode(status) if found else None)
-        except Gone:
+                    pid, status = os.waitpid(command["pid"], 0 if command["wait"] else os.WNOHANG)
+                    if pid:
+                        children.discard(pid)
+                    link.send(code=os.waitstatus_to_exitcode(status) if pid else None)
+        except ChannelClosed:
             pass
         finally:
             for pid in children:
@@ -116,26 +116,26 @@ def main(descriptor: str, folder: str) -> int:
     return 0
 
 
-def _terminated(nursery: int) -> None:
-    """SIGTERM to a whole group ends the test too, and the closed socket then the nursery: it has to tidy up first."""
-    if os.getpid() != nursery:  # a node that has just been forked and has no handler of its own yet
+def _ignore_sigterm(fork_server: int) -> None:
+    """Survive SIGTERM to the process group: the closed socket ends the fork server after it has cleaned up."""
+    if os.getpid() != fork_server:  # a node that has just been forked and has no handler of its own yet
         os._exit(1)
 
 
-def _next_order(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def _next_command(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
     data, descriptors = b"", []
     while not data.endswith(b"\n"):
-        more, given, _, _ = socket.recv_fds(control, _ORDER_BYTES_MAX, 1)
+        more, given, _, _ = socket.recv_fds(control, _COMMAND_BYTES_MAX, 1)
         if not more:
-            raise Gone("the test has ended")
+            raise ChannelClosed("the test has ended")
         data += more
         descriptors += given
-    order: dict[str, Any] = json.loads(data)
-    return order, descriptors
+    command: dict[str, Any] = json.loads(data)
+    return command, descriptors
 
 
-def _fork(order: dict[str, Any], descriptor: int, control: socket.socket) -> int:
-    """Let a node live in a process of its own; in that process this does not return."""
+def _fork(command: dict[str, Any], descriptor: int, control: socket.socket) -> int:
+    """Fork a node; does not return in the child."""
     pid = os.fork()
     if pid:
         os.close(descriptor)
@@ -144,11 +144,11 @@ def _fork(order: dict[str, Any], descriptor: int, control: socket.socket) -> int
     try:
         control.close()
         random.seed()
-        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        log = os.open(command["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.dup2(log, 2)
         os.close(log)
-        code = _live(order, Link(socket.socket(fileno=descriptor)))
-    except BaseException:  # noqa: BLE001 - the end of a process, said in its log
+        code = _live(command, ControlChannel(socket.socket(fileno=descriptor)))
+    except BaseException:  # noqa: BLE001 - logged as the reason why the process ends
         import traceback
 
         traceback.print_exc()
@@ -157,21 +157,21 @@ def _fork(order: dict[str, Any], descriptor: int, control: socket.socket) -> int
         os._exit(code)
 
 
-def _live(order: dict[str, Any], link: Link) -> int:
+def _live(command: dict[str, Any], link: ControlChannel) -> int:
     from klamm.server.boot.config import load_config
-    from klamm.testing.child import live
-    from klamm.testing.control_channel import Parting
+    from klamm.testing.child import serve_node
+    from klamm.testing.control_channel import OwnerState
 
     try:
-        config = load_config(order["properties"])
-    except Exception as error:  # noqa: BLE001 - told to whoever waits
-        link.say(error=f"{type(error).__name__}: {error}")
+        config = load_config(command["properties"])
+    except Exception as error:  # noqa: BLE001 - sent to the test, which waits for the port
+        link.send(error=f"{type(error).__name__}: {error}")
         return 1
-    return live(config, link, order["log_level"], Parting())
+    return serve_node(config, link, command["log_level"], OwnerState())
 
 
 def _import_everything() -> None:
-    """What a node imports and compiles in its first moments, so that no fork does it again."""
+    """Import and compile what a node needs, so that no fork does it again."""
     import klamm.testing.child  # noqa: F401 - it is the import that is wanted
     from klamm.server.requests.routes import quick_paths, routes
 

@@ -1,4 +1,4 @@
-"""Names nobody else uses: how tests share one broker without meeting each other."""
+"""Unique names, so that tests can share one broker."""
 
 import itertools
 import os

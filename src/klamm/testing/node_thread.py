@@ -1,29 +1,30 @@
-"""A whole node in a thread of this process, with a loop of its own: started in milliseconds, ended cleanly or not."""
+"""A node in a thread of this process with an event loop of its own, stopped cleanly or as by a crash."""
 
 import asyncio
 import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from klamm.net import TurnLoop
 from klamm.server.boot.config import NodeConfig
 from klamm.server.node import Node
 from klamm.telemetry import Level, configure
-from klamm.testing.fault_names import Seconds, api_named, error_named, seconds_of, times_of
-from klamm.testing.faults import FaultyHandler, Refusing, Slowness
+from klamm.testing.fault_names import Seconds, parse_api, parse_error, parse_seconds, parse_times
+from klamm.testing.faults import FaultyHandler, Refusal, Slowness
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class Killed(Exception):
-    """What a node that was killed did not survive."""
+    """The failure of a node that the test killed."""
 
 
 class _Pause:
-    """One standstill of a node's loop: a callback that does not return before it is ended."""
+    """Blocks a node's event loop: a callback that returns when `ended` is set."""
 
     def __init__(self) -> None:
         self.holds = threading.Event()
@@ -36,7 +37,7 @@ class _Pause:
 
 
 class NodeThread:
-    """One life of a node, from start to end; `on_end` is called, in its thread, when that has come."""
+    """One run of a node; `on_end` is called in its thread when the node has ended."""
 
     def __init__(
         self, config: NodeConfig, *, log_level: str = "warning", on_end: Callable[[], object] | None = None
@@ -46,52 +47,52 @@ class NodeThread:
         self._on_end = on_end
         self._ready: concurrent.futures.Future[int] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._main, name="klamm-broker", daemon=True)
-        self._born = threading.Event()
+        self._loop_started = threading.Event()
         self._pause: _Pause | None = None
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
         self.failure: BaseException | None = None
-        """Why it ended, if it was not told to."""
+        """Why it ended, if it was not stopped."""
         self._faults: FaultyHandler | None = None
         self._killed = False
 
     def start(self) -> int:
         """Serve; returns the port."""
         self.launch()
-        return self.wait_ready(PATIENCE_S)
+        return self.wait_ready(TIMEOUT_S)
 
     def launch(self) -> None:
-        """Begin to serve, without waiting for it."""
+        """Start the thread without waiting until the node serves."""
         self._thread.start()
 
-    def wait_ready(self, patience_s: float | None) -> int:
-        """The port, once it serves; why it does not, when that is so."""
-        return self._ready.result(patience_s)
+    def wait_ready(self, timeout_s: float | None) -> int:
+        """Return the port once the node serves; raise the failure that keeps it from serving."""
+        return self._ready.result(timeout_s)
 
     def _main(self) -> None:
         try:
             with asyncio.Runner(loop_factory=TurnLoop) as runner:
                 runner.run(self._live())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits in start
+        except BaseException as error:  # noqa: BLE001 - raised by wait_ready
             self.failure = error
         finally:
             if not self._ready.done():
                 self._ready.set_exception(self.failure or RuntimeError("the broker was stopped before it served"))
-            self._born.set()
+            self._loop_started.set()
             if self._on_end is not None:
                 self._on_end()
 
     async def _live(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.node = node = Node(self._config)
-        self._born.set()
+        self._loop_started.set()
         starting = self.loop.create_task(node.start(), name="start")
-        told_to_stop = self.loop.create_task(node.stopping.wait(), name="stop")
-        await asyncio.wait((starting, told_to_stop), return_when=asyncio.FIRST_COMPLETED)
+        stop_requested = self.loop.create_task(node.stopping.wait(), name="stop")
+        await asyncio.wait((starting, stop_requested), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
             self._ready.set_result(node.addresses[self._config.broker_listeners[0].name][1])
-            await told_to_stop
+            await stop_requested
         else:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
@@ -102,7 +103,7 @@ class NodeThread:
         self.failure = node.failure
 
     async def _die(self) -> None:
-        """As after kill -9: no farewell, no clean mark, nothing written that was not written."""
+        """End as after kill -9: no deregistration, no clean-shutdown marker, no flush."""
         node = self.node
         node.failure = Killed("the test killed this node")
         node._net.stop()
@@ -112,54 +113,60 @@ class NodeThread:
         await asyncio.sleep(0)
         with contextlib.suppress(Exception):
             await node._raft.stop()
-        await self.loop.run_in_executor(None, lambda: node._logs.close(clean=False, broker_epoch=-1))
+        await self.loop.run_in_executor(None, partial(node._logs.close, clean=False, broker_epoch=-1))
 
     def stop(self, *, kill: bool = False) -> None:
         """End it; `kill` ends it as a crash would."""
         self.thaw()
-        if self._thread.is_alive() and self._born.wait(PATIENCE_S):
+        if self._thread.is_alive() and self._loop_started.wait(TIMEOUT_S):
             self._killed = kill
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.node.stopping.set)
-            self._thread.join(PATIENCE_S)
+            self._thread.join(TIMEOUT_S)
         if self._thread.is_alive():
-            raise TimeoutError(f"the broker did not end within {PATIENCE_S:.0f} s")
+            raise TimeoutError(f"the broker did not end within {TIMEOUT_S:.0f} s")
 
     # Faults
 
     def freeze(self) -> None:
-        """Let nothing happen until `thaw`: sockets stay open, nobody answers. Returns when the loop stands still."""
+        """Block the event loop until `thaw`; return when it is blocked. Sockets stay open."""
         if self._pause is None:
             self._pause = pause = _Pause()
             self.loop.call_soon_threadsafe(pause.hold)
-            if not pause.holds.wait(PATIENCE_S):
+            if not pause.holds.wait(TIMEOUT_S):
                 self.thaw()
-                raise TimeoutError(f"the broker's loop did not stand still within {PATIENCE_S:.0f} s")
+                raise TimeoutError(f"the broker's loop was not blocked within {TIMEOUT_S:.0f} s")
 
     def thaw(self) -> None:
-        """Go on."""
+        """Unblock the event loop."""
         pause, self._pause = self._pause, None
         if pause is not None:
             pause.ended.set()
 
     def slow(self, seconds: Seconds, api: str | int | None) -> None:
-        """Let requests wait."""
-        fault = Slowness(seconds_of(seconds), None if api is None else api_named(api).key)
-        self.call(lambda: self._fault_handler().slowness.append(fault))
+        """Delay requests."""
+        fault = Slowness(parse_seconds(seconds), None if api is None else parse_api(api).key)
+        self.call(partial(self._add_slowness, fault))
 
     def refuse(self, error: str | int, api: str | int | None, times: int | None) -> None:
         """Answer with an error."""
-        fault = Refusing(error_named(error), None if api is None else api_named(api).key, times_of(times))
-        self.call(lambda: self._fault_handler().refusals.append(fault))
+        fault = Refusal(parse_error(error), None if api is None else parse_api(api).key, parse_times(times))
+        self.call(partial(self._add_refusal, fault))
 
     def heal(self) -> None:
-        """Take slowness and refusals back."""
+        """End delays and refusals."""
         self.thaw()
         if self._faults is not None:
             self.call(self._faults.heal)
 
+    def _add_slowness(self, fault: Slowness) -> None:
+        self._fault_handler().slowness.append(fault)
+
+    def _add_refusal(self, fault: Refusal) -> None:
+        self._fault_handler().refusals.append(fault)
+
     def _fault_handler(self) -> FaultyHandler:
-        """Installed when the first fault is wanted; until then a broker is served without it."""
+        """Return the fault handler, installed with the first fault."""
         if self._faults is None:
             self._faults = FaultyHandler(self.node._net.handler, self.loop)
             self.node._net.handler = self._faults
@@ -175,4 +182,4 @@ class NodeThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the node's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(TIMEOUT_S)

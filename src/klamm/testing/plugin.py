@@ -39,11 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def klamm_config(request: pytest.FixtureRequest) -> dict[str, str]:
     """Settings of the broker by Kafka's names, from the ini option; override this fixture for others."""
-    found = {}
+    settings = {}
     for line in request.config.getini("klamm_config"):
         name, _, value = line.partition("=")
-        found[name.strip()] = value.strip()
-    return found
+        settings[name.strip()] = value.strip()
+    return settings
 
 
 @pytest.fixture(scope="session")
@@ -94,10 +94,13 @@ def klamm_topic(klamm_broker: Broker, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def klamm_name(request: pytest.FixtureRequest) -> Callable[..., str]:
-    """A function that makes names nobody else uses, for topics and groups."""
+    """A function that makes unique names for topics and groups."""
     from klamm.testing.names import unique
 
-    return lambda prefix=request.node.name: unique(prefix)
+    def make_name(prefix: str = request.node.name) -> str:
+        return unique(prefix)
+
+    return make_name
 
 
 @pytest.fixture
@@ -122,12 +125,12 @@ def klamm_admin(klamm_broker: Broker) -> Iterator[Admin]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say what the mark means."""
+    """Register the mark."""
     config.addinivalue_line("markers", "klamm_topic(partitions, config): the shape of the klamm_topic of a test")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Import what a broker needs while tests are collected, if one will be wanted: the fixture itself is then quick."""
+    """Import what a broker needs during collection if a test uses one, so that the fixture starts at once."""
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.getoption("--klamm-bootstrap") or session.config.option.collectonly:
         return

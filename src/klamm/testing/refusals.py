@@ -1,7 +1,7 @@
-"""An answer that refuses: any request's own response, with an error code wherever the response has room for one.
+"""Build the response that refuses a request: its response type with an error code in every field for one.
 
-A response mirrors its request: topics with partitions, groups, resources. `refusal` walks both declarations side by
-side, takes over what names a thing (topic, partition, group ...) and fills in the error. Pure.
+A response mirrors its request: topics with partitions, groups, resources. `build_refusal` walks both declarations side
+by side, copies the names (topic, partition, group ...) and sets the error. Pure.
 """
 
 from dataclasses import fields, is_dataclass
@@ -17,23 +17,23 @@ _SAME = (
     {"group_id", "group"},
     {"key"},
 )
-"""Names for the same thing in requests and responses."""
+"""Field names that mean the same in requests and responses."""
 
 
-class NoRoomForError(ValueError):
-    """The response has no place for an error: there is nothing a broker could say."""
+class NoErrorFieldError(ValueError):
+    """The response has no error field."""
 
 
-def refusal(api: Api, request: Any, code: ErrorCode, message: str = "refused by the test") -> Any:
-    """The response that refuses `request`; NoRoomForError when its response cannot carry an error."""
+def build_refusal(api: Api, request: Any, code: ErrorCode, message: str = "refused by the test") -> Any:
+    """The response that refuses `request`; NoErrorFieldError when its response cannot carry an error."""
     response = api.response()
     if not _mirror(request, response, code, message):
-        raise NoRoomForError(f"{api.name} has no place for an error in this answer")
+        raise NoErrorFieldError(f"{api.name} has no place for an error in this answer")
     return response
 
 
 def _mirror(asked: Any, answer: Any, code: ErrorCode, message: str) -> bool:
-    """Fill `answer` by what was asked; whether an error found its place."""
+    """Fill `answer` from the request; return whether an error was set."""
     placed = False
     own = {field.name for field in fields(answer)}
     for name in own:
@@ -51,28 +51,28 @@ def _mirror(asked: Any, answer: Any, code: ErrorCode, message: str) -> bool:
         kind = field.metadata["wire"].type
         if not isinstance(kind, Array) or not is_dataclass(kind.element) or not lists:
             continue
-        made, found = _mirror_list(lists[0], kind.element, code, message)
-        if found:
-            setattr(answer, field.name, made)
+        elements, has_error = _mirror_list(lists[0], kind.element, code, message)
+        if has_error:
+            setattr(answer, field.name, elements)
             placed = True
             break
     return placed
 
 
 def _mirror_list(asked: list[Any], element: Any, code: ErrorCode, message: str) -> tuple[list[Any], bool]:
-    made, found = [], False
+    elements, has_error = [], False
     for item in asked:
         answer = element()
         if is_dataclass(item):
-            found = _mirror(item, answer, code, message) or found
+            has_error = _mirror(item, answer, code, message) or has_error
         else:
-            found = _plain(item, answer, code, message) or found
-        made.append(answer)
-    return made, found
+            has_error = _fill_scalar(item, answer, code, message) or has_error
+        elements.append(answer)
+    return elements, has_error
 
 
-def _plain(item: Any, answer: Any, code: ErrorCode, message: str) -> bool:
-    """An entry that is only a name or a number: the first field of its kind takes it."""
+def _fill_scalar(item: Any, answer: Any, code: ErrorCode, message: str) -> bool:
+    """Fill an answer from an element that is only a name or a number: the first field of its type takes it."""
     placed = False
     taken = False
     for field in fields(answer):
