@@ -15,11 +15,13 @@ Key = tuple[bytes, int]
 FIRST_PAUSE_MS = 20
 """A leader that has not heard yet that it is one usually hears it within a few milliseconds."""
 
+NOT_REQUESTED = -1
+
 
 class Following:
     """One partition that is copied from the leader."""
 
-    __slots__ = ("failures", "held", "key", "leader_epoch", "not_before_ms", "replica", "said")
+    __slots__ = ("answered", "failures", "held", "key", "leader_epoch", "not_before_ms", "replica", "request", "said")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -31,6 +33,10 @@ class Following:
         """Whether the leader's session has the partition."""
         self.held = False
         """Whether something must happen here first: a sync, a question to the leader."""
+        self.request = NOT_REQUESTED
+        """Number of the latest request that named the partition under this epoch."""
+        self.answered = False
+        """Whether a request that named it under this epoch was answered."""
 
     @property
     def current(self) -> bool:
@@ -80,6 +86,7 @@ class FetchPlan:
         following.failures = 0
         if self.partitions.get(following.key) is following:
             self._changed[following.key] = following
+            self._paused.pop(following.key, None)  # or it would be named a second time when the pause ends
 
     def pause(self, following: Following, now_ms: int) -> int:
         """Leave a partition out for a while; returns for how long."""
@@ -123,8 +130,8 @@ class FetchPlan:
         """Whether there is nothing to ask for."""
         return len(self.partitions) == len(self._paused) and not self._changed
 
-    def request(self, node_id: int, broker_epoch: int) -> FetchRequest:
-        """The next request; it counts as sent."""
+    def request(self, node_id: int, broker_epoch: int, number: int = 0) -> FetchRequest:
+        """The next request, which goes out as `number`; it counts as sent."""
         config = self._config
         if self.session_id == 0:
             # All of them: also those the last session had, which the next one has not.
@@ -155,6 +162,7 @@ class FetchPlan:
                 )
             )
             following.said = True
+            following.request = number
         forgotten = self._forget(self._forgotten.keys() - self._changed.keys())
         self._changed = {}
         self._forgotten = {}

@@ -19,8 +19,8 @@ from klamm.protocol.codec import decode, encode_into
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.protocol.messages.fetch import FetchResponse, PartitionData
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from klamm.replication.fetch_plan import FetchPlan, Following
-from klamm.replication.following import Taken, start_over, take
+from klamm.replication.fetch_plan import NOT_REQUESTED, FetchPlan, Following
+from klamm.replication.following import Taken, follow_offsets, start_over, take
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
 from klamm.replication.settings import is_throttled
@@ -139,8 +139,8 @@ class Fetcher:
 
     def _send(self) -> None:
         assert self._line is not None
-        request = self.plan.request(self._replicas.node_id, self._broker_epoch())
         self._next_id = number = (self._next_id + 1) & 0x7FFFFFFF
+        request = self.plan.request(self._replicas.node_id, self._broker_epoch(), number)
         parts: list[Any] = [b"", encode_request_header(RequestHeader(FETCH, VERSION, number, self._client_id))]
         encode_into(request, VERSION, parts)
         parts[0] = _INT32.pack(sum(map(len, parts)))
@@ -247,9 +247,25 @@ class Fetcher:
             for data in topic.partitions:
                 copied = plan.partitions.get((topic_id, data.partition_index))
                 if copied is not None and copied.current:
-                    throttled += self._take_one(copied, data)
+                    if self._is_asked_anew(copied):
+                        self._take_late(copied, data)
+                    else:
+                        copied.answered = True
+                        throttled += self._take_one(copied, data)
         if throttled:
             self._replicas.follower_throttle.record(throttled, self._clock.monotonic_ms())
+
+    def _is_asked_anew(self, following: Following) -> bool:
+        """Whether an answer that has just come is to an earlier fetch than the partition's latest.
+
+        The leader answers the latest one from its offset again, so records of both would be appended twice.
+        """
+        return following.request == NOT_REQUESTED or following.request in self._in_flight
+
+    def _take_late(self, following: Following, data: PartitionData) -> None:
+        """Of an answer to an earlier fetch only the leader's offsets count, and only under the same epoch."""
+        if following.answered and not data.error_code and follow_offsets(self._replicas, following.replica, data):
+            self.plan.moved(following)
 
     def _take_one(self, following: Following, data: PartitionData) -> int:
         replica = following.replica

@@ -57,6 +57,9 @@ class FollowedPartition:
         self, fetch_offset: int, max_bytes: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
     ) -> None:
         """The follower says where it is."""
+        if fetch_offset == self.fetch_offset or leader_epoch != self.leader_epoch:
+            # It may have dropped the last answer, which came after it had decided to ask anew.
+            self.told_high_watermark = self.told_log_start_offset = -1
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.leader_epoch = leader_epoch

@@ -52,12 +52,19 @@ def take(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Tak
             log.warning("the leader sent what cannot be appended", partition=_name(replica), reason=error)
             return Taken.FAILED
         moved = kept.log_end_offset > before
-    replicas.advance_follower(replica, data.high_watermark)
-    if data.log_start_offset > kept.log_start_offset:
-        kept.advance_log_start(min(data.log_start_offset, kept.log_end_offset))
-        replica.state.high_watermark = kept.high_watermark
-        moved = True  # the leader must hear that it was heard
+    moved |= follow_offsets(replicas, replica, data)
     return Taken.MOVED if moved else Taken.NOTHING
+
+
+def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> bool:
+    """Move the high watermark and the log start to the leader's; True when the log start has moved."""
+    replicas.advance_follower(replica, data.high_watermark)
+    kept = replica.log
+    if data.log_start_offset <= kept.log_start_offset:
+        return False
+    kept.advance_log_start(min(data.log_start_offset, kept.log_end_offset))
+    replica.state.high_watermark = kept.high_watermark
+    return True  # the next fetch tells the leader, which waits for it before DeleteRecords is done
 
 
 def _refused(replica: Replica, code: ErrorCode) -> Taken:
