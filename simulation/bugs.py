@@ -26,7 +26,7 @@ from klamm.raft.disk_log import DiskRaftLog
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.records.batch import BatchView
 from klamm.records.control import build_end_txn_marker
-from klamm.replication import fetcher
+from klamm.replication import replica_fetcher
 from klamm.replication.isr import IsrChanges
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.partition import PartitionState
@@ -80,14 +80,14 @@ def _ack_before_isr() -> Patches:
 
 @_bug("truncate to the high watermark", in_situation="leaders change")
 def _truncate_to_high_watermark() -> Patches:
-    add = fetcher.Fetcher.add
+    add = replica_fetcher.Fetcher.add
 
     def truncating(self: Any, replica: Any) -> None:
         if replica.log.high_watermark < replica.log.log_end_offset:
             replica.log.truncate_to(replica.log.high_watermark)
         add(self, replica)
 
-    return [(fetcher.Fetcher, "add", truncating)]
+    return [(replica_fetcher.Fetcher, "add", truncating)]
 
 
 @_bug("never compare histories", in_situation="leaders change")

@@ -12,9 +12,9 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import build_batch
 from klamm.replication import ReplicaManager
 from klamm.replication.acknowledgements import NEVER_MS
+from klamm.replication.fetch_waiter import FetchWaiter
 from klamm.replication.manager import ROOM_MS
 from klamm.replication.settings import TopicSettings
-from klamm.replication.waiters import FetchWaiter
 from klamm.storage import Disk, LogManager, StorageConfig
 
 ME = 1

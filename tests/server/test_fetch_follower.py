@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm.replication.followers import FollowerSessions
+from klamm.replication.follower_sessions import FollowerSessions
 from klamm.server.handlers.data import fetch_follower
 from klamm.server.requests.slices import SLICE_ELEMENTS
 

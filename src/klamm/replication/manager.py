@@ -11,12 +11,12 @@ from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import Uuid
 from klamm.records.batch import BatchView
 from klamm.replication.acknowledgements import ExpiringReply
-from klamm.replication.followers import FollowerSession, FollowerSessions
+from klamm.replication.fetch_waiter import FetchWaiter
+from klamm.replication.follower_sessions import FollowerSession, FollowerSessions
 from klamm.replication.isr import IsrChanges
 from klamm.replication.replica import Replica
 from klamm.replication.settings import ReplicationConfig, TopicSettings
 from klamm.replication.throttle import Throttle
-from klamm.replication.waiters import FetchWaiter
 from klamm.storage import LogManager
 from klamm.storage.log_appender import is_disk_full
 from klamm.storage.producer_state import SETTLING_MS, Origin

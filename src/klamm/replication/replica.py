@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from klamm.metadata.image import ClusterImage
 from klamm.model.errors import ErrorCode
 from klamm.replication.acknowledgements import Acknowledgements
+from klamm.replication.fetch_waiter import FetchWaiter
 from klamm.replication.partition import PartitionState
 from klamm.replication.settings import TopicSettings
-from klamm.replication.waiters import FetchWaiter
 from klamm.storage import Log
 from klamm.storage.config import MAX_LONG
 
 if TYPE_CHECKING:
-    from klamm.replication.followers import FollowedPartition
+    from klamm.replication.follower_sessions import FollowedPartition
 
 
 class Replica:

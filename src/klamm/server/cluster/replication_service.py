@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage, ResourceType
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from klamm.replication.fetchers import Fetchers
+from klamm.replication.fetcher_manager import Fetchers
 from klamm.replication.settings import ReplicationConfig
 from klamm.server.boot.config import NodeConfig
 from klamm.storage.config import MAX_LONG

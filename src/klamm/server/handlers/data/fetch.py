@@ -32,8 +32,8 @@ from klamm.protocol.messages.fetch import (
     PartitionData,
 )
 from klamm.replication import FetchWaiter, Replica
+from klamm.replication.fetch_sessions import FetchContext, FetchedPartition, PartitionKey
 from klamm.replication.selector import nearest_replica
-from klamm.replication.sessions import FetchContext, FetchedPartition, PartitionKey
 from klamm.server.handlers.data import fetch_follower
 from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
 from klamm.server.requests.context import ANSWERED, RequestContext

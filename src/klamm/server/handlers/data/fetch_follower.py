@@ -21,7 +21,7 @@ from klamm.protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from klamm.replication.followers import FollowedPartition, FollowerSession
+from klamm.replication.follower_sessions import FollowedPartition, FollowerSession
 from klamm.replication.replica import Replica
 from klamm.replication.settings import is_throttled
 from klamm.server.handlers.data.leader_hints import partition_image

@@ -20,7 +20,7 @@ from klamm.protocol.header import RequestHeader, decode_response_header, encode_
 from klamm.protocol.messages.fetch import FetchResponse, PartitionData
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.replication.fetch_plan import NOT_REQUESTED, FetchPlan, Following
-from klamm.replication.following import Taken, follow_offsets, start_over, take
+from klamm.replication.follower_append import Taken, follow_offsets, start_over, take
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
 from klamm.replication.settings import is_throttled

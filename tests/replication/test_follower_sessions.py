@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.replication.followers import SESSIONS_PER_FOLLOWER_MAX, FollowerSessions
+from klamm.replication.follower_sessions import SESSIONS_PER_FOLLOWER_MAX, FollowerSessions
 
 KEY = (b"t" * 16, 0)
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from klamm.model.clock import Clock
-from klamm.replication.fetcher import Address, Fetcher
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
+from klamm.replication.replica_fetcher import Address, Fetcher
 
 Key = tuple[bytes, int]
 Lane = tuple[int, int]

@@ -18,8 +18,8 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.fetch import EpochEndOffset, PartitionData
 from klamm.records.batch import build_batch, iter_batches
 from klamm.replication import Replica, ReplicaManager
-from klamm.replication.followers import FollowedPartition, FollowerSession
-from klamm.replication.following import Taken, common_end, start_over, take
+from klamm.replication.follower_append import Taken, common_end, start_over, take
+from klamm.replication.follower_sessions import FollowedPartition, FollowerSession
 from klamm.server.handlers.data.fetch_follower import _divergence
 from klamm.storage import LogConfig, LogManager, StorageConfig
 

@@ -7,9 +7,9 @@ from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import decode_request_header, encode_response_header
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from klamm.records.batch import build_batch
-from klamm.replication.fetcher import FETCH, VERSION, Fetcher
+from klamm.replication.replica_fetcher import FETCH, VERSION, Fetcher
 
-from .test_following import TOPIC_ID, Member, rows
+from .test_follower_append import TOPIC_ID, Member, rows
 
 LEADER, FOLLOWER = 1, 2
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from klamm.replication.waiters import FetchWaiter
+from klamm.replication.fetch_waiter import FetchWaiter
 
 
 class Timer:

@@ -6,7 +6,7 @@ import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
-from klamm.replication.sessions import STALE_MS, FetchedPartition, FetchSessions
+from klamm.replication.fetch_sessions import STALE_MS, FetchedPartition, FetchSessions
 
 ID = b"\x01" * 16
 
