@@ -31,7 +31,7 @@ from klamm.replication.isr import IsrChanges
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.partition import PartitionState
 from klamm.server.coordinators import transaction_gate, transaction_markers
-from klamm.server.coordinators.transaction_coordinator import BRIEF_PAUSES_MS, Transactions
+from klamm.server.coordinators.transaction_coordinator import BRIEF_PAUSES_MS, TransactionCoordinator
 from klamm.server.coordinators.transaction_guards import GuardKey, TransactionGuards
 from klamm.server.handlers.data import fetch_follower
 from klamm.storage import cleaner_pass, segment_scan
@@ -324,10 +324,10 @@ def _overtake() -> Patches:
 
 @_bug("an EndTxn overtakes its AddPartitionsToTxn", in_situation="transactions without a pause")
 def _end_overtakes() -> Patches:
-    async def ask(self: Transactions, transactional_id: str, decide: Any) -> Any:
+    async def ask(self: TransactionCoordinator, transactional_id: str, decide: Any) -> Any:
         return await self.runtime.ask(self.runtime.partition_for(transactional_id), decide)
 
-    async def ask_when_free(self: Transactions, transactional_id: str, decide: Any) -> Any:
+    async def ask_when_free(self: TransactionCoordinator, transactional_id: str, decide: Any) -> Any:
         for pause_ms in BRIEF_PAUSES_MS:
             try:
                 return await self.ask(transactional_id, decide)
@@ -337,7 +337,7 @@ def _end_overtakes() -> Patches:
             await asyncio.sleep(pause_ms / 1000)
         return await self.ask(transactional_id, decide)
 
-    return [(Transactions, "ask", ask), (Transactions, "ask_when_free", ask_when_free)]
+    return [(TransactionCoordinator, "ask", ask), (TransactionCoordinator, "ask_when_free", ask_when_free)]
 
 
 @_bug("let a member commit that was fenced", in_situation="members come and go")

@@ -12,7 +12,7 @@ from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.boot.config import NodeConfig
-from klamm.server.boot.environment import World
+from klamm.server.boot.environment import Environment
 from klamm.server.node import Node
 from klamm.storage.meta_properties import MetaProperties, write_meta_properties
 from simulation.disk import Image, SimDisk
@@ -108,7 +108,7 @@ class Machine:
         process.default_threads = self._threads(process, 4)
         process.clock_rate = self.clock.rate
         cluster.net.power_back(self.host)
-        world = World(
+        environment = Environment(
             clock=self.clock,
             random=self.random,
             disk=disk,
@@ -116,7 +116,7 @@ class Machine:
             sockets=SimSockets(cluster.net, process, disk.pread),
             seeded=True,
         )
-        loop.spawn(process, self._main(process, world), name=self.name)
+        loop.spawn(process, self._main(process, environment), name=self.name)
         cluster.note(f"{self.name} starts")
 
     def _threads(self, process: Process, count: int) -> SimThreads:
@@ -126,9 +126,9 @@ class Machine:
         chance = self.cluster.net.random.random()
         return 0.0002 + chance * 0.002 + (self.sync_delay_s * chance if self.sync_delay_s else 0.0)
 
-    async def _main(self, process: Process, world: World) -> None:
+    async def _main(self, process: Process, environment: Environment) -> None:
         self.serving = False
-        node = self.node = Node(self.config, world)
+        node = self.node = Node(self.config, environment)
         loop = self.cluster.loop
         starting = loop.create_task(node.start(), name=f"start of {self.name}")
         told_to_stop = loop.create_task(node.stopping.wait(), name=f"stop of {self.name}")

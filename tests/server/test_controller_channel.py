@@ -97,8 +97,9 @@ class OwnController:
 
 
 @contextlib.contextmanager
-def channel_to(quorum, own=None):
-    channel = ControllerChannel(asyncio.get_running_loop(), quorum, own, purpose="test", address=quorum.address)
+def channel_to(quorum, own=None, **hooks):
+    loop = asyncio.get_running_loop()
+    channel = ControllerChannel(loop, quorum, own, purpose="test", address=quorum.address, **hooks)
     try:
         yield channel
     finally:
@@ -183,8 +184,7 @@ async def test_a_controller_that_dies_while_asked_is_left():
     async with FakeController(die) as one, FakeController(unfenced) as two:
         quorum.addresses = Quorum(one.port, two.port).addresses
         quorum.leader = (1, 1)
-        with channel_to(quorum) as channel:
-            channel.on_lost = lambda: lost.append(1)
+        with channel_to(quorum, on_lost=lambda: lost.append(1)) as channel:
             assert not (await channel.ask(BEAT, timeout_ms=PATIENCE_MS)).is_fenced
         assert lost == [1], "whoever beats over the connection beats again at once"
 
@@ -246,13 +246,12 @@ async def test_requests_of_clients_travel_in_an_envelope():
     async with FakeController(lambda _: sealed(CREATED, 41)) as one:
         quorum = Quorum(one.port)
         quorum.leader = (1, 1)
-        with channel_to(quorum) as channel:
-            applied = []
+        applied = []
 
-            async def apply(offset):
-                applied.append(offset)
+        async def apply(offset):
+            applied.append(offset)
 
-            channel.applied = apply
+        with channel_to(quorum, wait_applied=apply) as channel:
             client = ForwardedClient("somebody", b"\x0a\0\0\1")
             answer = await channel.ask(CREATE, 7, timeout_ms=PATIENCE_MS, client=client)
         assert answer.topics[0].name == "t"
@@ -306,6 +305,5 @@ async def test_envelopes_that_bring_no_answer(answer, code):
 async def test_a_broker_that_is_slow_to_follow_still_answers():
     own = OwnController()
     own.active = lambda _: Outcome("an answer", 7)
-    with channel_to(Quorum(), own) as channel:
-        channel.applied = lambda _: asyncio.Event().wait()
+    with channel_to(Quorum(), own, wait_applied=lambda _: asyncio.Event().wait()) as channel:
         assert await channel.ask(BEAT, timeout_ms=100) == "an answer", "what is decided is decided"

@@ -152,7 +152,7 @@ def test_a_folder_with_configs_that_cannot_be_read_starts_and_serves(tmp_path: P
         wire.create_topic("orders")
         wire.produce("orders", batch(b"old"))
         offset = thread.run_until(write_down)
-        thread.run_until(lambda _: thread.node.services.controller.applied(offset))
+        thread.run_until(lambda _: thread.node.services.controller.wait_applied(offset))
         serves(wire)
     with NodeThread(tmp_path) as thread, Wire(thread.port) as wire:
         serves(wire)

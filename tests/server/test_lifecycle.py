@@ -1,6 +1,7 @@
 """A broker's own side of its life: it insists on being registered, beats, comes back from a fence, and says goodbye."""
 
 import asyncio
+import uuid
 
 import pytest
 
@@ -25,7 +26,6 @@ class Controller:
     def __init__(self, registrations=(), beats=()):
         self.answers = {BrokerRegistrationRequest: list(registrations), BrokerHeartbeatRequest: list(beats)}
         self.asked = []
-        self.on_lost = None
         self.heard = asyncio.Event()
 
     async def ask(self, request, *, timeout_ms):
@@ -62,10 +62,20 @@ def metadata(*broker_ids, offset=EPOCH):
     return MetadataLoader(image=delta.apply(offset, 1))
 
 
-def lifecycle(controller, loader=None, interval_ms=60_000):
+def lifecycle(
+    controller, loader=None, interval_ms=60_000, heartbeat_due=None, offline_log_dirs=list, on_replaced=lambda _: None
+):
     """A broker that beats, by itself, once a minute: sooner only for a reason."""
     return BrokerLifecycle(
-        1, "cluster", b"i" * 16, controller, loader or metadata(1), heartbeat_interval_ms=interval_ms
+        1,
+        "cluster",
+        lambda: uuid.UUID(bytes=b"i" * 16),
+        controller,
+        loader or metadata(1),
+        heartbeat_due=heartbeat_due or asyncio.Event(),
+        offline_log_dirs=offline_log_dirs,
+        on_replaced=on_replaced,
+        heartbeat_interval_ms=interval_ms,
     )
 
 
@@ -121,12 +131,13 @@ async def test_it_beats_until_it_is_let_in_whatever_comes_between():
 async def test_it_beats_at_once_when_there_is_a_reason():
     controller = Controller([REGISTERED], [RUNNING])
     loader = metadata(1, 2)
-    broker = lifecycle(controller, loader)
+    connection_lost = asyncio.Event()
+    broker = lifecycle(controller, loader, heartbeat_due=connection_lost)
     await register(broker)
     await broker.become_ready()
-    broker.beat_now()
+    broker.on_leader_change(1, 1)
     await controller.beaten(2)
-    controller.on_lost()
+    connection_lost.set()
     await controller.beaten(3)
     stopping = BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=EPOCH, in_controlled_shutdown=1)
     loader.load([stopping], EPOCH + 1, 1)
@@ -140,10 +151,10 @@ async def test_a_broker_that_was_fenced_knows_and_comes_back():
     broker = lifecycle(controller)
     await register(broker)
     await broker.become_ready()
-    broker.beat_now()
+    broker.on_leader_change(1, 1)
     await controller.beaten(2)
     assert broker.state is BrokerState.FENCED
-    broker.beat_now()
+    broker.on_leader_change(1, 1)
     await controller.beaten(3)
     assert broker.state is BrokerState.RUNNING
     await broker.stop()
@@ -151,8 +162,7 @@ async def test_a_broker_that_was_fenced_knows_and_comes_back():
 
 async def test_failed_directories_are_told():
     controller = Controller([REGISTERED], [RUNNING])
-    broker = lifecycle(controller)
-    broker.offline_log_dirs = lambda: [b"d" * 16]
+    broker = lifecycle(controller, offline_log_dirs=lambda: [b"d" * 16])
     await register(broker)
     await broker.become_ready()
     assert controller.beats()[0].offline_log_dirs == [b"d" * 16]
@@ -190,9 +200,8 @@ async def test_without_a_controller_it_goes_anyway():
 async def test_it_notices_that_another_process_has_got_its_id():
     """Breaks when two processes lead the same partitions because both read of their id as leader."""
     loader = metadata(1)
-    broker = lifecycle(Controller([REGISTERED]), loader)
     replaced = []
-    broker.on_replaced = replaced.append
+    broker = lifecycle(Controller([REGISTERED]), loader, on_replaced=replaced.append)
     await register(broker)
     loader.load([RegisterBrokerRecord(broker_id=2, broker_epoch=EPOCH + 1, incarnation_id=b"j" * 16)], EPOCH + 1, 1)
     loader.load([RegisterBrokerRecord(broker_id=1, broker_epoch=EPOCH, incarnation_id=b"i" * 16)], EPOCH + 2, 1)

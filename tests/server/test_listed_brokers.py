@@ -9,7 +9,7 @@ from dataclasses import replace
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, Endpoint
 from klamm.model.clock import ManualClock
-from klamm.server.cluster.listed_brokers import AddressBook
+from klamm.server.cluster.listed_brokers import ListedBrokers
 
 KEEP_MS = 9_000
 
@@ -29,7 +29,7 @@ class Followed:
 
     def __init__(self, *live):
         self.clock = ManualClock()
-        self.book = AddressBook(self.clock, KEEP_MS)
+        self.book = ListedBrokers(self.clock, KEEP_MS)
         self.image = EMPTY_IMAGE
         self.now(*(broker(broker_id) for broker_id in live))
 

@@ -68,7 +68,7 @@ async def started():
 
     def start(brokers: int, partitions: int) -> Changes:
         changes = Changes(brokers, partitions)
-        changes.publisher.start()
+        changes.publisher.start(())
         publishers_started.append(changes.publisher)
         return changes
 

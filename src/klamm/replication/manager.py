@@ -36,7 +36,15 @@ ROOM_MS = 500
 class ReplicaManager:
     """Owns the replicas; one event loop calls it."""
 
-    def __init__(self, node_id: int, logs: LogManager, clock: Clock, config: ReplicationConfig | None = None) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        logs: LogManager,
+        clock: Clock,
+        config: ReplicationConfig | None = None,
+        *,
+        schedule_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         self.node_id = node_id
         self.logs = logs
         self.config = config or ReplicationConfig()
@@ -58,7 +66,7 @@ class ReplicaManager:
         self._look_at_ms = 0
         self._expiring: dict[Replica, None] = {}
         """Replicas with replies that wait for the high watermark, looked at for deadlines that have passed."""
-        self.schedule_commit: Callable[[], None] = lambda: None
+        self.schedule_commit = schedule_commit
         """Asks for `commit` to be called when the turn ends; set by whoever owns the turn."""
         self.on_role: list[Callable[[Replica], None]] = []
         """Told when a replica has a new leader, epoch or set of replicas, or is let go (`retired`)."""

@@ -1,4 +1,4 @@
-"""What the rooms offer to handlers: one object, made by the node, with a name for each service."""
+"""The parts of a node that handlers and coordinators use, in one typed object."""
 
 import asyncio
 import uuid
@@ -11,7 +11,8 @@ from klamm.metadata.image import BrokerImage, FeatureRange, MetadataImage
 from klamm.metadata.loader import MetadataLoader
 from klamm.model.clock import Clock
 from klamm.replication import FetchSessions, ReplicaManager
-from klamm.server.cluster.listed_brokers import AddressBook
+from klamm.server.cluster.listed_brokers import ListedBrokers
+from klamm.server.coordinators.local_coordinators import LocalCoordinators
 from klamm.server.settings.broker_settings import BrokerSettings
 from klamm.storage import LogManager
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from klamm.server.controller.link import ControllerLink
     from klamm.server.controller.quorum_membership import QuorumMembership
     from klamm.server.controller.raft_transport import RaftTransport
-    from klamm.server.coordinators.local_coordinators import Coordinators
     from klamm.server.coordinators.producer_ids import ProducerIds
     from klamm.server.requests.context import RequestContext
     from klamm.server.requests.record_checks import RecordChecks
@@ -42,25 +42,29 @@ class Services:
     """Those that may change while it runs."""
     clock: Clock
     random: Random
+    new_uuid: Callable[[], uuid.UUID]
     logs: LogManager
     replicas: ReplicaManager
     sessions: FetchSessions
     metadata: MetadataLoader
-    addresses: AddressBook
+    listed_brokers: ListedBrokers
     raft: "RaftDriver"
     quorum: "RaftTransport"
     membership: "QuorumMembership"
     controllers: "ControllerLink"
     producer_ids: "ProducerIds"
+    checks: "RecordChecks"
+    """Validates producers' records in threads."""
+    moves: "LogDirMoves"
+    """Replicas on their way between the log dirs of this broker."""
     supported_features: Mapping[str, FeatureRange]
     controller_address: tuple[str, int] | None
     """Where this node's own controller listener is bound; None on a node that is no controller."""
-    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
-    coordinators: "Coordinators" = field(init=False)
-    checks: "RecordChecks" = field(init=False)
-    """Looks at producers' records in threads."""
-    moves: "LogDirMoves" = field(init=False)
-    """Replicas on their way between the log dirs of this broker."""
+    coordinators: LocalCoordinators = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Coordinators use the other services, and handlers of markers use the coordinators: they share this object.
+        self.coordinators = LocalCoordinators(self)
 
     @property
     def image(self) -> MetadataImage:

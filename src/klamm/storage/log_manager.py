@@ -4,6 +4,7 @@ The loop calls `tick` now and then, for what is due by the clock (see `housekeep
 on a disk longer than renaming a few files takes.
 """
 
+import functools
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -47,6 +48,9 @@ class LogManager:
         disk: Disk | None = None,
         threads: Threads = real_threads,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+        call_on_loop: Callable[[Callable[[], object]], object] | None = None,
+        on_failure: Callable[[LogState, StorageFailure], None] | None = None,
+        on_dir_offline: Callable[[LogDir], None] | None = None,
     ) -> None:
         self.config = config
         self._clock = clock or SystemClock()
@@ -91,9 +95,12 @@ class LogManager:
             on_truncate=self._on_truncate,
             on_failure=self._on_failure,
         )
-        self.on_failure: Callable[[LogState, StorageFailure], None] | None = None
+        if call_on_loop is not None:
+            self.group_sync.call_on_loop = call_on_loop
+            self.cleaner.wake = functools.partial(call_on_loop, self.cleaner.step)
+        self.on_failure = on_failure
         """Told when a disk has failed and nothing is left to go on with; the node then stops."""
-        self.on_dir_offline: Callable[[LogDir], None] | None = None
+        self.on_dir_offline = on_dir_offline
         """Told when one of several log dirs has failed."""
 
     @property

@@ -106,14 +106,14 @@ class NodeThread:
         """End as after kill -9: no deregistration, no clean-shutdown marker, no flush."""
         node = self.node
         node.failure = Killed("the test killed this node")
-        node._net.stop()
+        node.net.stop()
         for task in asyncio.all_tasks():
             if task is not asyncio.current_task():
                 task.cancel()
         await asyncio.sleep(0)
         with contextlib.suppress(Exception):
-            await node._raft.stop()
-        await self.loop.run_in_executor(None, partial(node._logs.close, clean=False, broker_epoch=-1))
+            await node.services.raft.stop()
+        await self.loop.run_in_executor(None, partial(node.logs.close, clean=False, broker_epoch=-1))
 
     def stop(self, *, kill: bool = False) -> None:
         """End it; `kill` ends it as a crash would."""
@@ -168,8 +168,8 @@ class NodeThread:
     def _fault_handler(self) -> FaultyHandler:
         """Return the fault handler, installed with the first fault."""
         if self._faults is None:
-            self._faults = FaultyHandler(self.node._net.handler, self.loop)
-            self.node._net.handler = self._faults
+            self._faults = FaultyHandler(self.node.net.handler, self.loop)
+            self.node.net.handler = self._faults
         return self._faults
 
     def call(self, function: Callable[[], T]) -> T:

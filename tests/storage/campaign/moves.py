@@ -11,7 +11,7 @@ from typing import Any
 from klamm.model.clock import Clock
 from klamm.model.ids import TopicPartition, Uuid
 from klamm.replication.log_dir_moves import LogDirMoves, Move
-from klamm.server.cluster.move_service import Moves
+from klamm.server.cluster.move_service import complete_interrupted_moves
 from klamm.storage import Log, LogManager
 
 from .model import State
@@ -106,8 +106,8 @@ def settle(manager: LogManager, state: State) -> None:
         return None if known is None else SimpleNamespace(directory=lambda _node: directory_of(manager, known.home))
 
     topics = SimpleNamespace(partition=partition)
-    services: Any = SimpleNamespace(logs=manager, node_id=1, image=SimpleNamespace(topics=topics))
-    Moves.settle(SimpleNamespace(_services=services))  # type: ignore[arg-type]
+    image: Any = SimpleNamespace(topics=topics)
+    complete_interrupted_moves(manager, image, node_id=1)
 
 
 def directory_of(manager: LogManager, home: str) -> Uuid | None:

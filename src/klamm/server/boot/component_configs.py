@@ -13,11 +13,13 @@ from klamm.model.errors import ConfigError
 from klamm.model.ids import ZERO_UUID, Uuid, uuid_to_str
 from klamm.net import NetConfig
 from klamm.raft import RaftConfig
+from klamm.replication.settings import ReplicationConfig
 from klamm.server.boot.config import NodeConfig
-from klamm.server.boot.environment import World
+from klamm.server.boot.environment import Environment
 from klamm.server.boot.format import IGNORED_IN_EMPTY
 from klamm.server.controller.raft_transport import bootstrap_ids
 from klamm.storage import CleanerConfig, StorageConfig
+from klamm.storage.config import MAX_LONG
 from klamm.storage.meta_properties import MetaProperties, read_meta_properties
 
 SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -109,6 +111,26 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: bytes) -> Raf
     )
 
 
+def replication_config(config: NodeConfig) -> ReplicationConfig:
+    """Kafka's replica.* settings."""
+    written = config.static
+    buffer = "replica.socket.receive.buffer.bytes"
+    return ReplicationConfig(
+        lag_time_max_ms=config.integer("replica.lag.time.max.ms"),
+        fetch_max_bytes=config.integer("replica.fetch.max.bytes"),
+        fetch_wait_max_ms=config.integer("replica.fetch.wait.max.ms"),
+        fetch_min_bytes=config.integer("replica.fetch.min.bytes"),
+        fetch_response_max_bytes=config.integer("replica.fetch.response.max.bytes"),
+        fetch_backoff_ms=config.integer("replica.fetch.backoff.ms"),
+        socket_timeout_ms=config.integer("replica.socket.timeout.ms"),
+        socket_receive_buffer_bytes=config.integer(buffer) if buffer in written else -1,
+        fetchers=config.integer("num.replica.fetchers"),
+        checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
+        leader_throttled_rate=min(config.integer("leader.replication.throttled.rate"), MAX_LONG),
+        follower_throttled_rate=min(config.integer("follower.replication.throttled.rate"), MAX_LONG),
+    )
+
+
 def quorum_endpoint(config: NodeConfig, addresses: dict[str, tuple[str, int]]) -> tuple[str, int] | None:
     """Where other members reach this one: as advertised, as the voters are written, or as bound."""
     name = config.controller_listener_names[0]
@@ -145,9 +167,9 @@ def controller_config(config: NodeConfig, cluster_id: str) -> ControllerConfig:
     )
 
 
-def identify(world: World, config: NodeConfig) -> str:
+def identify(environment: Environment, config: NodeConfig) -> str:
     """The cluster the folders belong to; empty folders of a node that is its own quorum get a new one."""
-    disk = world.disk
+    disk = environment.disk
     may_format = config.is_controller and [voter.node_id for voter in config.voters] == [config.node_id]
     found: dict[str, MetaProperties | None] = {}
     for path in data_folders(config):
@@ -166,4 +188,4 @@ def identify(world: World, config: NodeConfig) -> str:
                 f"the data folder {path} is not formatted: run `klamm storage format -t CLUSTER_ID -c FILE` first"
                 + (f" or choose an empty folder (it holds {min(content)})" if content else "")
             )
-    return known[0] if known else uuid_to_str(Uuid(world.new_uuid().bytes))
+    return known[0] if known else uuid_to_str(Uuid(environment.new_uuid().bytes))

@@ -1,4 +1,4 @@
-"""The world a node lives in: everything it takes from outside, so that a simulation can give it another one.
+"""What a node takes from outside, in one object, so that a simulation can replace it.
 
 Beside these a node uses only its event loop: `loop.time`, timers, `run_in_executor`, `create_connection`. Nothing that
 runs in a node asks `time`, `random`, `uuid`, `os` or `threading` for anything that can differ from run to run.
@@ -15,7 +15,7 @@ from klamm.storage.thread_pools import Threads, real_threads
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Environment:
     """Clock, chance, disk, threads and listening sockets; without arguments the real ones."""
 
     clock: Clock = field(default_factory=SystemClock)

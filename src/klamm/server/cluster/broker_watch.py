@@ -36,7 +36,7 @@ class BrokerWatch:
         self._node_id = node_id
         self._connections: dict[int, ConnectionState] = {}
         self._looking: set[int] = set()
-        runtime.on_active.append(self._on_active)
+        runtime.add_activation_watcher(self._on_active)
 
     def heard(self, broker_id: int, connection: "ConnectionState") -> None:
         """A broker beat over this connection."""

@@ -12,6 +12,7 @@ from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition, Uuid
 from klamm.protocol.messages import assign_replicas_to_dirs as ard
+from klamm.replication import Replica
 from klamm.server.controller.channel import ControllerChannel
 from klamm.storage import LogManager
 from klamm.telemetry.log import get_logger
@@ -21,7 +22,8 @@ log = get_logger("lifecycle")
 REPLICAS_PER_REQUEST = 2_000
 RETRY_S = 0.5
 
-Replica = tuple[Uuid, int]
+ReplicaKey = tuple[Uuid, int]
+"""Topic id and partition."""
 
 
 class DirectoryReports:
@@ -34,7 +36,7 @@ class DirectoryReports:
         self._logs = logs
         self._channel = channel
         self._broker_epoch = broker_epoch
-        self._pending: dict[Replica, Uuid] = {}
+        self._pending: dict[ReplicaKey, Uuid] = {}
         self._task: asyncio.Task[None] | None = None
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -70,14 +72,14 @@ class DirectoryReports:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._report(), name="directory reports")
 
-    async def assign(self, topic_id: Uuid, index: int, directory: Uuid) -> None:
-        """Have the metadata say that a replica lies in a directory, before it does; KlammError when it does not."""
-        response: ard.AssignReplicasToDirsResponse = await self._channel.ask(
-            self._request({(topic_id, index): directory})
-        )
+    async def assign_replica(self, replica: Replica, directory: Uuid) -> None:
+        """Have the metadata name a directory for a replica before it is there; KlammError when that is refused."""
+        request = self._request({(Uuid(replica.topic_id), replica.index): directory})
+        response: ard.AssignReplicasToDirsResponse = await self._channel.ask(request)
         code = response.error_code
-        for told in (part for each in response.directories for topic in each.topics for part in topic.partitions):
-            code = code or told.error_code
+        for answer in response.directories:
+            for partition in (partition for topic in answer.topics for partition in topic.partitions):
+                code = code or partition.error_code
         if code:
             raise KlammError(ErrorCode(code))
 
@@ -105,7 +107,7 @@ class DirectoryReports:
         finally:
             self._task = None
 
-    def _request(self, replicas: dict[Replica, Uuid]) -> ard.AssignReplicasToDirsRequest:
+    def _request(self, replicas: dict[ReplicaKey, Uuid]) -> ard.AssignReplicasToDirsRequest:
         grouped: dict[Uuid, dict[Uuid, list[int]]] = {}
         for (topic_id, index), directory in replicas.items():
             grouped.setdefault(directory, {}).setdefault(topic_id, []).append(index)

@@ -7,7 +7,8 @@ first: its leaders move to others, and it goes when everybody has heard of that.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 
 from klamm.metadata.delta import MetadataDelta
@@ -47,34 +48,35 @@ class BrokerLifecycle:
         self,
         node_id: int,
         cluster_id: str,
-        incarnation_id: bytes,
+        new_uuid: Callable[[], uuid.UUID],
         channel: ControllerChannel,
         metadata: MetadataLoader,
         *,
+        heartbeat_due: asyncio.Event,
+        offline_log_dirs: Callable[[], Sequence[bytes]],
+        on_replaced: Callable[[BaseException], None],
         heartbeat_interval_ms: int,
         session_timeout_ms: int = 9_000,
         registration_timeout_ms: int = 60_000,
     ) -> None:
         self._node_id = node_id
         self._cluster_id = cluster_id
-        self._incarnation_id = incarnation_id
+        self._new_uuid = new_uuid
+        self._incarnation_id = b""
         self._channel = channel
         self._metadata = metadata
         self._interval = heartbeat_interval_ms / 1000
         self._session_timeout_ms = session_timeout_ms
         self._registration_timeout = registration_timeout_ms / 1000
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._wake = heartbeat_due
         self._moved = asyncio.Event()
         self._said: str | None = None
         self.state = BrokerState.STARTING
         self.broker_epoch = -1
-        self.offline_log_dirs: Callable[[], list[bytes]] = list
-        """The directories of this broker that have failed."""
-        self.on_replaced: Callable[[BaseException], None] = lambda _: None
-        """Told when another process has got this broker's id and leads and follows in its place: this one must end."""
-        metadata.add_publisher(self)
-        channel.on_lost = self._wake.set
+        self._offline_log_dirs = offline_log_dirs
+        self._on_replaced = on_replaced
+        """Called when another process has registered with this broker's id and replaces it: this one must stop."""
 
     # Coming
 
@@ -87,6 +89,8 @@ class BrokerLifecycle:
         previous_epoch: int = -1,
     ) -> int:
         """Become known to the cluster; returns the broker epoch once this node's metadata holds the registration."""
+        self._incarnation_id = self._new_uuid().bytes
+        self._metadata.add_publisher(self)
         request = BrokerRegistrationRequest(
             broker_id=self._node_id,
             cluster_id=self._cluster_id,
@@ -152,7 +156,7 @@ class BrokerLifecycle:
                     self._wake.set()
             elif 0 <= self.broker_epoch < broker.epoch and broker.incarnation_id != self._incarnation_id:
                 where = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints.values())
-                self.on_replaced(
+                self._on_replaced(
                     KlammError(
                         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                         f"another process at {where} has registered as broker {broker_id} while this one was out of"
@@ -160,8 +164,12 @@ class BrokerLifecycle:
                     )
                 )
 
-    def beat_now(self) -> None:
-        """Do not wait for the next heartbeat's time: there is a new controller, or something to tell it."""
+    def epoch(self) -> int:
+        """Return the broker epoch; -1 before the registration."""
+        return self.broker_epoch
+
+    def on_leader_change(self, _leader_id: int | None, _epoch: int) -> None:
+        """Send a heartbeat to the new controller at once."""
         self._wake.set()
 
     async def _keep_beating(self) -> None:
@@ -184,7 +192,7 @@ class BrokerLifecycle:
             current_metadata_offset=self._metadata.image.provenance.offset,
             want_fence=False,
             want_shut_down=want_shut_down,
-            offline_log_dirs=self.offline_log_dirs(),
+            offline_log_dirs=[bytes(directory_id) for directory_id in self._offline_log_dirs()],
         )
         response: BrokerHeartbeatResponse = await self._channel.ask(
             request, timeout_ms=timeout_ms or self._session_timeout_ms

@@ -12,7 +12,7 @@ from klamm.metadata.image import BrokerImage, ClusterImage, MetadataImage
 from klamm.model.clock import Clock
 
 
-class AddressBook:
+class ListedBrokers:
     """Follows the cluster's brokers and remembers until when each that left is still named."""
 
     def __init__(self, clock: Clock, keep_ms: int) -> None:

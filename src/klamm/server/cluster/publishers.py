@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from klamm.metadata.config_values import unreadable_configs
@@ -26,6 +26,9 @@ known of the other brokers' replicas, which the client may need next, so a longe
 
 PARTITIONS_WAITED_FOR_MAX = 100
 """With more changed partitions than this to work off, the answer does not wait for them: they take longer than that."""
+
+
+Follower = Callable[[MetadataDelta, MetadataImage], None]
 
 
 class _Progress:
@@ -82,11 +85,11 @@ class BrokerPublisher:
         self._partitions_queued = 0
         self._known = _Progress()
         self._applied = _Progress()
-        self.followers: list[Callable[[MetadataDelta, MetadataImage], None]] = []
-        """Told of every change once the replicas have followed it."""
+        self._followers: Sequence[Follower] = ()
 
-    def start(self) -> None:
-        """Begin to work changes off."""
+    def start(self, followers: Sequence[Follower]) -> None:
+        """Begin to apply changes; `followers` are called with each once the replicas have followed it."""
+        self._followers = followers
         self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata publisher")
 
     async def stop(self) -> None:
@@ -124,8 +127,11 @@ class BrokerPublisher:
         """Return once a client may be told that the change at `offset` is made.
 
         The only broker answers when its replicas have followed: what is made can be used. One of several answers when
-        it knows of the change, and waits for its own replicas for a moment only.
+        it knows of the change, and waits for its own replicas for a moment only. A node whose broker has not joined the
+        cluster has no replicas to wait for.
         """
+        if self._task is None:
+            return
         await self._known.wait_for(offset)
         if self._image is None or len(self._image.cluster.brokers) <= 1:
             await self._applied.wait_for(offset)
@@ -155,7 +161,7 @@ class BrokerPublisher:
             if name in image.topics.by_name:
                 with self._contained(change, topic=name):
                     self._replicas.reconfigure(name, settings(name))
-        for follower in self.followers:
+        for follower in self._followers:
             with self._contained(change, part=getattr(follower, "__qualname__", str(follower))):
                 follower(change.delta, image)
 

@@ -11,9 +11,6 @@ from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage, ResourceType
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from klamm.replication.fetcher_manager import Fetchers
-from klamm.replication.settings import ReplicationConfig
-from klamm.server.boot.config import NodeConfig
-from klamm.storage.config import MAX_LONG
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -28,7 +25,7 @@ FOLLOWER_RATE = "follower.replication.throttled.rate"
 FETCHERS = "num.replica.fetchers"
 
 
-class Replication:
+class ReplicationService:
     """Fetchers, in-sync replicas, checkpoints of high watermarks; started once the broker is registered."""
 
     def __init__(self, services: "Services", broker_epoch: Callable[[], int]) -> None:
@@ -128,23 +125,3 @@ class Replication:
         if marked != self._marked:
             self._marked = marked
             self._services.logs.checkpoint(wait=False)
-
-
-def replication_config(config: NodeConfig) -> ReplicationConfig:
-    """Kafka's replica.* settings."""
-    written = config.static
-    buffer = "replica.socket.receive.buffer.bytes"
-    return ReplicationConfig(
-        lag_time_max_ms=config.integer("replica.lag.time.max.ms"),
-        fetch_max_bytes=config.integer("replica.fetch.max.bytes"),
-        fetch_wait_max_ms=config.integer("replica.fetch.wait.max.ms"),
-        fetch_min_bytes=config.integer("replica.fetch.min.bytes"),
-        fetch_response_max_bytes=config.integer("replica.fetch.response.max.bytes"),
-        fetch_backoff_ms=config.integer("replica.fetch.backoff.ms"),
-        socket_timeout_ms=config.integer("replica.socket.timeout.ms"),
-        socket_receive_buffer_bytes=config.integer(buffer) if buffer in written else -1,
-        fetchers=config.integer(FETCHERS),
-        checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
-        leader_throttled_rate=min(config.integer(LEADER_RATE), MAX_LONG),
-        follower_throttled_rate=min(config.integer(FOLLOWER_RATE), MAX_LONG),
-    )

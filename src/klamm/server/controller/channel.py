@@ -52,6 +52,8 @@ class ControllerChannel:
         *,
         purpose: str,
         address: Callable[[int], tuple[str, int] | None],
+        wait_applied: Callable[[int], Awaitable[None]] | None = None,
+        on_lost: Callable[[], None] | None = None,
     ) -> None:
         self._loop = loop
         self._raft = raft
@@ -61,9 +63,8 @@ class ControllerChannel:
         self._purpose = purpose
         self._peer: Peer | None = None
         self._changed = asyncio.Event()
-        self.applied: Callable[[int], Awaitable[None]] | None = None
-        """Awaited with an offset before an answer is given: its changes have then taken effect on this broker."""
-        self.on_lost: Callable[[], None] | None = None
+        self._wait_applied = wait_applied
+        self._on_lost = on_lost
         """Called when the connection to the controller ends."""
 
     def on_leader_change(self) -> None:
@@ -169,20 +170,19 @@ class ControllerChannel:
                 connect_timeout_ms=CONNECT_MS,
                 reconnect_backoff_max_ms=200,
             )
-            self._peer.on_closed = self._lost
+            self._peer.on_closed = self._on_lost
         return self._peer
 
-    def _lost(self) -> None:
-        if self.on_lost is not None:
-            self.on_lost()
+    async def wait_applied(self, offset: int) -> None:
+        """Return once the change at `offset` of the metadata log, if any, has taken effect on this broker."""
+        if offset >= 0 and self._wait_applied is not None:
+            await self._wait_applied(offset)
 
     async def _take_effect(self, offset: int, deadline: float) -> None:
         """Wait until this broker knows what was decided; what is decided stays so, however long that takes."""
-        if offset < 0 or self.applied is None:
-            return
         try:
             async with asyncio.timeout_at(deadline):
-                await self.applied(offset)
+                await self.wait_applied(offset)
         except TimeoutError:
             pass
 

@@ -1,7 +1,8 @@
 """Everything between this node and the active controller: its own controller, and a channel for each purpose."""
 
 import asyncio
-from collections.abc import Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 
 from klamm.metadata.image import Endpoint, FeatureRange
 from klamm.model.errors import ErrorCode, KlammError
@@ -22,16 +23,24 @@ class ControllerLink:
     """Made once per node; told of every leader of the quorum."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, raft: RaftDriver, runtime: ControllerRuntime, transport: RaftTransport
+        self,
+        loop: asyncio.AbstractEventLoop,
+        raft: RaftDriver,
+        runtime: ControllerRuntime,
+        transport: RaftTransport,
+        *,
+        wait_applied: Callable[[int], Awaitable[None]],
+        on_heartbeat_lost: Callable[[], None],
     ) -> None:
+        connect = functools.partial(ControllerChannel, loop, raft, runtime, address=transport.address)
         self.runtime = runtime
         """This node's own controller; never active on a node that is none."""
         self.watch = BrokerWatch(loop, runtime, raft.config.node_id)
-        self.admin = ControllerChannel(loop, raft, runtime, purpose="forwarding", address=transport.address)
+        self.admin = connect(purpose="forwarding", wait_applied=wait_applied)
         """For requests of clients."""
-        self.heartbeat = ControllerChannel(loop, raft, runtime, purpose="heartbeat", address=transport.address)
+        self.heartbeat = connect(purpose="heartbeat", on_lost=on_heartbeat_lost)
         """For registration and heartbeats alone: this connection's end means something."""
-        self.isr = ControllerChannel(loop, raft, runtime, purpose="alter-partition", address=transport.address)
+        self.isr = connect(purpose="alter-partition")
         """For what brokers have to say about partitions, and for producer ids."""
 
     def register_controller(

@@ -105,6 +105,10 @@ class RaftTransport:
         self._complained: set[tuple[int, ErrorCode]] = set()
         self._closed = False
 
+    def attach(self, driver: RaftDriver) -> None:
+        """Deliver to `driver` what other members send; called once, before anything is served."""
+        self.driver = driver
+
     # addresses
 
     def endpoints(self) -> Mapping[int, tuple[str, int]]:

@@ -6,9 +6,9 @@ starts again from the committed image; one that wins it gives every broker a ses
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from klamm.controller import Controller, Decision
 from klamm.controller.features import answer, kraft_version_asked
@@ -52,6 +52,13 @@ class Duties:
     """unclean.leader.election.interval.ms"""
 
 
+class RaiseKraftVersion(Protocol):
+    """Raises the quorum's own feature level, or with `validate_only` checks that it could be raised."""
+
+    async def __call__(self, level: int, timeout_ms: int, *, validate_only: bool) -> None:
+        """Return once the level is committed; KlammError says why it was refused."""
+
+
 class ControllerRuntime:
     """Runs the active controller of a quorum; on another node every call is refused with NOT_CONTROLLER."""
 
@@ -62,6 +69,7 @@ class ControllerRuntime:
         metadata: MetadataLoader,
         clock: Clock,
         duties: Duties | None = None,
+        raise_kraft_version: RaiseKraftVersion | None = None,
     ) -> None:
         self._make_controller = make_controller
         self._raft = raft
@@ -76,12 +84,14 @@ class ControllerRuntime:
         self._ticker: asyncio.Task[None] | None = None
         self._next_balance_ms = 0
         self._next_unclean_ms = 0
-        self.raise_kraft_version: Callable[[int, int, bool], Awaitable[None]] | None = None
-        """Raises the quorum's own feature: (level, timeout in ms, whether only to look if it could be done)."""
-        self.on_active: list[Callable[[Controller], None]] = []
-        """Told whenever this node has become the active controller."""
+        self._raise_kraft_version = raise_kraft_version
+        self._activation_watchers: list[Callable[[Controller], None]] = []
 
     # Life
+
+    def add_activation_watcher(self, watcher: Callable[[Controller], None]) -> None:
+        """Call `watcher` whenever this node becomes the active controller."""
+        self._activation_watchers.append(watcher)
 
     async def start(self) -> None:
         """Begin to decide where this node leads."""
@@ -122,8 +132,8 @@ class ControllerRuntime:
         log.info("active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
         if first.records:
             self.spawn(self._committed(controller, self._append(controller, first)), "first records")
-        for listener in self.on_active:
-            listener(controller)
+        for watcher in self._activation_watchers:
+            watcher(controller)
 
     def spawn(self, work: Any, name: str) -> None:
         """Run work of the controller beside everything else; it ends with the controller."""
@@ -172,11 +182,11 @@ class ControllerRuntime:
 
         level = kraft_version_asked(request)
         controller = self.active
-        if level is None or self.raise_kraft_version is None or controller is None:
+        if level is None or self._raise_kraft_version is None or controller is None:
             return await self.submit(decide)
         if decide(controller).response.error_code == ErrorCode.NONE:
             try:
-                await self.raise_kraft_version(level, request.timeout_ms, request.validate_only)
+                await self._raise_kraft_version(level, request.timeout_ms, validate_only=request.validate_only)
             except KlammError as error:
                 if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER):
                     raise KlammError(ErrorCode.NOT_CONTROLLER, str(error)) from error

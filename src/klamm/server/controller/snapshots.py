@@ -24,8 +24,11 @@ class Snapshotter:
         self._since_ms = clock.monotonic_ms()
         self._writing: asyncio.Task[None] | None = None
         self._leader_id: int | None = None
-        self.leader_watchers: list[Callable[[int | None, int], None]] = []
-        """Told of every leader of the quorum, once everything before its epoch has been applied here."""
+        self._leader_watchers: list[Callable[[int | None, int], None]] = []
+
+    def add_leader_watcher(self, watcher: Callable[[int | None, int], None]) -> None:
+        """Call `watcher` with every leader of the quorum, once all records before its epoch are applied here."""
+        self._leader_watchers.append(watcher)
 
     def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
         """Count, and pass on."""
@@ -45,7 +48,7 @@ class Snapshotter:
         elif self._leader_id is not None:
             log.info("metadata quorum lost its leader", leader=self._leader_id, epoch=epoch)
         self._leader_id = leader_id
-        for watcher in self.leader_watchers:
+        for watcher in self._leader_watchers:
             watcher(leader_id, epoch)
 
     def maybe_write(self, raft: RaftDriver) -> None:

@@ -7,7 +7,7 @@ says who leads; replicas follow it first, then shards are loaded and unloaded he
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.groups import GroupConfig, GroupShard
@@ -21,12 +21,14 @@ from klamm.server.coordinators.replica_log import ReplicaLog
 from klamm.server.coordinators.transaction_coordinator import (
     TRANSACTION,
     TRANSACTION_STATE_TOPIC,
-    Transactions,
+    TransactionCoordinator,
     transaction_topic,
 )
-from klamm.server.services import Services
 from klamm.server.settings.group_settings import consumer_group_config_of
 from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.server.services import Services
 
 log = get_logger("coordinator")
 
@@ -49,15 +51,15 @@ class _Refusal:
     brokers: Mapping[int, BrokerImage]
     retry_at_ms: int
 
-    def is_over(self, services: Services) -> bool:
+    def is_over(self, services: "Services") -> bool:
         changed = services.image.cluster.brokers is not self.brokers
         return changed or services.clock.monotonic_ms() >= self.retry_at_ms
 
 
-class Coordinators:
+class LocalCoordinators:
     """Every coordinator of this node, and the internal topics they live in."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: "Services") -> None:
         self._services = services
         config = services.config
         self._group_config = group_config_of(config)
@@ -71,7 +73,9 @@ class Coordinators:
             write_timeout_ms=config.integer("offsets.commit.timeout.ms"),
             codec=config.integer("offsets.topic.compression.codec"),
         )
-        self.transactions = Transactions(services, lambda partition: self._open_log(TRANSACTION_STATE_TOPIC, partition))
+        self.transactions = TransactionCoordinator(
+            services, lambda partition: self._open_log(TRANSACTION_STATE_TOPIC, partition)
+        )
         self._topics: dict[str, CreatableTopic] = {
             GROUP_METADATA_TOPIC: _group_topic(config),
             TRANSACTION_STATE_TOPIC: transaction_topic(config),

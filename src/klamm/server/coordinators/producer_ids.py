@@ -1,6 +1,7 @@
 """Producer ids for idempotent producers: a block from the controller at a time, given out without asking again."""
 
 import asyncio
+from collections.abc import Callable
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -10,13 +11,13 @@ from klamm.server.controller.channel import ControllerChannel
 class ProducerIds:
     """Gives out each id once; a block lost in a crash is simply never used."""
 
-    def __init__(self, node_id: int, controller: ControllerChannel) -> None:
+    def __init__(self, node_id: int, controller: ControllerChannel, broker_epoch: Callable[[], int]) -> None:
         self._node_id = node_id
         self._controller = controller
         self._next = 0
         self._end = 0
         self._lock = asyncio.Lock()
-        self.broker_epoch = -1
+        self._broker_epoch = broker_epoch
 
     async def allocate(self) -> int:
         """An id no producer has had before."""
@@ -39,7 +40,7 @@ class ProducerIds:
         return allocated
 
     async def _fetch_block(self) -> None:
-        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
+        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
         response = await self._controller.ask(request)
         if response.error_code:
             raise KlammError(ErrorCode(response.error_code))

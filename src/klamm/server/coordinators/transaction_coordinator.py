@@ -26,7 +26,7 @@ TRANSACTION = 1
 Decide = Callable[[TransactionShard, Now, ReplyTo], Decision]
 
 
-class Transactions:
+class TransactionCoordinator:
     """Everything about transactions on this node."""
 
     def __init__(self, services: "Services", open_log: Callable[[int], PartitionLog | None]) -> None:

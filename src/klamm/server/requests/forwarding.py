@@ -82,8 +82,7 @@ def _partition_count(services: Services, topic: str) -> int:
 async def ask_local_controller(services: Services, request: Any, version: int) -> Any:
     """This node's own controller's answer; KlammError NOT_CONTROLLER when it is not active."""
     outcome = await services.controllers.runtime.ask(request, version)
-    if outcome.offset >= 0 and services.controller.applied is not None:
-        await services.controller.applied(outcome.offset)
+    await services.controller.wait_applied(outcome.offset)
     return outcome.response
 
 

@@ -129,7 +129,7 @@ def _response(
 ) -> MetadataResponse:
     brokers = []
     cluster = services.image.cluster
-    for broker in services.addresses.listed(cluster):
+    for broker in services.listed_brokers.listed(cluster):
         host, port = services.endpoint(broker, context)
         brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
     # Clients send admin requests to the "controller"; any broker forwards them, so any live one may be named.

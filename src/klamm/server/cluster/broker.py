@@ -1,0 +1,84 @@
+"""The broker of a node: its parts, and the order in which they join and leave the cluster."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from klamm.metadata.image import Endpoint, FeatureRange
+from klamm.model.ids import TopicPartition
+from klamm.server.cluster.directory_reports import DirectoryReports
+from klamm.server.cluster.lifecycle import BrokerLifecycle
+from klamm.server.cluster.move_service import MoveService
+from klamm.server.cluster.publishers import BrokerPublisher
+from klamm.server.cluster.replication_service import ReplicationService
+from klamm.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from klamm.server.services import Services
+
+log = get_logger("node")
+
+
+class Broker:
+    """Registers with the controller, follows the metadata log, replicates, and hands leadership over at the end."""
+
+    def __init__(
+        self,
+        services: "Services",
+        lifecycle: BrokerLifecycle,
+        publisher: BrokerPublisher,
+        directory_reports: DirectoryReports,
+    ) -> None:
+        self._services = services
+        self._publisher = publisher
+        self._directory_reports = directory_reports
+        self._replication = ReplicationService(services, lifecycle.epoch)
+        self._moves = MoveService(services)
+        self.lifecycle = lifecycle
+
+    async def join(self, endpoints: Mapping[str, Endpoint], features: Mapping[str, FeatureRange]) -> None:
+        """Register, follow the metadata, and return once the controller has unfenced this broker."""
+        services, logs, config = self._services, self._services.logs, self._services.config
+        await self.lifecycle.register(
+            endpoints,
+            features,
+            config.rack,
+            [bytes(directory_id) for directory_id in logs.online_directory_ids(config.log_dirs)],
+            logs.previous_broker_epoch,
+        )
+        # Folders are sorted out before the publisher makes replicas of them.
+        self._set_strays_aside()
+        self._replication.start()
+        self._moves.start()
+        self._publisher.start(
+            (
+                self._replication.on_metadata,
+                services.coordinators.on_metadata,
+                self._directory_reports.on_metadata,
+                self._moves.on_metadata,
+            )
+        )
+        # Coordinators come first: their shards decide by an image before replicas have followed it.
+        services.metadata.add_publisher(services.coordinators)
+        services.metadata.add_publisher(self._publisher)
+        await self.lifecycle.become_ready()
+        await self._publisher.wait_for(services.image.provenance.offset)
+        services.moves.resume()
+
+    def _set_strays_aside(self) -> None:
+        """Rename the folders of partitions that the metadata does not assign to this broker; nothing is deleted."""
+        services = self._services
+        assigned = {
+            TopicPartition(topic.name, index): topic.id
+            for topic, index, partition in services.image.topics.partitions()
+            if services.node_id in partition.replicas
+        }
+        for stray in services.logs.strays(assigned):
+            log.warning("stray partition set aside: the metadata does not assign it here", partition=stray.name)
+            services.logs.set_aside(stray)
+
+    async def stop(self) -> None:
+        """Stop following the metadata and other replicas; the heartbeats have ended before."""
+        await self._publisher.stop()
+        await self._directory_reports.stop()
+        await self._moves.stop()
+        await self._replication.stop()

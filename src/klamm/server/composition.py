@@ -1,0 +1,195 @@
+"""Makes the parts of a node from its configuration and its environment; none of them runs yet.
+
+One function per concern. The node (`node.py`) calls them in the order in which the parts need each other, and starts
+what they return.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from klamm.controller import CatalogValidator, Controller, ControllerConfig
+from klamm.metadata.loader import MetadataLoader
+from klamm.net import Turn
+from klamm.raft import RaftDriver
+from klamm.replication import ReplicaManager
+from klamm.server.boot.component_configs import (
+    bootstrap_addresses,
+    quorum_endpoint,
+    raft_config,
+    replication_config,
+    storage_config,
+)
+from klamm.server.boot.config import NodeConfig
+from klamm.server.boot.environment import Environment
+from klamm.server.cluster.lifecycle import BrokerLifecycle
+from klamm.server.controller.link import ControllerLink
+from klamm.server.controller.quorum_membership import QuorumMembership
+from klamm.server.controller.raft_transport import RaftTransport
+from klamm.server.controller.runtime import ControllerRuntime, Duties
+from klamm.server.controller.snapshots import Snapshotter
+from klamm.storage import LogManager
+
+Addresses = dict[str, tuple[str, int]]
+"""The bound host and port of each listener, by its name."""
+
+Fail = Callable[[BaseException], None]
+"""Stops the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumMember:
+    """This node's member of the metadata quorum, voter or observer."""
+
+    loader: MetadataLoader
+    snapshotter: Snapshotter
+    transport: RaftTransport
+    raft: RaftDriver
+    membership: QuorumMembership
+
+
+def make_logs(
+    loop: asyncio.AbstractEventLoop,
+    config: NodeConfig,
+    environment: Environment,
+    *,
+    fail: Fail,
+    on_dir_offline: Callable[[], None],
+) -> LogManager:
+    """The logs of all folders; a failed folder the node can do without calls `on_dir_offline`."""
+    return LogManager(
+        storage_config(config),
+        clock=environment.clock,
+        disk=environment.disk,
+        threads=environment.threads,
+        new_uuid=environment.new_uuid,
+        call_on_loop=loop.call_soon_threadsafe,
+        on_failure=lambda _log, failure: fail(failure),
+        on_dir_offline=lambda _dir: on_dir_offline(),
+    )
+
+
+def make_quorum_member(
+    loop: asyncio.AbstractEventLoop,
+    config: NodeConfig,
+    environment: Environment,
+    logs: LogManager,
+    addresses: Addresses,
+    *,
+    fail: Fail,
+) -> QuorumMember:
+    """Raft, what carries its messages, and the metadata it applies."""
+    cluster_id = logs.cluster_id or ""
+    endpoint = quorum_endpoint(config, addresses)
+    loader = MetadataLoader()
+    snapshotter = Snapshotter(
+        loader,
+        environment.clock,
+        bytes_max=config.integer("metadata.log.max.record.bytes.between.snapshots"),
+        interval_ms=config.integer("metadata.log.max.snapshot.interval.ms"),
+    )
+    transport = RaftTransport(
+        loop,
+        config.node_id,
+        cluster_id,
+        listener=config.controller_listener_names[0],
+        endpoint=endpoint,
+        bootstrap=bootstrap_addresses(config),
+        request_timeout_ms=config.integer("controller.quorum.request.timeout.ms"),
+    )
+    raft = RaftDriver(
+        raft_config(config, cluster_id, logs.directory_ids[config.metadata_log_dir]),
+        environment.clock,
+        environment.random,
+        snapshotter,
+        transport,
+        on_fatal=fail,
+        disk=environment.disk,
+        threads=environment.threads,
+    )
+    # The driver sends through the transport, which hands it what others send: one of the two has to be told later.
+    transport.attach(raft)
+    membership = QuorumMembership(
+        loop,
+        raft,
+        transport,
+        cluster_id=cluster_id,
+        endpoint=endpoint,
+        auto_join=config.flag("controller.quorum.auto.join.enable"),
+    )
+    return QuorumMember(loader, snapshotter, transport, raft, membership)
+
+
+def make_replicas(
+    config: NodeConfig, environment: Environment, logs: LogManager, turn: Turn, *, fail: Fail
+) -> ReplicaManager:
+    """The replicas, whose appends are written once per turn of the loop, before its replies leave."""
+    replicas = ReplicaManager(
+        config.node_id, logs, environment.clock, replication_config(config), schedule_commit=turn.schedule
+    )
+    turn.on_commit(replicas.commit, fail)
+    return replicas
+
+
+def make_controller_link(
+    loop: asyncio.AbstractEventLoop,
+    config: NodeConfig,
+    environment: Environment,
+    quorum: QuorumMember,
+    rules: ControllerConfig,
+    *,
+    wait_applied: Callable[[int], Awaitable[None]],
+    on_heartbeat_lost: Callable[[], None],
+) -> ControllerLink:
+    """This node's own controller, and its connections to the active one."""
+    runtime = ControllerRuntime(
+        partial(Controller, rules, CatalogValidator(config.static), environment.random),
+        quorum.raft,
+        quorum.loader,
+        environment.clock,
+        Duties(
+            config.flag("auto.leader.rebalance.enable"),
+            config.integer("leader.imbalance.check.interval.seconds") * 1000,
+            config.integer("unclean.leader.election.interval.ms"),
+        ),
+        raise_kraft_version=quorum.membership.raise_kraft_version,
+    )
+    link = ControllerLink(
+        loop,
+        quorum.raft,
+        runtime,
+        quorum.transport,
+        wait_applied=wait_applied,
+        on_heartbeat_lost=on_heartbeat_lost,
+    )
+    quorum.snapshotter.add_leader_watcher(link.on_leader_change)
+    return link
+
+
+def make_lifecycle(
+    config: NodeConfig,
+    environment: Environment,
+    logs: LogManager,
+    quorum: QuorumMember,
+    controllers: ControllerLink,
+    heartbeat_due: asyncio.Event,
+    *,
+    fail: Fail,
+) -> BrokerLifecycle:
+    """The registration and the heartbeats of this node's broker."""
+    lifecycle = BrokerLifecycle(
+        config.node_id,
+        logs.cluster_id or "",
+        environment.new_uuid,
+        controllers.heartbeat,
+        quorum.loader,
+        heartbeat_due=heartbeat_due,
+        offline_log_dirs=logs.offline_directory_ids,
+        on_replaced=fail,
+        heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
+        session_timeout_ms=config.integer("broker.session.timeout.ms"),
+        registration_timeout_ms=config.integer("initial.broker.registration.timeout.ms"),
+    )
+    quorum.snapshotter.add_leader_watcher(lifecycle.on_leader_change)
+    return lifecycle
