@@ -1,11 +1,12 @@
 """One line per event, with the fields of the logger in front."""
 
 import io
+import logging
 import re
 
 import pytest
 
-from klamm.telemetry import Level, configure, get_logger
+from klamm.telemetry import Level, capture_stdlib, configure, get_logger
 
 
 @pytest.fixture(autouse=True)
@@ -94,3 +95,38 @@ def test_a_closed_stream_silences_the_log_and_nothing_else():
         get_logger("server").info("hello")
     finally:
         configure()
+
+
+@pytest.fixture
+def _captured():
+    logger = logging.getLogger("klamm")
+    level, handlers = logger.level, list(logger.handlers)
+    capture_stdlib()
+    capture_stdlib()
+    yield
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
+
+
+@pytest.mark.usefixtures("_captured")
+def test_records_of_the_standard_library_are_lines_of_this_log(lines):
+    log = logging.getLogger("klamm.client.cluster")
+    log.warning("broker %d was not reached", 3)
+    log.debug("below the level")
+    try:
+        {}["x"]
+    except KeyError:
+        log.exception("refresh failed")
+    first, second, *rest = lines()
+    assert without_time(first) == "WARNING client broker 3 was not reached"
+    assert without_time(second) == "ERROR client refresh failed"
+    assert rest[0].startswith("Traceback")
+    assert rest[-1] == "KeyError: 'x'"
+
+
+@pytest.mark.usefixtures("_captured")
+def test_the_level_of_the_log_holds_for_captured_records():
+    stream = io.StringIO()
+    configure(Level.DEBUG, stream)
+    logging.getLogger("klamm.pipeline").debug("batch planned")
+    assert stream.getvalue().endswith("DEBUG pipeline batch planned\n")

@@ -21,9 +21,10 @@ LEVELS = ("debug", "info", "warning", "error")
 
 def set_log_level(level: str) -> None:
     """Choose which lines reach standard error."""
-    from klamm.telemetry import Level, configure
+    from klamm.telemetry import Level, capture_stdlib, configure
 
     configure(Level[level.upper()])
+    capture_stdlib()
 
 
 def serve(config: NodeConfig, *, other_port: str = "choose another port in `listeners`") -> None:

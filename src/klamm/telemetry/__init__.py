@@ -1,8 +1,8 @@
-"""How a running node tells what it does: the structured log. Measurements will live here too.
+"""The structured log of a node: the one way in which Klamm's processes write lines.
 
-It knows nothing of the other rooms; they bind their fields and speak.
+Imports nothing of the other packages; they bind their fields and log events.
 """
 
-from klamm.telemetry.log import Level, Logger, configure, get_logger
+from klamm.telemetry.log import Level, Logger, capture_stdlib, configure, get_logger
 
-__all__ = ["Level", "Logger", "configure", "get_logger"]
+__all__ = ["Level", "Logger", "capture_stdlib", "configure", "get_logger"]

@@ -1,4 +1,4 @@
-"""One line per event, with fields: what happened, to whom, with which numbers.
+"""One line per event, with fields: what happened, to which partition or node, with which numbers.
 
     log = get_logger("storage", node=1)
     log.info("leader elected", epoch=7)
@@ -6,10 +6,15 @@
 
 State changes are info, refusals warnings, requests debug. Lines go to standard error; standard output belongs
 to the command line. A level that is off costs one comparison.
+
+The client and the pipeline are libraries and log through the standard library's `logging`, so that the program they
+are part of decides about their records. In Klamm's own processes `capture_stdlib` writes those records as lines of this
+log.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import traceback
@@ -45,8 +50,29 @@ def configure(level: Level = Level.INFO, stream: TextIO | None = None) -> None:
     _SINK.stream = stream
 
 
+def capture_stdlib() -> None:
+    """Write the records of the standard library's loggers below `klamm` as lines of this log, by the level set here."""
+    logger = logging.getLogger("klamm")
+    if not any(isinstance(handler, StdlibHandler) for handler in logger.handlers):
+        logger.addHandler(StdlibHandler())
+    logger.setLevel(logging.DEBUG)  # the sink's level decides, and it may change while the process runs
+
+
+class StdlibHandler(logging.Handler):
+    """Takes records of `logging`: the first name below `klamm` is the line's, an exception follows the line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        if record.levelno < _SINK.level:
+            return
+        name = record.name.removeprefix("klamm.").partition(".")[0]
+        error = record.exc_info[1] if record.exc_info else None
+        more = "".join(traceback.format_exception(error)) if error is not None else ""
+        _write_line(record.levelname, name, record.getMessage(), {}, more)
+
+
 class Logger:
-    """A room's voice, with the fields bound to it in front of those of each event."""
+    """The log of one package, with the fields bound to it in front of those of each event."""
 
     __slots__ = ("_fields", "_name")
 
@@ -55,7 +81,7 @@ class Logger:
         self._fields = fields
 
     def bind(self, **fields: Any) -> Logger:
-        """The same voice with more fields."""
+        """The same log with more fields."""
         return Logger(self._name, {**self._fields, **fields})
 
     def enabled(self, level: Level) -> bool:
@@ -63,7 +89,7 @@ class Logger:
         return level >= _SINK.level
 
     def debug(self, event: str, **fields: Any) -> None:
-        """A request, a step: of interest to someone who looks for a fault."""
+        """A request or a step, of interest while looking for a fault."""
         if _SINK.level <= 10:
             self._write("DEBUG", event, fields)
 
@@ -83,29 +109,34 @@ class Logger:
             self._write("ERROR", event, fields)
 
     def failure(self, event: str, error: BaseException, **fields: Any) -> None:
-        """A failure nobody expected, with its traceback on the lines below."""
+        """An unexpected failure, with its traceback on the lines below."""
         if _SINK.level <= 40:
             self._write("ERROR", event, {**fields, "error": repr(error)}, "".join(traceback.format_exception(error)))
 
     def _write(self, level: str, event: str, fields: dict[str, Any], more: str = "") -> None:
-        now = _SINK.now_ns()
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now // 1_000_000_000))
-        shown = "".join(f" {key}={_shown(value)}" for key, value in {**self._fields, **fields}.items())
-        line = f"{stamp}.{now // 1_000_000 % 1000:03d} {level} {self._name} {event}{shown}\n{more}"
-        stream = _SINK.stream or sys.stderr
-        try:
-            stream.write(line)
-            stream.flush()
-        except (OSError, ValueError):  # a closed terminal must not stop a broker
-            _SINK.level = Level.OFF
+        _write_line(level, self._name, event, {**self._fields, **fields}, more)
 
 
 def get_logger(name: str, **fields: Any) -> Logger:
-    """The voice of a room, e.g. `get_logger("raft", node=1)`."""
+    """The log of a package, e.g. `get_logger("raft", node=1)`."""
     return Logger(name, fields)
 
 
-def _shown(value: Any) -> str:
+def _write_line(level: str, name: str, event: str, fields: dict[str, Any], more: str) -> None:
+    now = _SINK.now_ns()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now // 1_000_000_000))
+    pairs = "".join(f" {key}={_quote(value)}" for key, value in fields.items())
+    line = f"{stamp}.{now // 1_000_000 % 1000:03d} {level} {name} {event}{pairs}\n{more}"
+    stream = _SINK.stream or sys.stderr
+    try:
+        stream.write(line)
+        stream.flush()
+    except (OSError, ValueError):  # a closed terminal must not stop a broker
+        _SINK.level = Level.OFF
+
+
+def _quote(value: Any) -> str:
+    """The text of a value, in quotes where it would break the line or look like another field."""
     text = str(value)
     if text and text.isprintable() and not any(c in text for c in ' "='):
         return text
