@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from klamm.net import TurnLoop
-from klamm.net.turn import Turn
+from klamm.net.loop_turn import Turn
 
 
 @pytest.fixture

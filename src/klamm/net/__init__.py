@@ -5,10 +5,10 @@ idle connections; and, outbound, `Peer`: a node asking another. What a request m
 """
 
 from klamm.net.channel import Channel, FileRegion, FrameHandler, Slot
+from klamm.net.loop_turn import Turn
 from klamm.net.peer import Peer, PeerGone, Peers
 from klamm.net.poller import TurnLoop
 from klamm.net.server import NetConfig, NetServer
-from klamm.net.turn import Turn
 
 __all__ = [
     "Channel",

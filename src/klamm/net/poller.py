@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from klamm.net.turn import Turn
+    from klamm.net.loop_turn import Turn
 
 log = get_logger("net")
 

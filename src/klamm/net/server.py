@@ -11,9 +11,9 @@ from typing import Protocol
 
 from klamm.model.errors import ConfigError
 from klamm.net.channel import Channel, FrameHandler
+from klamm.net.loop_turn import Turn
 from klamm.net.poller import TurnLoop
 from klamm.net.sockets import Sockets
-from klamm.net.turn import Turn
 from klamm.telemetry.log import get_logger
 
 log = get_logger("net")
