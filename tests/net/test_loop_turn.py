@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from klamm.net import Turn
+from klamm.net import LoopTurn
 
 pytestmark = pytest.mark.asyncio
 
@@ -22,7 +22,7 @@ class Channel:
 
 async def test_the_commit_comes_before_every_reply():
     told = []
-    turn = Turn(asyncio.get_running_loop(), lambda: told.append("commit"))
+    turn = LoopTurn(asyncio.get_running_loop(), lambda: told.append("commit"))
     turn.mark(Channel("a", told))
     turn.mark(Channel("b", told))
     turn.schedule()
@@ -35,7 +35,7 @@ async def test_the_commit_comes_before_every_reply():
 
 async def test_what_the_commit_makes_ready_leaves_in_the_same_turn():
     told, errors = [], []
-    turn = Turn(asyncio.get_running_loop())
+    turn = LoopTurn(asyncio.get_running_loop())
     turn.on_commit(lambda: turn.mark(Channel("late", told)), errors.append)
     turn.schedule()
     await asyncio.sleep(0)
@@ -48,7 +48,7 @@ async def test_nothing_is_promised_when_the_commit_fails():
     def fail():
         raise ZeroDivisionError
 
-    turn = Turn(asyncio.get_running_loop())
+    turn = LoopTurn(asyncio.get_running_loop())
     turn.on_commit(fail, errors.append)
     turn.mark(Channel("a", told))
     await asyncio.sleep(0)

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from klamm.net import TurnLoop
-from klamm.net.loop_turn import Turn
+from klamm.net.loop_turn import LoopTurn
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_turn_ends_within_the_wait_that_began_it(pair):
 
     async def main():
         loop = asyncio.get_running_loop()
-        turn = loop.poller.turn = Turn(loop, lambda: order.append("commit"), poller=loop.poller)
+        turn = loop.poller.turn = LoopTurn(loop, lambda: order.append("commit"), poller=loop.poller)
 
         def read():
             ours.recv(10)
@@ -72,7 +72,7 @@ def test_what_was_scheduled_outside_a_wait_is_committed_before_anything_is_read(
 
     async def main():
         loop = asyncio.get_running_loop()
-        turn = loop.poller.turn = Turn(loop, lambda: order.append("commit"), poller=loop.poller)
+        turn = loop.poller.turn = LoopTurn(loop, lambda: order.append("commit"), poller=loop.poller)
         loop.poller.add_reader(ours.fileno(), lambda: (order.append("read"), ours.recv(10)))
         theirs.send(b"x")
         turn.schedule()

@@ -5,7 +5,7 @@ idle connections; and, outbound, `Peer`: a node asking another. What a request m
 """
 
 from klamm.net.channel import Channel, FileRegion, FrameHandler, Slot
-from klamm.net.loop_turn import Turn
+from klamm.net.loop_turn import LoopTurn
 from klamm.net.peer import Peer, PeerGone, Peers
 from klamm.net.poller import TurnLoop
 from klamm.net.server import NetConfig, NetServer
@@ -14,12 +14,12 @@ __all__ = [
     "Channel",
     "FileRegion",
     "FrameHandler",
+    "LoopTurn",
     "NetConfig",
     "NetServer",
     "Peer",
     "PeerGone",
     "Peers",
     "Slot",
-    "Turn",
     "TurnLoop",
 ]

@@ -53,7 +53,7 @@ Part = bytes | bytearray | memoryview | FileRegion
 
 
 class FrameHandler(Protocol):
-    """What is called with each whole frame; it answers through the channel, now or later."""
+    """What handles each whole frame; it replies through the channel, at once or later."""
 
     def handle(self, channel: "Channel", view: memoryview, start: int, end: int) -> None:
         """Handle the frame in `view[start:end]`, which is borrowed until the turn ends."""
@@ -77,7 +77,7 @@ class Slot:
         self._channel.slot_filled()
 
     def abandon(self) -> None:
-        """The reply cannot be made: close the connection, since an answer that never comes would desynchronise it."""
+        """The reply cannot be made: close the connection, since all replies behind it would wait for ever."""
         self._channel.close("a reply could not be made")
 
 
@@ -143,7 +143,9 @@ class Channel:
     def _on_readable(self) -> None:
         turn = self._turn
         if turn.scheduled and turn.number == self._handled_turn:
-            return  # frames that a resume has handled are not committed yet, and this would read over them
+            # `resume_reading` handled frames in this turn. Handlers borrow them until the commit, and a read would
+            # overwrite them; the socket is still readable after it.
+            return
         received = self._received
         try:
             count = self._sock.recv_into(received.room())
@@ -163,13 +165,14 @@ class Channel:
         received = self._received
         handle = self._server.handler.handle
         frames = received.take_frames()
-        view = received.view
+        view = received.view  # `room` may replace the buffer, but not before the next read
         self._handled_turn = self._turn.number
         for start, end in frames:
             handle(self, view, start, end)
             if self.closed:
                 return
             if not self._reading or len(self._slots) > IN_FLIGHT_MAX or len(self._out) > REPLIES_PER_TURN_MAX:
+                # Backpressure, also when `handle` paused the connection: the frames behind stay in the buffer.
                 received.put_back(end)
                 self.pause_reading()
                 return
@@ -209,8 +212,9 @@ class Channel:
             self._finish()
             return
         if self._leaving:
-            self._say_goodbye()
+            self._shut_down_sending()
             return
+        # Half of the limit, so that a connection at its limit is not paused and resumed with every reply.
         if self._reading or self.closed or self._out or len(self._slots) > IN_FLIGHT_MAX // 2:
             return
         self.start()
@@ -225,7 +229,7 @@ class Channel:
     def idle(self) -> bool:
         """Whether no request is being worked on; replies that the peer does not take do not keep it alive.
 
-        A peer that sends nothing more is most often gone, so what it still waits for does not keep it for longer.
+        A peer that sends nothing more is most often gone, so requests it still waits for do not keep it either.
         """
         return not self._slots or self._finishing
 
@@ -233,7 +237,7 @@ class Channel:
 
     def reply(self, part: Part) -> None:
         """Queue the whole reply to the request being handled; it leaves when the turn ends."""
-        if self._slots:
+        if self._slots:  # replies leave in request order: this one waits behind those that are not ready
             slot = Slot(self)
             slot.parts = (part,)
             self._slots.append(slot)
@@ -284,7 +288,7 @@ class Channel:
 
     def _on_writable(self) -> None:
         self.active_tick = self._server.tick
-        if self._out and type(self._out[0]) is _Rest and self._send_more(self._out[0]):
+        if self._out and type(self._out[0]) is _RegionRest and self._send_more(self._out[0]):
             return
         self._send()
         if self.closed or self._out:
@@ -296,7 +300,7 @@ class Channel:
         if not self._awaiting_write and not self.closed:
             self._server.watcher.remove_writer(self._fd)
 
-    def _send_more(self, rest: "_Rest") -> bool:
+    def _send_more(self, rest: "_RegionRest") -> bool:
         """The short way for a large region on its way out; True while the peer has not taken all of it."""
         try:
             sent = self._server.sendfile(self._fd, rest.fileno(), rest.position, rest.length)
@@ -306,7 +310,8 @@ class Channel:
             self.end(f"sending failed: {error.strerror}")
             return True
         if not sent:
-            self.close("sending failed: the file ended before the bytes that were promised")
+            # The size was sent already, so the peer would take the next reply for the missing bytes.
+            self.close("sending failed: the file ended before the bytes of the reply")
             return True
         rest.position += sent
         rest.length -= sent
@@ -326,6 +331,7 @@ class Channel:
         if done:
             self.active_tick = self._server.tick
         elif not self._awaiting_write:
+            # A peer that does not take its replies is not read: its requests would fill memory with more of them.
             self._awaiting_write = True
             self._server.watcher.add_writer(self._fd, self._on_writable)
             self.pause_reading()
@@ -333,6 +339,7 @@ class Channel:
     def _send_queued(self) -> bool:
         """Send in order; True once nothing is left, False when this connection has had its share."""
         out = self._out
+        # One small reply is the common case by far, and a turn may have thousands of them.
         if len(out) == 1 and isinstance(out[0], (bytes, bytearray)):
             data = out[0]
             sent = self._sock.send(data)
@@ -352,7 +359,7 @@ class Channel:
         return True
 
     def _send_front(self, out: list[Part]) -> int:
-        """Send what is first; -1 when the socket did not take all of it, so that nobody tries again in vain."""
+        """Send what is first; -1 when the socket did not take all of it, so that it is not tried again in vain."""
         front = out[0]
         if not isinstance(front, (bytes, bytearray, memoryview)):
             return self._send_region(out, front)
@@ -360,11 +367,12 @@ class Channel:
         while count < len(out) and isinstance(out[count], (bytes, bytearray, memoryview)):
             count += 1
         data = front if count == 1 else b"".join(out[:count])  # type: ignore[arg-type]
+        # A file region follows: let the kernel put both into one segment.
         more = socket.MSG_MORE if count < len(out) else 0
         try:
             sent = self._sock.send(data, more)
         except (BlockingIOError, InterruptedError):
-            out[:count] = [data]
+            out[:count] = [data]  # so that the next attempt need not join them again
             raise
         if sent < len(data):
             out[:count] = [memoryview(data)[sent:]]
@@ -378,8 +386,8 @@ class Channel:
             del out[0]
             return sent
         if sent == 0:
-            raise OSError(0, "the file ended before the bytes that were promised")
-        rest = region if isinstance(region, _Rest) else _Rest(region, region.position, region.length)
+            raise OSError(0, "the file ended before the bytes of the reply")
+        rest = region if isinstance(region, _RegionRest) else _RegionRest(region, region.position, region.length)
         rest.position += sent
         rest.length -= sent
         out[0] = rest
@@ -388,7 +396,7 @@ class Channel:
     # The end
 
     def leave(self) -> None:
-        """Take no more requests, send the replies that are ready, then say goodbye and wait for the peer's.
+        """Take no more requests, send the replies that are ready, then shut down sending and wait for the peer's end.
 
         A socket that is closed with requests unread resets the connection, and replies that were sent are lost to a
         peer that has not read them yet.
@@ -407,17 +415,18 @@ class Channel:
         else:
             self.end("the peer closed it")
 
-    def _say_goodbye(self) -> None:
+    def _shut_down_sending(self) -> None:
         if self.closed or self._out or self._reading:
             return
         self._reading = True
-        self._server.watcher.add_reader(self._fd, self._on_farewell)
+        self._server.watcher.add_reader(self._fd, self._on_drained)
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self.end("the peer had left")
+            self.end("the peer had closed it")
 
-    def _on_farewell(self) -> None:
+    def _on_drained(self) -> None:
+        """Throw away what the peer still sends, until it ends the connection too."""
         try:
             received = self._sock.recv_into(self._received.room())
         except (BlockingIOError, InterruptedError):
@@ -425,10 +434,10 @@ class Channel:
         except OSError:
             received = 0
         if not received:
-            self.end("both sides have said goodbye")
+            self.end("both sides closed it")
 
     def close(self, reason: str) -> None:
-        """Drop the connection and what it still owes because the node decided so; the log says why."""
+        """Drop the connection and the replies it owes by a decision of the node, which is logged with its reason."""
         if not self.closed:
             log.info("connection closed", decided_by="node", **self._end_fields(reason))
             self._close()
@@ -450,6 +459,7 @@ class Channel:
         self._reading = False
         watcher.remove_reader(self._fd)
         watcher.remove_writer(self._fd)
+        # Only now: a closed descriptor's number may be the next connection's, and the watcher goes by numbers.
         self._sock.close()
         self._out.clear()
         self._slots.clear()
@@ -457,7 +467,7 @@ class Channel:
         self._server.handler.closed(self)
 
 
-class _Rest:
+class _RegionRest:
     """What is left of a region that was sent in part."""
 
     __slots__ = ("_region", "fileno", "length", "position")

@@ -1,8 +1,8 @@
 """One connection to another node for a steady stream of large answers, read where they arrive.
 
-A `Peer` gives every asker a future and a copy; whoever copies a partition's log wants neither. A line receives into one
-buffer of its own, and calls `on_frame` with each whole answer as soon as it is there. The bytes are borrowed until that
-call returns.
+A `Peer` makes a future and a copy per request; a follower that copies a partition's log needs neither. A line receives
+into one buffer of its own, and calls `on_frame` with each whole answer as soon as it is there. The bytes are borrowed
+until that call returns.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ OnFrame = Callable[[memoryview], None]
 
 
 class Line(asyncio.BufferedProtocol):
-    """Bytes in, frames to `on_frame`; `on_lost` hears once that the connection is gone."""
+    """Bytes in, frames to `on_frame`; `on_lost` is called once, when the connection is gone."""
 
     def __init__(self, on_frame: OnFrame, on_lost: Callable[[str], None]) -> None:
         self._on_frame = on_frame
@@ -51,7 +51,7 @@ class Line(asyncio.BufferedProtocol):
 
     # Receiving
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - we know better what is still to come
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the frame on its way decides
         """asyncio's: where the next bytes go."""
         return self._received.room()
 

@@ -23,7 +23,7 @@ class Flushable(Protocol):
         """Send nothing more."""
 
 
-class Turn:
+class LoopTurn:
     """Gathers the connections with replies and ends the turn once; not safe across threads."""
 
     __slots__ = ("_commit", "_committing", "_dirty", "_loop", "_on_failure", "_poller", "number", "scheduled")
@@ -31,12 +31,12 @@ class Turn:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        commit: Callable[[], None] = lambda: None,
+        commit: Callable[[], None] | None = None,
         poller: Poller | None = None,
     ) -> None:
         self._loop = loop
         self._poller = poller
-        self._commit = commit
+        self._commit = commit or _commit_nothing
         self._on_failure: Callable[[BaseException], None] = _raise
         self._dirty: list[Flushable] = []
         self._committing = False
@@ -45,7 +45,7 @@ class Turn:
         """How many turns have committed."""
 
     def on_commit(self, commit: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
-        """Name what must be done before any reply of a turn leaves, and who is told when it breaks."""
+        """Set what must be done before any reply of a turn leaves, and what is called when it fails."""
         self._commit = commit
         self._on_failure = on_failure
 
@@ -59,6 +59,7 @@ class Turn:
         """End the turn even if nothing is to be sent, because something was staged."""
         if not self.scheduled:
             self.scheduled = True
+            # While the poller calls connections it ends the turn itself, right behind the last of them.
             if self._poller is None or not self._poller.dispatching:
                 self._loop.call_soon(self.end)
 
@@ -66,14 +67,15 @@ class Turn:
         """Commit, then send; nothing happens when the turn has ended already."""
         if not self.scheduled:
             return
-        self.scheduled = False  # what is staged by those who hear of the commit needs a turn of its own
+        # Cleared before the commit: what its callbacks stage needs a turn of its own.
+        self.scheduled = False
         self._committing = True
         try:
             self._commit()
-        except Exception as error:  # noqa: BLE001 - whatever broke, no reply of this turn may claim that it did not
+        except Exception as error:  # noqa: BLE001 - after any failure the replies of this turn would be untrue
             dirty, self._dirty = self._dirty, []
             for channel in dirty:
-                channel.close("what it asked for could not be committed")
+                channel.close("commit failed")
             self._on_failure(error)
             return
         finally:
@@ -82,6 +84,10 @@ class Turn:
         dirty, self._dirty = self._dirty, []
         for channel in dirty:
             channel.flush()
+
+
+def _commit_nothing() -> None:
+    """The hook until `on_commit` sets one."""
 
 
 def _raise(error: BaseException) -> None:

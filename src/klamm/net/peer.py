@@ -1,10 +1,10 @@
-"""Outbound connections between nodes, so that whoever asks another node needs no socket of its own.
+"""Outbound connections between nodes, so that a module that sends requests to another node needs no socket.
 
     peer = Peer(loop, "127.0.0.1", 9093, client_id="raft-1")
     answer = await peer.ask(VoteRequest(...), 2)
 
 A peer connects when it is first asked, pipelines requests, and connects again after a loss; the pause between attempts
-grows up to a limit. A request is sent at most once: whoever asks decides whether to ask again.
+grows up to a limit. A request is sent at most once: the caller decides whether to send it again.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import errno
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError, RemoteProtocolError
@@ -25,7 +26,7 @@ RESPONSE_BYTES_MIN = 4
 """The correlation id."""
 RESPONSE_BYTES_MAX = 256 << 20
 IN_FLIGHT_MAX = 1024
-"""Requests of one connection that wait for an answer."""
+"""Requests of one connection that may wait for their responses."""
 API_VERSIONS_VERSION = 3
 
 _CORRELATION = struct.Struct(">i")
@@ -36,7 +37,7 @@ Body = Iterable[bytes | bytearray | memoryview]
 class PeerGone(ConnectionError):
     """The other node cannot be reached, or went away before it answered.
 
-    `refused` says that its machine answered and nobody listens: the process is dead.
+    `refused` means that its machine answered and no process listens at the port.
     """
 
     def __init__(self, text: str, *, refused: bool = False) -> None:
@@ -44,8 +45,8 @@ class PeerGone(ConnectionError):
         self.refused = refused
 
 
-class _Waiting:
-    """One request whose answer has not come."""
+class _PendingRequest:
+    """One request whose response has not come."""
 
     __slots__ = ("api_key", "future", "timer", "version")
 
@@ -57,14 +58,14 @@ class _Waiting:
 
 
 class _Link(asyncio.BufferedProtocol):
-    """One connection of a peer: cuts what arrives into frames and gives each to who waits for it."""
+    """One connection of a peer: cuts what arrives into frames and completes the request that each responds to."""
 
     def __init__(self, peer: "Peer") -> None:
         self._peer = peer
         self._transport: asyncio.WriteTransport | None = None
         self._frames = OwnedFrames(RESPONSE_BYTES_MIN, RESPONSE_BYTES_MAX)
         self._next_correlation_id = 0
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _PendingRequest] = {}
         self.versions: dict[int, tuple[int, int]] | None = None
         self.asking_versions: asyncio.Future[None] | None = None
         self.closed = False
@@ -107,7 +108,7 @@ class _Link(asyncio.BufferedProtocol):
             raise KlammError(ErrorCode.NETWORK_EXCEPTION, f"{IN_FLIGHT_MAX} requests wait for {self._peer.address}")
         loop = self._peer.loop
         self._next_correlation_id = number = (self._next_correlation_id + 1) & 0x7FFFFFFF
-        waiting = _Waiting(api_key, version, loop.create_future())
+        waiting = _PendingRequest(api_key, version, loop.create_future())
         self._waiting[number] = waiting
         waiting.timer = loop.call_later(timeout_ms / 1000, self._expire, number, timeout_ms)
         header = encode_request_header(RequestHeader(api_key, version, number, client_id))
@@ -118,7 +119,7 @@ class _Link(asyncio.BufferedProtocol):
         (number,) = _CORRELATION.unpack_from(frame)
         waiting = self._waiting.pop(number, None)
         if waiting is None:
-            raise RemoteProtocolError(f"an answer to request {number}, which was not asked")
+            raise RemoteProtocolError(f"a response to request {number}, which is not pending")
         assert waiting.timer is not None
         waiting.timer.cancel()
         _, offset = decode_response_header(frame, waiting.api_key, waiting.version)
@@ -126,7 +127,7 @@ class _Link(asyncio.BufferedProtocol):
             waiting.future.set_result(frame[offset:])
 
     def _expire(self, number: int, timeout_ms: int) -> None:
-        """Answers come in order, so one that does not come holds up all later ones: give the connection up."""
+        """Responses come in order, so one that does not come holds up all later ones: close the connection."""
         waiting = self._waiting.pop(number, None)
         if waiting is None:
             return
@@ -136,7 +137,7 @@ class _Link(asyncio.BufferedProtocol):
         self.close(text)
 
     def close(self, reason: str) -> None:
-        """Give the connection up; whoever waits is told."""
+        """Close the connection; pending requests fail with PeerGone."""
         if self._transport is not None:
             self._transport.abort()
         self._end(reason)
@@ -146,11 +147,11 @@ class _Link(asyncio.BufferedProtocol):
             return
         self.closed = True
         waiting, self._waiting = self._waiting, {}
-        for each in waiting.values():
-            if each.timer is not None:
-                each.timer.cancel()
-            if not each.future.done():
-                each.future.set_exception(PeerGone(reason))
+        for request in waiting.values():
+            if request.timer is not None:
+                request.timer.cancel()
+            if not request.future.done():
+                request.future.set_exception(PeerGone(reason))
         if self.asking_versions is not None and not self.asking_versions.done():
             self.asking_versions.set_exception(PeerGone(reason))
         self._peer.link_closed(self)
@@ -218,7 +219,7 @@ class Peer:
         return response
 
     async def ask_raw(self, api_key: int, version: int, body: Body, *, timeout_ms: int | None = None) -> memoryview:
-        """The bytes of the answer after its header, for those who read them in place."""
+        """The bytes of the response after its header, for callers that parse them in place."""
         link = self._link or await self.connect()
         return await self._send(link, api_key, version, body, timeout_ms)
 
@@ -234,7 +235,7 @@ class Peer:
         if link.versions is None:
             if link.asking_versions is None:
                 link.asking_versions = self.loop.create_future()
-                link.asking_versions.add_done_callback(lambda done: done.cancelled() or done.exception())
+                link.asking_versions.add_done_callback(_retrieve_exception)
                 await self._ask_versions(link)
             else:
                 await asyncio.shield(link.asking_versions)
@@ -253,11 +254,11 @@ class Peer:
             encode_into(request, API_VERSIONS_VERSION, body)
             answer = await self._send(link, API_VERSIONS, API_VERSIONS_VERSION, body, None)
             response, _ = decode(api.response, API_VERSIONS_VERSION, answer)
-            link.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+            link.versions = {served.api_key: (served.min_version, served.max_version) for served in response.api_keys}
         except BaseException:
             asking, link.asking_versions = link.asking_versions, None
             if asking is not None and not asking.done():
-                asking.set_exception(PeerGone(f"{self.address} did not say what it speaks"))
+                asking.set_exception(PeerGone(f"{self.address} did not answer ApiVersions"))
             raise
         if not link.asking_versions.done():
             link.asking_versions.set_result(None)
@@ -265,7 +266,7 @@ class Peer:
     # connecting
 
     async def connect(self) -> _Link:
-        """The connection, made if there is none; all who wait share one attempt. PeerGone when it fails."""
+        """The connection, made if there is none; concurrent callers share one attempt. PeerGone when it fails."""
         if self._closed:
             raise PeerGone(f"the connection to {self.address} is closed for good")
         if self._link is not None:
@@ -278,7 +279,7 @@ class Peer:
     def _attempted(self, task: "asyncio.Task[_Link]") -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # whoever asked has it; with nobody left it is no news
+            task.exception()  # callers got it; without this asyncio would log it when no caller is left
 
     async def _connect(self) -> _Link:
         pause = self._not_before - self.loop.time()
@@ -286,7 +287,7 @@ class Peer:
             await asyncio.sleep(pause)
         try:
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
-                _, link = await self.loop.create_connection(lambda: _Link(self), self.host, self.port)
+                _, link = await self.loop.create_connection(partial(_Link, self), self.host, self.port)
         except (OSError, TimeoutError) as error:
             self.refused = _is_refused(error)
             backoff = min(self._backoff_ms << min(self._failures, 10), self._backoff_max_ms)
@@ -316,15 +317,21 @@ class Peer:
             self._link.close(f"the connection to {self.address} was given up")
 
     def close(self) -> None:
-        """Let go for good; whoever waits gets PeerGone."""
+        """Close for good; pending requests fail with PeerGone."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
         self.disconnect()
 
 
+def _retrieve_exception(future: "asyncio.Future[Any]") -> None:
+    """Mark the exception as seen: every waiter gets it, and asyncio would log it when there is none."""
+    if not future.cancelled():
+        future.exception()
+
+
 def _is_refused(error: BaseException) -> bool:
-    """Whether nobody listens at any address of a host; asyncio puts the failures of several into one text."""
+    """Whether every address of a host refused; asyncio puts the failures of several addresses into one text."""
     if isinstance(error, ConnectionRefusedError):
         return True
     numbers = re.findall(r"\[Errno (\d+)\]", str(error)) if isinstance(error, OSError) else []
@@ -342,11 +349,11 @@ class Peers:
 
     def get(self, node_id: int, host: str, port: int, listener: str = "") -> Peer:
         """The connection to a node."""
-        found = self._peers.get((node_id, listener))
-        if found is not None and (found.host, found.port) == (host, port):
-            return found
-        if found is not None:
-            found.close()
+        known = self._peers.get((node_id, listener))
+        if known is not None and (known.host, known.port) == (host, port):
+            return known
+        if known is not None:
+            known.close()
         peer = Peer(self._loop, host, port, client_id=self._client_id, **self._settings)
         self._peers[node_id, listener] = peer
         return peer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from klamm.net.loop_turn import Turn
+    from klamm.net.loop_turn import LoopTurn
 
 log = get_logger("net")
 
@@ -37,7 +37,7 @@ class _Watch:
         self.read: Callback | None = None
         self.write: Callback | None = None
         self.applied = 0
-        """What the kernel was told."""
+        """The mask that is registered with the kernel."""
 
     @property
     def mask(self) -> int:
@@ -52,11 +52,11 @@ class Poller(BaseSelector):
         self._keys: dict[int, SelectorKey] = {}
         self._watched: dict[int, _Watch] = {}
         self._changed: set[int] = set()
-        """Watched otherwise than the kernel was told; it is told before the next wait, so a change and its opposite
-        cost nothing."""
-        self.turn: Turn | None = None
+        """Descriptors whose mask differs from the kernel's; applied before the next wait, so that a change and its
+        opposite cost no system call."""
+        self.turn: LoopTurn | None = None
         self.loop: Any = None
-        """Whose timers and callbacks end a row of turns; without it each wait is one turn."""
+        """The event loop whose timers and callbacks end a row of turns; without it each wait is one turn."""
         self.dispatching = False
         """Whether connections are being called; the turn then ends without being scheduled."""
 
@@ -105,7 +105,7 @@ class Poller(BaseSelector):
         elif mask != watch.applied:
             self._changed.add(fd)
 
-    def _tell_kernel(self) -> None:
+    def _apply_changes(self) -> None:
         for fd in self._changed:
             watch = self._watched[fd]
             mask = watch.mask
@@ -129,6 +129,7 @@ class Poller(BaseSelector):
         if loop is None or (timeout is not None and timeout <= 0):
             return self._turn(-1 if timeout is None else timeout)[1]
         timers = loop._scheduled
+        # asyncio computed `timeout` from this timer; a connection that sets an earlier one ends the row of turns.
         first = timers[0] if timers else None
         due = math.inf if timeout is None else monotonic() + timeout
         for _ in range(TURNS_MAX):
@@ -144,7 +145,7 @@ class Poller(BaseSelector):
     def _turn(self, timeout: float) -> tuple[bool, list[tuple[SelectorKey, int]]]:
         """One wait; whether anything was ready, and what of it is asyncio's."""
         if self._changed:
-            self._tell_kernel()
+            self._apply_changes()
         ready: list[tuple[SelectorKey, int]] = []
         watched = self._watched
         try:
@@ -156,18 +157,21 @@ class Poller(BaseSelector):
             for fd, event in events:
                 watch = watched.get(fd)
                 if watch is None:
+                    # asyncio's, or a connection that an earlier one of this wait closed.
                     key = self._keys.get(fd)
                     if key is not None:
+                        # As asyncio's own selector: an error or hang-up is reported as readable and writable.
                         mask = (EVENT_READ if event & ~_OUT else 0) | (EVENT_WRITE if event & ~_IN else 0)
                         ready.append((key, mask & key.events))
                     continue
                 try:
                     if event & ~_IN and watch.write is not None:
                         watch.write()
+                    # Writing may have closed it, and a connection accepted since may have the same number.
                     if event & ~_OUT and watch.read is not None and watched.get(fd) is watch:
                         watch.read()
                 except Exception as error:  # noqa: BLE001 - one connection's bug must not stop the loop
-                    log.failure("a connection could not be handled", error)
+                    log.failure("connection handler failed", error)
         finally:
             self.dispatching = False
         turn = self.turn

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from klamm.model.errors import ConfigError
 from klamm.net.channel import Channel, FrameHandler
-from klamm.net.loop_turn import Turn
+from klamm.net.loop_turn import LoopTurn
 from klamm.net.poller import TurnLoop
 from klamm.net.sockets import Sockets
 from klamm.telemetry.log import get_logger
@@ -28,7 +28,6 @@ kernel's own tuning does better."""
 
 IDLE_CHECKS = 4
 """How often within connections.max.idle.ms quiet connections are looked for."""
-
 
 LEAVE_CHECK_S = 0.005
 
@@ -73,7 +72,7 @@ class NetServer:
         self.sendfile = self.sockets.sendfile
         self.handler: FrameHandler
         poller = loop.poller if isinstance(loop, TurnLoop) else None
-        self.turn = Turn(loop, poller=poller)
+        self.turn = LoopTurn(loop, poller=poller)
         self.watcher: Watcher = poller or loop
         if poller is not None:
             poller.turn = self.turn
@@ -98,7 +97,7 @@ class NetServer:
                 receive_buffer_bytes=self.config.receive_buffer_bytes,
             )
         except OSError as error:
-            raise ConfigError(_bind_complaint(name, host, port, error)) from error
+            raise ConfigError(_describe_bind_failure(name, host, port, error)) from error
         self._listeners[name] = sock
         bound_host, bound_port = sock.getsockname()[:2]
         return bound_host, bound_port
@@ -125,14 +124,14 @@ class NetServer:
                 return
             except OSError as error:
                 # Out of descriptors: the peer stays in the backlog; look again shortly rather than spin.
-                log.warning("cannot accept a connection", listener=name, reason=error.strerror)
+                log.warning("accept failed", listener=name, reason=error.strerror)
                 self.loop.remove_reader(listener.fileno())
                 self.loop.call_later(0.5, self._accept_again, name, listener, context)
                 return
             ip = address[0]
-            complaint = self._limit_complaint(ip)
-            if complaint:
-                log.warning("connection refused", listener=name, peer=ip, reason=complaint)
+            exceeded = self._exceeded_limit(ip)
+            if exceeded:
+                log.warning("connection refused", listener=name, peer=ip, reason=exceeded)
                 sock.close()
                 continue
             sock.setblocking(False)
@@ -145,7 +144,7 @@ class NetServer:
             try:
                 channel = Channel(self, sock, name, context)
             except OSError:
-                sock.close()  # the peer left before it was looked at
+                sock.close()  # the peer closed it while it was in the backlog
                 continue
             channel.active_tick = self.tick
             self._channels[channel] = None
@@ -156,7 +155,8 @@ class NetServer:
         if self._listeners.get(name) is listener:
             self.loop.add_reader(listener.fileno(), self._accept, name, listener, context)
 
-    def _limit_complaint(self, ip: str) -> str:
+    def _exceeded_limit(self, ip: str) -> str:
+        """The limit that another connection from `ip` would exceed, or nothing."""
         if len(self._channels) >= self.config.max_connections:
             return f"max.connections ({self.config.max_connections}) are open"
         limit = self.config.max_connections_per_ip_overrides.get(ip, self.config.max_connections_per_ip)
@@ -194,12 +194,12 @@ class NetServer:
             sock.close()
         self._listeners.clear()
 
-    async def leave(self, patience_s: float) -> None:
-        """Take no more requests, and give peers a moment to read the replies they were sent."""
+    async def leave(self, timeout_s: float) -> None:
+        """Take no more requests, and give peers up to `timeout_s` to read the replies they were sent."""
         self.turn.end()  # no reply leaves before what it promises is committed
         for channel in list(self._channels):
             channel.leave()
-        deadline = self.loop.time() + patience_s
+        deadline = self.loop.time() + timeout_s
         while self._channels and self.loop.time() < deadline:  # noqa: ASYNC110 - once in a node's life
             await asyncio.sleep(LEAVE_CHECK_S)
 
@@ -209,10 +209,10 @@ class NetServer:
             self._reaper.cancel()
         self.stop_listening()
         for channel in list(self._channels):
-            channel.end("the server stops")  # one line of the node's says so for all
+            channel.end("the server stops")  # not `close`: the node logs its stop once, not per connection
 
 
-def _bind_complaint(name: str, host: str, port: int, error: OSError) -> str:
+def _describe_bind_failure(name: str, host: str, port: int, error: OSError) -> str:
     where = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
         return f"port {port} on {host} is taken by another process: stop it or choose another port (listener {name})"
