@@ -11,7 +11,7 @@ from functools import partial
 
 from klamm.controller import CatalogValidator, Controller, ControllerConfig
 from klamm.metadata.loader import MetadataLoader
-from klamm.net import Turn
+from klamm.net import LoopTurn
 from klamm.raft import RaftDriver
 from klamm.replication import ReplicaManager
 from klamm.server.boot.component_configs import (
@@ -122,7 +122,7 @@ def make_quorum_member(
 
 
 def make_replicas(
-    config: NodeConfig, environment: Environment, logs: LogManager, turn: Turn, *, fail: Fail
+    config: NodeConfig, environment: Environment, logs: LogManager, turn: LoopTurn, *, fail: Fail
 ) -> ReplicaManager:
     """The replicas, whose appends are written once per turn of the loop, before its replies leave."""
     replicas = ReplicaManager(
