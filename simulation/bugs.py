@@ -35,7 +35,7 @@ from klamm.server.coordinators.transaction_coordinator import BRIEF_PAUSES_MS, T
 from klamm.server.coordinators.transaction_guards import GuardKey, TransactionGuards
 from klamm.server.handlers.data import fetch_follower
 from klamm.storage import cleaner_pass, segment_scan
-from klamm.storage.cleaner_pass import Cleaning
+from klamm.storage.cleaner_pass import CleanerPass
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.producer_state import Origin, ProducerStates
@@ -216,25 +216,25 @@ def _believe_damage() -> Patches:
 
 @_bug("forget tombstones at once", in_situation="compaction")
 def _forget_tombstones() -> Patches:
-    make = Cleaning.__init__
+    make = CleanerPass.__init__
 
     def hasty(self: Any, disk: Any, job: Any) -> None:
         make(self, disk, replace(job, config=replace(job.config, delete_retention_ms=0)))
 
-    return [(Cleaning, "__init__", hasty)]
+    return [(CleanerPass, "__init__", hasty)]
 
 
 @_bug("keep what a tombstone has deleted", in_situation="compaction")
 def _keep_deleted() -> Patches:
     """The first round knows no keys: values stay beside their tombstones, which later rounds take away."""
-    map_keys = Cleaning.map_keys
+    map_keys = CleanerPass.map_keys
 
     def forgetful(self: Any) -> None:
         map_keys(self)
         if self._job.first_dirty_offset == 0:
             self._table[:] = bytes(len(self._table))
 
-    return [(Cleaning, "map_keys", forgetful)]
+    return [(CleanerPass, "map_keys", forgetful)]
 
 
 @_bug("compact away the markers of transactions", in_situation="compaction")

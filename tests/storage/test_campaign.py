@@ -52,7 +52,7 @@ def test_every_crash_of_the_quorum_s_folder_is_survived(tmp_path: Path, first: i
 
 
 def nothing_is_checked(plant: pytest.MonkeyPatch):
-    plant.setattr(log_recovery._Checker, "check_all", lambda self, found, suspects, progress: found)
+    plant.setattr(log_recovery._SegmentChecker, "check_all", lambda self, found, suspects, progress: found)
 
 
 def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
@@ -61,13 +61,13 @@ def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
 
 
 def holes_are_passed_over(plant: pytest.MonkeyPatch):
-    real = log_recovery._Checker._check
+    real = log_recovery._SegmentChecker._check
 
     def check(self, segment, producers, kept, *, last, **rest):
         at, whole = real(self, segment, producers, kept, last=last, **rest)
-        return (log_recovery._end(kept, segment) if whole and not last else at), whole
+        return (log_recovery._segment_end(kept, segment) if whole and not last else at), whole
 
-    plant.setattr(log_recovery._Checker, "_check", check)
+    plant.setattr(log_recovery._SegmentChecker, "_check", check)
 
 
 def files_are_renamed_before_they_are_synced(plant: pytest.MonkeyPatch):
@@ -108,17 +108,17 @@ def a_clean_stop_syncs_nothing(plant: pytest.MonkeyPatch):
 
 
 def aborted_transactions_are_not_rebuilt(plant: pytest.MonkeyPatch):
-    real = log_recovery._Checker._check
+    real = log_recovery._SegmentChecker._check
 
     def check(self, segment, *args, **kwargs):
         plant.setattr(type(segment.txn_index), "reset", lambda self, entries=None: None)
         return real(self, segment, *args, **kwargs)
 
-    plant.setattr(log_recovery._Checker, "_check", check)
+    plant.setattr(log_recovery._SegmentChecker, "_check", check)
 
 
-def interrupted_swaps_are_not_settled(plant: pytest.MonkeyPatch):
-    plant.setattr(log_recovery, "settle_swaps", lambda *_: None)
+def interrupted_swaps_are_not_completed(plant: pytest.MonkeyPatch):
+    plant.setattr(log_recovery, "complete_swaps", lambda *_: None)
 
 
 def cleaned_files_take_their_place_unsynced(plant: pytest.MonkeyPatch):
@@ -130,8 +130,8 @@ def cleaned_files_take_their_place_unsynced(plant: pytest.MonkeyPatch):
         finally:
             plant.setattr(type(self._disk), "fsync", real_fsync)
 
-    real = cleaner_pass.Cleaning.rewrite
-    plant.setattr(cleaner_pass.Cleaning, "rewrite", rewrite)
+    real = cleaner_pass.CleanerPass.rewrite
+    plant.setattr(cleaner_pass.CleanerPass, "rewrite", rewrite)
 
 
 def unreadable_epochs_stop_the_start(plant: pytest.MonkeyPatch):
@@ -148,10 +148,12 @@ def copies_take_over_unsynced(plant: pytest.MonkeyPatch):
 
 
 def copies_forget_where_they_begin(plant: pytest.MonkeyPatch):
-    plant.setattr(LogManager, "saving", lambda self, folder: folder.checkpoint(self._logs_in(folder), lambda log: log))
+    plant.setattr(
+        LogManager, "checkpoint_writer", lambda self, folder: folder.checkpoint(self._logs_in(folder), lambda log: log)
+    )
 
 
-KNOWN_SEEDS = {cleaned_files_take_their_place_unsynced: (1,), interrupted_swaps_are_not_settled: (8,)}
+KNOWN_SEEDS = {cleaned_files_take_their_place_unsynced: (1,), interrupted_swaps_are_not_completed: (8,)}
 """Where a rare bug was found before: looked at first, and the others when the workload has changed since."""
 
 
@@ -168,7 +170,7 @@ KNOWN_SEEDS = {cleaned_files_take_their_place_unsynced: (1,), interrupted_swaps_
         the_recovery_point_moves_without_a_sync,
         a_clean_stop_syncs_nothing,
         aborted_transactions_are_not_rebuilt,
-        interrupted_swaps_are_not_settled,
+        interrupted_swaps_are_not_completed,
         cleaned_files_take_their_place_unsynced,
         unreadable_epochs_stop_the_start,
         copies_take_over_unsynced,

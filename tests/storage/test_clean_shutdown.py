@@ -50,11 +50,11 @@ def filled(folder: Path, count: int, disk: Disk) -> LogManager:
 
 def test_many_logs_share_one_sync(tmp_path):
     disk = CountingDisk()
-    filled(tmp_path, clean_shutdown.TOGETHER_FROM, disk).close()
+    filled(tmp_path, clean_shutdown.SYNCFS_LOGS_MIN, disk).close()
     assert disk.together in (0, 1)
     if Disk().sync_file_system(str(tmp_path)):
         assert disk.together == 1
-        assert disk.syncs < clean_shutdown.TOGETHER_FROM  # the checkpoints and the marker alone
+        assert disk.syncs < clean_shutdown.SYNCFS_LOGS_MIN  # the checkpoints and the marker alone
     manager = started(tmp_path)
     assert manager.previous_broker_epoch == -1
     assert all(log.log_end_offset == log.recovery_point == 1 for log in manager.logs())
@@ -64,18 +64,18 @@ def test_many_logs_share_one_sync(tmp_path):
 def test_where_the_file_system_cannot_be_synced_every_log_is(tmp_path, monkeypatch):
     monkeypatch.setattr(Disk, "sync_file_system", lambda *_: False)
     disk = CountingDisk()
-    filled(tmp_path, clean_shutdown.TOGETHER_FROM, disk).close()
-    assert disk.syncs > clean_shutdown.TOGETHER_FROM
+    filled(tmp_path, clean_shutdown.SYNCFS_LOGS_MIN, disk).close()
+    assert disk.syncs > clean_shutdown.SYNCFS_LOGS_MIN
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_a_failed_sync_leaves_no_clean_marker_and_is_not_tried_again(tmp_path, said):
     disk = CountingDisk()
-    manager = filled(tmp_path, clean_shutdown.TOGETHER_FROM, disk)
+    manager = filled(tmp_path, clean_shutdown.SYNCFS_LOGS_MIN, disk)
     disk.failure = OSError(errno.EIO, "Input/output error")
     manager.close()
     assert disk.together == 1
-    assert disk.syncs < clean_shutdown.TOGETHER_FROM
+    assert disk.syncs < clean_shutdown.SYNCFS_LOGS_MIN
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     assert "a log dir could not be synced" in said()
     again = started(tmp_path)

@@ -11,7 +11,7 @@ from klamm.model.clock import ManualClock
 from klamm.model.errors import StorageFailure
 from klamm.records import build_batch, iter_batches
 from klamm.storage import CleanerConfig, LogConfig, LogManager, StorageConfig
-from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments, plan_round
+from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments, plan_compaction
 from klamm.storage.txn_index import AbortedTxn
 
 from .conftest import NOW, FaultyDisk, Said, append_end_txn_marker, no_space
@@ -114,7 +114,7 @@ def closed(*ages: int, size: int = 100) -> list[ClosedSegment]:
 
 
 def plan(segments, *, cleaned=None, start=0, stable=1000, end=1000, **config):
-    return plan_round(
+    return plan_compaction(
         segments,
         LogConfig(**config),
         cleaned_offset=cleaned,

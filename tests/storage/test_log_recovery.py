@@ -14,8 +14,8 @@ from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.log_recovery import create_log, open_log
-from klamm.storage.log_segment import Segment
-from klamm.storage.recovery_progress import CheckProgress
+from klamm.storage.log_segment import LogSegment
+from klamm.storage.recovery_progress import RecoveryProgress
 
 from .conftest import NOW, Home, Said, append_end_txn_marker, batch, from_producer, read_all
 from .tools import content
@@ -73,8 +73,8 @@ def test_a_clean_log_is_not_scanned(home: Home, monkeypatch: pytest.MonkeyPatch)
     fill(log)
     log.close()
     scanned = []
-    whole = Segment.batches
-    monkeypatch.setattr(Segment, "batches", lambda self, *a: scanned.append(self.base_offset) or whole(self, *a))
+    whole = LogSegment.batches
+    monkeypatch.setattr(LogSegment, "batches", lambda self, *a: scanned.append(self.base_offset) or whole(self, *a))
     log = home.open(clean=True, segment_bytes=1000, index_interval_bytes=100)
     assert scanned == [], "a header or two, no batches"
     assert log.recovery_point == log.log_end_offset == 30
@@ -437,7 +437,7 @@ def test_a_manager_serves_the_other_logs_beside_a_damaged_one(tmp_path: Path):
 
 def test_a_long_check_says_how_far_it_is(said: Said):
     clock = ManualClock(NOW)
-    progress = CheckProgress(clock, 10_000_000)
+    progress = RecoveryProgress(clock, 10_000_000)
     progress.advance("t-0", 1_000_000)
     assert said() == ""
     clock.advance(2000)

@@ -137,7 +137,7 @@ def test_one_partition_and_processes(folder: Path, monkeypatch: pytest.MonkeyPat
     alone = check_folders([str(folder)])
     monkeypatch.setattr(offline_check, "_INLINE_BYTES", 0)
     told: list[tuple[int, int]] = []
-    together = check_folders([str(folder)], workers=2, looked=lambda done, total: told.append((done, total)))
+    together = check_folders([str(folder)], workers=2, on_progress=lambda done, total: told.append((done, total)))
     assert together.problems == alone.problems
     assert together.batches == alone.batches
     assert told[-1][1] == alone.size_bytes

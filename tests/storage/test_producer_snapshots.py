@@ -5,7 +5,7 @@ import pytest
 from klamm.model.errors import CorruptBatch
 from klamm.records.batch import BatchView
 from klamm.storage.disk import Disk
-from klamm.storage.producer_snapshots import Snapshots, decode, encode
+from klamm.storage.producer_snapshots import ProducerSnapshots, decode, encode
 from klamm.storage.producer_state import MAX_SEQUENCE, Origin, ProducerStates
 
 from .conftest import NOW, from_producer
@@ -45,18 +45,18 @@ def test_every_changed_byte_is_noticed():
 
 
 def test_a_damaged_snapshot_gives_way_to_an_older_one(tmp_path: Path):
-    snapshots = Snapshots(Disk(), str(tmp_path))
+    snapshots = ProducerSnapshots(Disk(), str(tmp_path))
     snapshots.take(40, some_producers().entries.values())
     snapshots.take(50, [])
     (tmp_path / f"{50:020d}.snapshot").write_bytes(b"nonsense")
-    found = Snapshots(Disk(), str(tmp_path)).latest(0, 100)
+    found = ProducerSnapshots(Disk(), str(tmp_path)).latest(0, 100)
     assert found is not None
     assert found[0] == 40
     assert not (tmp_path / f"{50:020d}.snapshot").exists()
 
 
 def test_only_snapshots_inside_the_log_count(tmp_path: Path):
-    snapshots = Snapshots(Disk(), str(tmp_path))
+    snapshots = ProducerSnapshots(Disk(), str(tmp_path))
     for offset in (10, 20, 30):
         snapshots.take(offset, [])
     assert snapshots.latest(0, 25)[0] == 20
@@ -67,7 +67,7 @@ def test_only_snapshots_inside_the_log_count(tmp_path: Path):
 
 
 def test_strays_go_except_the_one_a_clean_stop_left(tmp_path: Path):
-    snapshots = Snapshots(Disk(), str(tmp_path))
+    snapshots = ProducerSnapshots(Disk(), str(tmp_path))
     for offset in (10, 15, 20, 27):
         snapshots.take(offset, [])
     snapshots.remove_strays([0, 10, 20])

@@ -108,7 +108,7 @@ def test_an_open_transaction_holds_back_the_first_unstable_offset_until_its_mark
     assert aborted == (8, 11, 13, 14)
     made.on_high_watermark(14)
     assert made.first_unstable_offset is None
-    assert made.settled
+    assert made.is_stable
 
 
 def test_an_abort_notes_the_last_stable_offset_that_other_transactions_leave():
@@ -120,7 +120,7 @@ def test_an_abort_notes_the_last_stable_offset_that_other_transactions_leave():
 def test_a_marker_without_a_transaction_ends_nothing():
     made = states()
     assert made.append(marker(5, committed=False), Origin.COORDINATOR) is None
-    assert made.settled
+    assert made.is_stable
     assert made.entries[7].coordinator_epoch == 0
 
 

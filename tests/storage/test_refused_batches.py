@@ -162,7 +162,7 @@ def test_what_has_no_sequence_is_not_remembered(data: bytes):
 def test_while_a_log_settles_a_producer_begins_at_its_beginning(home: Home):
     """After that it may begin anywhere, as in Kafka: what came before may have been deleted."""
     log = home.open()
-    log.producers.settled_at_ms = NOW + 1
+    log.producers.gaps_refused_until_ms = NOW + 1
     assert [answer(log, sequence) for sequence in (2, 1)] == [FEW] * 2
     assert [answer(log, sequence) for sequence in range(4)] == list(range(4))
     assert answer(log, 7, producer_id=2) == FEW
@@ -174,7 +174,7 @@ def test_while_a_log_settles_what_is_missing_may_still_come(home: Home):
     """librdkafka takes OUT_OF_ORDER for the end of its epoch and sends everything again, to all partitions."""
     log = home.open()
     assert [answer(log, sequence) for sequence in range(2)] == [0, 1]
-    log.producers.settled_at_ms = NOW + 1
+    log.producers.gaps_refused_until_ms = NOW + 1
     assert [answer(log, sequence) for sequence in (4, 3)] == [FEW] * 2
     assert [answer(log, sequence) for sequence in range(1, 4)] == [1, 2, 3]
     assert answer(log, 5) == FEW

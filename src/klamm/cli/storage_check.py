@@ -42,7 +42,7 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
         if is_held(path):
             click.echo(f"klamm: a node is running on {path}; what it is writing now may look torn", err=True)
     with Bar() as bar:
-        found = check_folders(paths, workers=workers, looked=bar.show)
+        found = check_folders(paths, workers=workers, on_progress=bar.show)
     _print(found, output, time.monotonic() - started)
     if found.problems:
         raise SystemExit(1)

@@ -31,16 +31,16 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     held = hold(paths)
     try:
         with Bar() as bar:
-            plan = make_plan(paths, looked=bar.show)
-        for problem in plan.found.problems:
+            plan = make_plan(paths, on_progress=bar.show)
+        for problem in plan.findings.problems:
             where = "" if problem.position is None else f" at position {problem.position}"
             click.echo(f"problem: {problem.path}{where}: {problem.what}")
-        if not plan.found.problems:
+        if not plan.findings.problems:
             click.echo("clean: nothing to do")
             return
         for i, step in enumerate(plan.steps, 1):
             click.echo(f"step {i}: {step.what}")
-        for problem in plan.left:
+        for problem in plan.unfixed:
             click.echo(f"left as it is: {problem.path}: {problem.what}")
         if dry_run:
             click.echo(f"{counted(len(plan.steps), 'step')} would be done; nothing was changed")
@@ -48,7 +48,7 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
         for step in plan.steps:
             step.run()
         with Bar() as bar:
-            left = check_folders(paths, looked=bar.show).problems
+            left = check_folders(paths, on_progress=bar.show).problems
         for problem in left:
             click.echo(f"remains: {problem}")
         remain = "1 problem remains" if len(left) == 1 else f"{len(left)} problems remain"

@@ -195,7 +195,7 @@ class LogDirMoves:
                 await self._in_thread(future.flusher.sync_all)
                 self._check(move)
                 # Where the replica begins and how far it is replicated is known in its new place before it counts.
-                await self._in_thread(self._logs.saving(move.log_dir))
+                await self._in_thread(self._logs.checkpoint_writer(move.log_dir))
                 self._check(move)
                 await self._tell(move)
             else:

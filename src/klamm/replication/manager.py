@@ -19,7 +19,7 @@ from klamm.replication.settings import ReplicationConfig, TopicSettings
 from klamm.replication.throttle import Throttle
 from klamm.storage import LogManager
 from klamm.storage.log_appender import is_disk_full
-from klamm.storage.producer_state import SETTLING_MS, Origin
+from klamm.storage.producer_state import GAPS_REFUSED_MS, Origin
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ class ReplicaManager:
         if state.is_leader:
             if not led:
                 if state.leader_epoch > 0 and len(partition.replicas) > 1:
-                    replica.log.producers.settled_at_ms = self._clock.now_ms() + SETTLING_MS
+                    replica.log.producers.gaps_refused_until_ms = self._clock.now_ms() + GAPS_REFUSED_MS
                 state.high_watermark = replica.log.high_watermark
                 replica.counted_end = replica.log.durable_offset
                 if replica.counted_end < replica.log.log_end_offset:

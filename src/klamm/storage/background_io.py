@@ -25,7 +25,7 @@ class _Removal:
     due_ms: int
 
 
-class Background:
+class BackgroundIo:
     """Two threads and what they are busy with."""
 
     def __init__(self, disk: Disk, threads: Threads = real_threads) -> None:

@@ -73,7 +73,7 @@ def validate(
         else:
             for _ in pieces:
                 pass
-        _refuse_noted(check, config, now_ms, name)
+        _raise_for_noted(check, config, now_ms, name)
         if batch.max_timestamp != check.largest_timestamp:
             if batch.buffer is data:
                 # A producer's retry must still match its checksum, so its bytes stay as they came.
@@ -204,7 +204,7 @@ def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> 
         ) from None
 
 
-def _refuse_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: str) -> None:
+def _raise_for_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: str) -> None:
     """Name the records that have no key or are outside of the times allowed."""
     if not check.noted_count:
         return

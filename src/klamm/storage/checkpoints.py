@@ -87,18 +87,18 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
     In a file that says everything twice, what it says once is not believed; of two numbers, the smaller is.
     """
-    found: dict[TopicPartition, list[int]] = {}
+    offsets_by_partition: dict[TopicPartition, list[int]] = {}
     try:
         rows, twice = read_checkpoint(disk, path)
         for topic, partition, offset in rows:
-            found.setdefault(TopicPartition(topic, int(partition)), []).append(int(offset))
+            offsets_by_partition.setdefault(TopicPartition(topic, int(partition)), []).append(int(offset))
     except (StorageFailure, ValueError) as error:
         logger.warning("ignoring an unreadable checkpoint", path=path, reason=error)
         return {}
-    for name, offsets in found.items():
+    for name, offsets in offsets_by_partition.items():
         if twice and (len(offsets) < 2 or len(set(offsets)) > 1):
             logger.warning("a checkpoint contradicts itself", path=path, partition=name, offsets=offsets)
-    return {name: min(offsets) for name, offsets in found.items() if len(offsets) > 1 or not twice}
+    return {name: min(offsets) for name, offsets in offsets_by_partition.items() if len(offsets) > 1 or not twice}
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, twice: bool = False) -> None:

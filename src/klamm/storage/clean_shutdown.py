@@ -11,45 +11,45 @@ from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
 
-TOGETHER_FROM = 64
+SYNCFS_LOGS_MIN = 64
 """From so many logs on, one sync of the file system costs less than several for each of them."""
 
 
 def close_logs(disk: Disk, logs: Iterable[Log], threads: Executor, *, clean: bool) -> set[str]:
     """Close logs; returns the log dirs in which one could not be closed properly."""
-    unwell: set[str] = set()
+    failed_dirs: set[str] = set()
     unsynced: dict[str, list[Log]] = {}
     for log in logs:
         folder = os.path.dirname(log.path)
         try:
-            if clean and not log.failed and folder not in unwell and log.prepare_clean_close():
+            if clean and not log.failed and folder not in failed_dirs and log.prepare_clean_close():
                 unsynced.setdefault(folder, []).append(log)
             else:
                 log.close_files()
         except (OSError, KlammError) as error:
-            _complain(log, error)
-            unwell.add(folder)
+            _log_close_failure(log, error)
+            failed_dirs.add(folder)
         if log.failed:
-            unwell.add(folder)
+            failed_dirs.add(folder)
     for folder, waiting in unsynced.items():
         try:
-            together = folder not in unwell and len(waiting) >= TOGETHER_FROM and disk.sync_file_system(folder)
+            together = folder not in failed_dirs and len(waiting) >= SYNCFS_LOGS_MIN and disk.sync_file_system(folder)
         except OSError as error:
             # What failed once is not tried again, file by file or otherwise: it might seem to succeed.
             logger.failure("a log dir could not be synced", error, folder=folder)
-            unwell.add(folder)
+            failed_dirs.add(folder)
             together = False
         if together:
             for log in waiting:
                 log.flusher.mark_all_durable()
-        elif folder not in unwell:
+        elif folder not in failed_dirs:
             for log, failure in zip(waiting, threads.map(_sync, waiting), strict=True):
                 if failure is not None:
-                    _complain(log, failure)
-                    unwell.add(folder)
+                    _log_close_failure(log, failure)
+                    failed_dirs.add(folder)
         for log in waiting:
             log.close_files()
-    return unwell
+    return failed_dirs
 
 
 def _sync(log: Log) -> BaseException | None:
@@ -60,5 +60,5 @@ def _sync(log: Log) -> BaseException | None:
     return None
 
 
-def _complain(log: Log, error: BaseException) -> None:
+def _log_close_failure(log: Log, error: BaseException) -> None:
     logger.failure("a log could not be closed cleanly", error, partition=log.name)

@@ -29,7 +29,7 @@ from klamm.records.kernels import compaction, layout
 from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, write_all
-from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from klamm.storage.offset_index import OffsetIndex
 from klamm.storage.segment_swap import CLEANED_SUFFIX, remove_files
 from klamm.storage.time_index import TimeIndex
@@ -42,16 +42,16 @@ _SIP_CONSTANTS = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x
 _WORDS = 12
 
 
-class CleaningStopped(Exception):
+class CleanerStopped(Exception):
     """The round was given up: the log is going away, or the node stops."""
 
 
 @dataclass(slots=True)
-class CleaningJob:
+class CleanerJob:
     """Everything a round needs to know, taken from the log when it begins."""
 
     name: str
-    segments: list[Segment]
+    segments: list[LogSegment]
     """The closed segments below the round's end, and what is known of each."""
     facts: list[ClosedSegment]
     first_dirty_offset: int
@@ -72,14 +72,14 @@ class CleaningJob:
 class CleanedGroup:
     """Files that stand for a group of segments, synced, with the ending `.cleaned`."""
 
-    replaced: list[Segment]
+    replaced: list[LogSegment]
     base_offset: int
     size: int
     max_timestamp: tuple[int, int]
 
 
 @dataclass(slots=True)
-class Tally:
+class CleanerStats:
     """What a round did."""
 
     bytes_read: int = 0
@@ -95,21 +95,21 @@ class Tally:
         return max(time.monotonic() - self.started, 1e-9)
 
 
-class Cleaning:
+class CleanerPass:
     """A round under way. `map_keys` first, then `rewrite` for each of the `groups` in order."""
 
-    def __init__(self, disk: Disk, job: CleaningJob) -> None:
+    def __init__(self, disk: Disk, job: CleanerJob) -> None:
         self._disk = disk
         self._job = job
-        self.tally = Tally()
+        self.stats = CleanerStats()
         self._moved = 0
         self._position = 0
         """Where in its file the chunk begins that is being worked on."""
         self._w = bytearray(8 * _WORDS)
         self._words = memoryview(self._w).cast("q")
         # No more keys than offsets: a small round needs no large table.
-        wanted = int((job.end_offset - job.first_dirty_offset) / job.load_factor) + 2
-        slots = max(min(wanted, job.memory_bytes // SLOT_BYTES), 2)
+        slots_needed = int((job.end_offset - job.first_dirty_offset) / job.load_factor) + 2
+        slots = max(min(slots_needed, job.memory_bytes // SLOT_BYTES), 2)
         self._table = bytearray(slots * SLOT_BYTES)
         self._limit = max(min(int(slots * job.load_factor), slots - 1), 1)
         self._seed = _new_seed()
@@ -131,8 +131,8 @@ class Cleaning:
             end = facts.end_offset
             if end <= first:
                 continue
-            place = segment.find(first) if first > segment.base_offset else None
-            start = place.position if place is not None else 0
+            location = segment.find(first) if first > segment.base_offset else None
+            start = location.position if location is not None else 0
             words[3] = self.map_end
             for chunk in self._chunks(segment, start):
                 words[0] = 0
@@ -142,7 +142,7 @@ class Cleaning:
                     if reason == layout.END:
                         reason = compaction.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
                 self.map_end = max(self.map_end, words[3])
-                self.tally.keys = words[2]
+                self.stats.keys = words[2]
                 if reason == layout.FULL:
                     return
                 if reason == layout.DAMAGED:
@@ -151,13 +151,13 @@ class Cleaning:
 
     def _map_special(self, batch: BatchView, transactions: CleanedTransactions) -> int:
         """Note the keys of one batch that is not plain, and step over it."""
-        wanted = True
+        has_live_keys = True
         if batch.is_control:
             _note_marker(batch, transactions)
-            wanted = False
+            has_live_keys = False
         elif batch.is_transactional:
-            wanted = not transactions.is_aborted(batch.producer_id, batch.last_offset)
-        if wanted:
+            has_live_keys = not transactions.is_aborted(batch.producer_id, batch.last_offset)
+        if has_live_keys:
             reason = compaction.map_section(
                 batch.unpacked_records(),
                 batch.record_count,
@@ -174,7 +174,7 @@ class Cleaning:
         self._words[3] = batch.next_offset
         return layout.END
 
-    def groups(self) -> list[list[Segment]]:
+    def groups(self) -> list[list[LogSegment]]:
         """Which segments become one, after `map_keys` has said how far the round goes."""
         segments = [s for s in self._job.segments if s.base_offset < self.map_end]
         groups = group_segments(self._job.facts[: len(segments)], self._job.config)
@@ -182,7 +182,7 @@ class Cleaning:
 
     # --- the second pass ---------------------------------------------------------------------------------------------
 
-    def rewrite(self, group: list[Segment]) -> CleanedGroup:
+    def rewrite(self, group: list[LogSegment]) -> CleanedGroup:
         """Write what stays of a group of segments into `.cleaned` files and make them durable."""
         folder, base = group[0].folder, group[0].base_offset
         try:
@@ -191,7 +191,7 @@ class Cleaning:
             remove_files(self._disk, folder, base, CLEANED_SUFFIX)
             raise
 
-    def _rewrite(self, group: list[Segment]) -> CleanedGroup:
+    def _rewrite(self, group: list[LogSegment]) -> CleanedGroup:
         first = group[0]
         words = self._words
         words[5] = words[6] = words[7] = words[8] = words[11] = 0
@@ -205,10 +205,10 @@ class Cleaning:
             writer.finish(retained, group[-1])
         finally:
             writer.close()
-        self.tally.bytes_written += writer.size
+        self.stats.bytes_written += writer.size
         return CleanedGroup(group, first.base_offset, writer.size, (words[9], words[10]))
 
-    def _rewrite_chunk(self, segment: Segment, chunk: memoryview, writer: "_Writer") -> None:
+    def _rewrite_chunk(self, segment: LogSegment, chunk: memoryview, writer: "_Writer") -> None:
         words = self._words
         interval = self._job.config.index_interval_bytes
         out = bytearray(len(chunk))
@@ -235,8 +235,8 @@ class Cleaning:
             self._rewrite_special(BatchView(chunk, words[0]), writer)
         if reason == layout.DAMAGED:
             raise self._damage(segment)
-        self.tally.records_kept += words[5] - before[0]
-        self.tally.records_read += words[4] - before[1]
+        self.stats.records_kept += words[5] - before[0]
+        self.stats.records_read += words[4] - before[1]
 
     def _rewrite_special(self, batch: BatchView, writer: "_Writer") -> None:
         """Judge one batch that is not plain, or needs a delete horizon, and step over it."""
@@ -270,21 +270,21 @@ class Cleaning:
         words[5] += kept
         if kept == 0:
             if self._must_stay(batch):
-                writer.put(batch, _emptied(batch))
+                writer.put(batch, _build_empty_batch(batch))
             return
         due = (tombstones > 0 or idle) and horizon is None and batch.base_offset < self.map_end
         if kept == batch.record_count and not due:
             writer.put(batch, batch.raw)
         else:
-            writer.put(batch, self._rebuilt(batch, section, kept, largest, due))
+            writer.put(batch, self._rebuild_batch(batch, section, kept, largest, due))
 
-    def _rebuilt(
+    def _rebuild_batch(
         self, batch: BatchView, section: bytes | bytearray | memoryview, kept: int, largest: int, due: bool
     ) -> bytearray:
         """The batch with only these records; `due` sets the time from which its tombstones or marker may go."""
         base_timestamp, attributes = batch.base_timestamp, batch.attributes & ~CODEC_MASK
-        whole = batch.is_log_append_time or kept == batch.record_count
-        max_timestamp = batch.max_timestamp if whole else base_timestamp + largest
+        keeps_max_timestamp = batch.is_log_append_time or kept == batch.record_count
+        max_timestamp = batch.max_timestamp if keeps_max_timestamp else base_timestamp + largest
         if due:
             base_timestamp = self._job.now_ms + self._job.config.delete_retention_ms
             attributes |= DELETE_HORIZON
@@ -316,34 +316,34 @@ class Cleaning:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _chunks(self, segment: Segment, position: int) -> Iterator[memoryview]:
+    def _chunks(self, segment: LogSegment, position: int) -> Iterator[memoryview]:
         """The bytes of a segment, a buffer at a time; the next one begins where the kernels stopped (w[0])."""
         file = segment.open_file()
         room = max(self._job.buffer_bytes, CHUNK_BYTES_MIN)
-        wanted = room
+        chunk_size = room
         while position < segment.size:
             if self._job.stop.is_set():
-                raise CleaningStopped
+                raise CleanerStopped
             self._position = position
-            chunk = file.pread(min(wanted, segment.size - position), position)
+            chunk = file.pread(min(chunk_size, segment.size - position), position)
             yield memoryview(chunk)
             used = self._words[0]
-            wanted = room
+            chunk_size = room
             if used == 0:
-                wanted = HEADER.unpack_from(chunk)[1] + LOG_OVERHEAD if len(chunk) >= HEADER_SIZE else 0
-                if wanted <= len(chunk) or position + wanted > segment.size:
+                chunk_size = HEADER.unpack_from(chunk)[1] + LOG_OVERHEAD if len(chunk) >= HEADER_SIZE else 0
+                if chunk_size <= len(chunk) or position + chunk_size > segment.size:
                     raise self._damage(segment)
             position += used
-            self.tally.bytes_read += used
+            self.stats.bytes_read += used
             self._throttle(used)
 
-    def _damage(self, segment: Segment) -> CorruptBatch:
+    def _damage(self, segment: LogSegment) -> CorruptBatch:
         return CorruptBatch(f"{segment.path(LOG_SUFFIX)} is damaged at {self._position + self._words[0]}")
 
     def _throttle(self, count: int) -> None:
         """Keep to log.cleaner.io.max.bytes.per.second; everything that is read is about to be written."""
         self._moved += 2 * count
-        ahead = self._moved / self._job.bytes_per_second - self.tally.seconds
+        ahead = self._moved / self._job.bytes_per_second - self.stats.seconds
         if ahead > 0.001:
             self._job.stop.wait(min(ahead, 1.0))
 
@@ -351,7 +351,7 @@ class Cleaning:
 class _Writer:
     """The `.cleaned` files of one group: the log as it comes, its indexes in memory until the end."""
 
-    def __init__(self, disk: Disk, segment: Segment, interval: int, words: memoryview) -> None:
+    def __init__(self, disk: Disk, segment: LogSegment, interval: int, words: memoryview) -> None:
         self._disk = disk
         self._segment = segment
         self._interval = interval
@@ -386,7 +386,7 @@ class _Writer:
         write_all(self._disk, self._fd, data, self.size)
         self.size += len(data)
 
-    def finish(self, aborted: list[AbortedTxn], last: Segment) -> None:
+    def finish(self, aborted: list[AbortedTxn], last: LogSegment) -> None:
         """Write the indexes and make everything durable; the files are as old as the youngest they replace."""
         self._times.maybe_append(self._words[9], self._words[10])
         contents: list[tuple[str, bytes | bytearray]] = [
@@ -406,7 +406,7 @@ class _Writer:
         self._disk.close(self._fd)
 
 
-def _emptied(batch: BatchView) -> bytearray:
+def _build_empty_batch(batch: BatchView) -> bytearray:
     """The header alone: offsets, producer, sequences and time stay."""
     return seal_batch(
         bytearray(HEADER_SIZE),

@@ -26,7 +26,7 @@ class ClosedSegment(NamedTuple):
     """Of its first batch; needed only under max.compaction.lag.ms, else anything."""
 
 
-class Round(NamedTuple):
+class CompactionPlan(NamedTuple):
     """What a round of cleaning could do to a log: rewrite [0, end_offset), with keys of [first_dirty_offset, ...)."""
 
     first_dirty_offset: int
@@ -47,7 +47,7 @@ class Round(NamedTuple):
         return (self.overdue and self.dirty_bytes > 0) or self.dirty_ratio > config.min_cleanable_dirty_ratio
 
 
-def plan_round(
+def plan_compaction(
     segments: Sequence[ClosedSegment],
     config: LogConfig,
     *,
@@ -56,7 +56,7 @@ def plan_round(
     last_stable_offset: int,
     log_end_offset: int,
     now_ms: int,
-) -> Round:
+) -> CompactionPlan:
     """The round a log would get now. `cleaned_offset` is where the last one ended, if that is known."""
     dirty_from = log_start_offset
     if cleaned_offset is not None and log_start_offset <= cleaned_offset <= log_end_offset:
@@ -74,7 +74,7 @@ def plan_round(
             break
     dirty = [s for s in segments if s.end_offset > dirty_from and s.base_offset < end]
     limit = now_ms - config.max_compaction_lag_ms
-    return Round(
+    return CompactionPlan(
         dirty_from,
         end,
         sum(s.size for s in segments if s.base_offset < min(dirty_from, end)),
@@ -120,11 +120,11 @@ class CleanedTransactions:
     def is_aborted(self, producer_id: int, last_offset: int) -> bool:
         """Whether a transactional data batch belongs to an aborted transaction."""
         self._advance(last_offset)
-        found = self._aborted.get(producer_id)
-        if found is None:
+        aborted = self._aborted.get(producer_id)
+        if aborted is None:
             self._committed.add(producer_id)
             return False
-        self._aborted[producer_id] = (found[0], True)
+        self._aborted[producer_id] = (aborted[0], True)
         return True
 
     def marker_is_idle(self, producer_id: int, last_offset: int, committed: bool) -> bool:

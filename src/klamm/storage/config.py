@@ -49,8 +49,8 @@ class LogConfig:
     @property
     def unpacked_bytes_max(self) -> int:
         """What a batch may unpack to: a hundred times what it may be packed, within what readers take."""
-        wanted = max(UNPACKED_RATIO_MAX * self.max_message_bytes, UNPACKED_BYTES_MIN)
-        return min(wanted, DECOMPRESSED_BYTES_MAX)
+        limit = max(UNPACKED_RATIO_MAX * self.max_message_bytes, UNPACKED_BYTES_MIN)
+        return min(limit, DECOMPRESSED_BYTES_MAX)
 
     @property
     def compacted(self) -> bool:

@@ -225,16 +225,16 @@ class OpenFiles:
     def get(self, key: Hashable, opener: Callable[[], Any]) -> Any:
         """The open object under `key`, opened now when it is not among the few."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is not None:
+            entry = self._entries.get(key)
+            if entry is not None:
                 self._entries.move_to_end(key)
-                return found
-        found = opener()
+                return entry
+        entry = opener()
         with self._lock:
-            self._entries[key] = found
+            self._entries[key] = entry
             if len(self._entries) > self._capacity:
                 self._entries.popitem(last=False)
-        return found
+        return entry
 
     def forget(self, key: Hashable) -> None:
         """Drop an entry, if it is there."""

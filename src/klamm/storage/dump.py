@@ -127,8 +127,8 @@ def _entries(path: str, suffix: str, base: int) -> Iterator[Row]:
     number = 0
     with open(path, "rb") as file:
         while data := file.read(layout.size * _CHUNK_ENTRIES):
-            whole = len(data) - len(data) % layout.size
-            for entry in layout.iter_unpack(data[:whole]):
+            complete_bytes = len(data) - len(data) % layout.size
+            for entry in layout.iter_unpack(data[:complete_bytes]):
                 if number and not any(entry):
                     return
                 if suffix == INDEX_SUFFIX:
@@ -139,8 +139,8 @@ def _entries(path: str, suffix: str, base: int) -> Iterator[Row]:
                     names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
                     yield Row("txnindex", dict(zip(names, entry, strict=True)))
                 number += 1
-            if whole != len(data):
-                what = f"{len(data) - whole} bytes are no entry"
+            if complete_bytes != len(data):
+                what = f"{len(data) - complete_bytes} bytes are no entry"
                 yield Row("damage", {"position": number * layout.size, "what": what})
 
 

@@ -27,7 +27,7 @@ logger = get_logger("storage")
 NAME_MAX = 255
 
 
-class Futures:
+class FutureLogs:
     """The future logs of a broker, at most one per partition. `LogManager` owns it."""
 
     def __init__(self, disk: Disk, files: OpenFiles, new_uuid: Callable[[], uuid.UUID]) -> None:

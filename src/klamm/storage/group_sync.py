@@ -56,7 +56,7 @@ class GroupSync:
         call_on_loop = self.call_on_loop
         job = log.sync_job(up_to)
         if call_on_loop is None:
-            self._finish(log, up_to, cuts, _outcome(job))
+            self._finish(log, up_to, cuts, _run_inline(job))
             return
         if self._threads is None:
             self._threads = self._make_threads(THREADS, "klamm-sync")
@@ -87,7 +87,7 @@ class GroupSync:
                 done(None)
 
 
-def _outcome(job: Callable[[], None]) -> BaseException | None:
+def _run_inline(job: Callable[[], None]) -> BaseException | None:
     try:
         job()
     except OSError as error:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 
 from klamm.model.clock import Clock
 from klamm.model.errors import StorageFailure
-from klamm.storage.background_io import Background
+from klamm.storage.background_io import BackgroundIo
 from klamm.storage.config import MAX_LONG, StorageConfig
 from klamm.storage.log import Log
-from klamm.storage.log_cleaner import Cleaner
+from klamm.storage.log_cleaner import LogCleaner
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
@@ -30,8 +30,8 @@ class Housekeeping:
         self,
         config: StorageConfig,
         clock: Clock,
-        background: Background,
-        cleaner: Cleaner,
+        background: BackgroundIo,
+        cleaner: LogCleaner,
         *,
         logs: Callable[[], Collection[Log]],
         checkpoint: Callable[[], None],

@@ -13,7 +13,7 @@ from klamm.storage.time_index import TimeIndex
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from klamm.storage.log_segment import Segment
+    from klamm.storage.log_segment import LogSegment
 
 logger = get_logger("storage")
 
@@ -21,7 +21,7 @@ INTERVAL_BYTES = 4096
 """An entry for so many bytes, the default of index.interval.bytes."""
 
 
-def indexes_of(segment: "Segment") -> tuple[OffsetIndex, TimeIndex]:
+def build_indexes(segment: "LogSegment") -> tuple[OffsetIndex, TimeIndex]:
     """The indexes a segment should have; CorruptBatch when its batches do not follow one another."""
     index, times = OffsetIndex(segment.base_offset, bytearray()), TimeIndex(segment.base_offset, bytearray())
     unindexed, position, largest = 0, 0, (-1, segment.base_offset)
@@ -40,6 +40,6 @@ def indexes_of(segment: "Segment") -> tuple[OffsetIndex, TimeIndex]:
     return index, times
 
 
-def tell(path: str, what: str) -> None:
+def log_rebuild(path: str, what: str) -> None:
     """Say that an index was wrong and is right now."""
     logger.warning("an index does not fit its log and was built anew", path=path, reason=what)

@@ -58,7 +58,7 @@ def _plain(value: Any, type_: Any) -> Any:
     if type_ is uuid:
         return uuid_to_str(value)
     if isinstance(type_, Array):
-        return [_plain(each, type_.element) for each in value]
+        return [_plain(element, type_.element) for element in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return shown(value)
     if hasattr(type(value), "__wire__"):
@@ -73,12 +73,12 @@ def decode_plain(key: bytes | None, value: bytes | None) -> Decoded:
 
 def decode_group(key: bytes | None, value: bytes | None) -> Decoded:
     """A record of `__consumer_offsets`."""
-    return _keyed(key, value, KEY_TYPES, VALUE_TYPES)
+    return _decode_keyed(key, value, KEY_TYPES, VALUE_TYPES)
 
 
 def decode_transaction(key: bytes | None, value: bytes | None) -> Decoded:
     """A record of `__transaction_state`."""
-    return _keyed(key, value, {0: TransactionLogKey}, {0: TransactionLogValue})
+    return _decode_keyed(key, value, {0: TransactionLogKey}, {0: TransactionLogValue})
 
 
 def decode_control(record: Record) -> Decoded:
@@ -105,7 +105,9 @@ def decoder_of(topic: str, metadata: Decoder | None = None) -> Decoder:
     return decode_plain
 
 
-def _keyed(key: bytes | None, value: bytes | None, keys: dict[int, type[Any]], values: dict[int, type[Any]]) -> Decoded:
+def _decode_keyed(
+    key: bytes | None, value: bytes | None, keys: dict[int, type[Any]], values: dict[int, type[Any]]
+) -> Decoded:
     """A key that begins with its type and a value that begins with its version; what cannot be read stays bytes."""
     try:
         if key is None or len(key) < 2:
@@ -113,10 +115,10 @@ def _keyed(key: bytes | None, value: bytes | None, keys: dict[int, type[Any]], v
         (kind,) = _INT16.unpack_from(key)
         if kind not in keys:
             raise RemoteProtocolError(f"unknown type {kind}")
-        said = {"type": keys[kind].__name__.removesuffix("Key"), "key": plain(decode(keys[kind], 0, key, 2)[0])}
+        fields = {"type": keys[kind].__name__.removesuffix("Key"), "key": plain(decode(keys[kind], 0, key, 2)[0])}
         if value is None:
-            return {**said, "value": None}
+            return {**fields, "value": None}
         (version,) = _INT16.unpack_from(value)
-        return {**said, "version": version, "value": plain(decode(values[kind], version, value, 2)[0])}
+        return {**fields, "version": version, "value": plain(decode(values[kind], version, value, 2)[0])}
     except (RemoteProtocolError, CorruptBatch, LookupError, ValueError, ArithmeticError):
         return decode_plain(key, value)

@@ -78,13 +78,13 @@ class LeaderEpochs:
 
     def epoch_for_offset(self, offset: int) -> int:
         """The epoch that wrote `offset`, -1 when unknown."""
-        found = bisect_right(self._starts, offset)
-        return self._epochs[found - 1] if found else -1
+        count = bisect_right(self._starts, offset)
+        return self._epochs[count - 1] if count else -1
 
     def span(self, offset: int) -> tuple[int, int]:
         """The epoch that wrote `offset`, -1 when unknown, and the offset up to which that answer holds."""
-        found = bisect_right(self._starts, offset)
-        return self._epochs[found - 1] if found else -1, self._starts[found] if found < len(self._starts) else 2**62
+        count = bisect_right(self._starts, offset)
+        return self._epochs[count - 1] if count else -1, self._starts[count] if count < len(self._starts) else 2**62
 
     @property
     def unsynced(self) -> bool:
@@ -95,10 +95,10 @@ class LeaderEpochs:
         """Whether it is known who wrote `offset`."""
         return bool(self._starts) and self._starts[0] <= offset
 
-    def extend_back(self, found: list[tuple[int, int]]) -> None:
+    def extend_back(self, entries: list[tuple[int, int]]) -> None:
         """Learn from the log itself what came before the first entry; later entries stand."""
         first_epoch, first_start = (self._epochs[0], self._starts[0]) if self._epochs else (2**31, 2**63)
-        older = [(epoch, start) for epoch, start in found if epoch <= first_epoch and start < first_start]
+        older = [(epoch, start) for epoch, start in entries if epoch <= first_epoch and start < first_start]
         if older:
             newer = [entry for entry in self.entries() if entry[0] > older[-1][0]]
             self._epochs = [epoch for epoch, _ in older + newer]
@@ -116,13 +116,13 @@ class LeaderEpochs:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one in force there now starts there."""
-        found = bisect_right(self._starts, start_offset)
-        if found > 1 or (found and self._starts[0] != start_offset):
-            del self._epochs[: found - 1], self._starts[: found - 1]
+        count = bisect_right(self._starts, start_offset)
+        if count > 1 or (count and self._starts[0] != start_offset):
+            del self._epochs[: count - 1], self._starts[: count - 1]
             self._starts[0] = start_offset
             self.flush()
 
-    def moved(self, folder: str) -> None:
+    def relocate(self, folder: str) -> None:
         """The log's folder has a new name."""
         self.path = os.path.join(folder, LEADER_EPOCH)
 

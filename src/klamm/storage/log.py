@@ -11,7 +11,7 @@ from klamm.storage.config import LogConfig
 from klamm.storage.log_appender import LogAppender
 from klamm.storage.log_flusher import LogFlusher
 from klamm.storage.log_reader import LogReader
-from klamm.storage.log_segment import Segment
+from klamm.storage.log_segment import LogSegment
 from klamm.storage.log_state import LogListener, LogState, LogStatus
 from klamm.storage.producer_state import Origin
 from klamm.storage.retention_policy import SegmentFacts, segments_to_delete
@@ -261,7 +261,7 @@ class Log:
         """Close the files as they are."""
         self.segments.forget_hints()
         for segment in self.segments:
-            segment.forget_open()
+            segment.close_cached()
         self.segments.active.file = None
 
     def fail(self, failure: StorageFailure | None = None) -> None:
@@ -334,7 +334,7 @@ class Log:
             now_ms=now_ms,
         )
 
-    def _segment_facts(self, segment: Segment) -> SegmentFacts:
+    def _segment_facts(self, segment: LogSegment) -> SegmentFacts:
         largest = segment.max_timestamp[0]
         return SegmentFacts(
             self.state.end_of(segment),
@@ -352,7 +352,7 @@ class Log:
             self.snapshots.remove(segment.base_offset)
         return len(removed)
 
-    def replace_segments(self, replaced: list[Segment], size: int, max_timestamp: tuple[int, int]) -> list[str]:
+    def replace_segments(self, replaced: list[LogSegment], size: int, max_timestamp: tuple[int, int]) -> list[str]:
         """Put a cleaned segment, whose files end with `.swap`, in the place of neighbours.
 
         Returns the renamed files of these, to be removed later.

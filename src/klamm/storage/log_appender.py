@@ -17,7 +17,7 @@ from klamm.records.kernels.produce import plain_header
 from klamm.storage import truncation
 from klamm.storage.batch_validation import NotPlain, has_sound_records, validate
 from klamm.storage.config import MAX_LONG, LogConfig
-from klamm.storage.log_segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.log_segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from klamm.storage.log_state import LogState, LogStatus
 from klamm.storage.producer_state import MAX_SEQUENCE, Origin, Undo
 from klamm.storage.refused_batches import RefusedBatches
@@ -278,7 +278,7 @@ class LogAppender:
                 return duplicate.first_offset
             if self._refused:
                 self._refused.check(batch, self._entries, now_ms)
-            if now_ms < self._producers.settled_at_ms:
+            if now_ms < self._producers.gaps_refused_until_ms:
                 self._producers.check_nothing_missing(batch)
         offset = self.next_offset
         # The producer's state remembers offsets, so the batch gets its own before it is checked against that state.
@@ -316,7 +316,7 @@ class LogAppender:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _index_written(self, segment: Segment, written: list[tuple[int, int, int]]) -> None:
+    def _index_written(self, segment: LogSegment, written: list[tuple[int, int, int]]) -> None:
         """Bring size, indexes and largest timestamp up to date with batches just written at the segment's end."""
         position = segment.size
         unindexed = segment.bytes_since_index

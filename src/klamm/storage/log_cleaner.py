@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from klamm.model.clock import Clock
 from klamm.model.errors import CorruptBatch, KlammError, StorageFailure
-from klamm.storage.cleaner_pass import CleanedGroup, Cleaning, CleaningJob, CleaningStopped
-from klamm.storage.compaction_policy import ClosedSegment, Round, plan_round
+from klamm.storage.cleaner_pass import CleanedGroup, CleanerJob, CleanerPass, CleanerStopped
+from klamm.storage.compaction_policy import ClosedSegment, CompactionPlan, plan_compaction
 from klamm.storage.config import MAX_LONG, CleanerConfig
 from klamm.storage.disk import Disk
 from klamm.storage.log import Log
@@ -41,11 +41,11 @@ class _Step:
 @dataclass(slots=True)
 class _Running:
     log: Log
-    job: CleaningJob
+    job: CleanerJob
     future: Future[None] | None = None
 
 
-class Cleaner:
+class LogCleaner:
     """Owned by the loop's thread; `tick` drives it, and so does every wake-up a thread asks for."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Cleaner:
         self._threads = threads(max(config.threads, 1), "klamm-cleaner")
         self._steps: deque[_Step] = deque()
         self._running: list[_Running] = []
-        self._unfit: set[Log] = set()
+        self._damaged: set[Log] = set()
         """Logs that cannot be cleaned until somebody repairs them."""
         self._paused: set[Log] = set()
         """Logs that are being copied elsewhere."""
@@ -102,7 +102,7 @@ class Cleaner:
         if log.state.swapping is not None:
             remove_files(self._disk, log.path, log.state.swapping, SWAP_SUFFIX)
             log.state.swapping = None
-        self._unfit.discard(log)
+        self._damaged.discard(log)
         self._paused.discard(log)
 
     def pause(self, log: Log) -> None:
@@ -143,24 +143,24 @@ class Cleaner:
         room = self.config.threads - len(self._running)
         if room <= 0:
             return
-        excluded = {running.log for running in self._running} | self._unfit | self._paused
+        excluded = {running.log for running in self._running} | self._damaged | self._paused
         now = self._clock.now_ms()
-        found: list[tuple[Round, Log]] = []
+        candidates: list[tuple[CompactionPlan, Log]] = []
         for log in logs:
             if log.config.compacted and len(log.segments) > 1 and log not in excluded and not log.failed:
                 plan = self.plan(log, now)
                 if plan.worthwhile(log.config):
-                    found.append((plan, log))
-        found.sort(key=lambda pair: pair[0].dirty_ratio, reverse=True)
-        for plan, log in found:
+                    candidates.append((plan, log))
+        candidates.sort(key=lambda pair: pair[0].dirty_ratio, reverse=True)
+        for plan, log in candidates:
             try:
                 room -= room > 0 and self.start(log, plan, now)
             except CorruptBatch as error:
-                self._give_up_on(log, error)
+                self._exclude_damaged(log, error)
 
-    def plan(self, log: Log, now_ms: int) -> Round:
+    def plan(self, log: Log, now_ms: int) -> CompactionPlan:
         """The round a log would get."""
-        return plan_round(
+        return plan_compaction(
             _facts(log),
             log.config,
             cleaned_offset=log.cleaned_offset,
@@ -170,14 +170,14 @@ class Cleaner:
             now_ms=now_ms,
         )
 
-    def start(self, log: Log, plan: Round, now_ms: int) -> bool:
+    def start(self, log: Log, plan: CompactionPlan, now_ms: int) -> bool:
         """Begin a round in a thread; False when the log must become durable first."""
         secure = self._secure(log)
         if secure is None:
             return False
         facts = [fact for fact in _facts(log) if fact.base_offset < plan.end_offset]
         threads = max(self.config.threads, 1)
-        job = CleaningJob(
+        job = CleanerJob(
             name=log.name,
             segments=log.segments[: len(facts)],
             facts=facts,
@@ -202,72 +202,72 @@ class Cleaner:
         assert running.future is not None
         error = running.future.exception()
         name = running.log.name
-        if error is None or isinstance(error, CleaningStopped) or running.log.retired:
+        if error is None or isinstance(error, CleanerStopped) or running.log.retired:
             return
         if isinstance(error, CorruptBatch):
-            self._give_up_on(running.log, error)
+            self._exclude_damaged(running.log, error)
         elif isinstance(error, (OSError, KlammError)):
             logger.warning("compaction failed and will be tried again", partition=name, reason=error)
         else:
-            self._unfit.add(running.log)
+            self._damaged.add(running.log)
             logger.failure("compaction failed", error, partition=name)
 
-    def _give_up_on(self, log: Log, error: CorruptBatch) -> None:
-        self._unfit.add(log)
+    def _exclude_damaged(self, log: Log, error: CorruptBatch) -> None:
+        self._damaged.add(log)
         logger.error("a log is damaged and is compacted no more", partition=log.name, reason=error.message)
 
     # --- in a thread -------------------------------------------------------------------------------------------------
 
-    def _clean(self, log: Log, job: CleaningJob, secure: Callable[[], None]) -> None:
+    def _clean(self, log: Log, job: CleanerJob, secure: Callable[[], None]) -> None:
         secure()
-        cleaning = Cleaning(self._disk, job)
+        cleaning = CleanerPass(self._disk, job)
         cleaning.map_keys()
         if cleaning.map_end <= job.first_dirty_offset < job.end_offset:
             raise CorruptBatch("log.cleaner.dedupe.buffer.size has no room for the keys of a single batch")
         for segments in cleaning.groups():
             group = cleaning.rewrite(segments)
             try:
-                self._ask(job, lambda group=group: self._name_swap(log, job, group))  # type: ignore[misc]
+                self._run_on_loop(job, lambda group=group: self._name_swap(log, job, group))  # type: ignore[misc]
             except BaseException:
                 remove_files(self._disk, group.replaced[0].folder, group.base_offset, CLEANED_SUFFIX)
                 raise
             self._sync_names(log, job)
-            self._ask(job, lambda group=group: self._swap(log, job, group))  # type: ignore[misc]
+            self._run_on_loop(job, lambda group=group: self._swap(log, job, group))  # type: ignore[misc]
         self._sync_names(log, job)
         saving: list[Callable[[], None]] = []
 
         def finish() -> None:
             if job.stop.is_set() or log.retired:
-                raise CleaningStopped
+                raise CleanerStopped
             log.state.cleaned_offset = cleaning.map_end
             saving.append(self._save(log))
 
-        self._ask(job, finish)
+        self._run_on_loop(job, finish)
         saving[0]()
-        tally = cleaning.tally
+        stats = cleaning.stats
         logger.info(
             "compacted",
             partition=job.name,
             cleaned_offset=cleaning.map_end,
             bytes_before=sum(s.size for s in job.segments),
-            bytes_after=tally.bytes_written,
-            records_kept=tally.records_kept,
-            records=tally.records_read,
-            seconds=round(tally.seconds, 3),
-            mb_per_second=round(tally.bytes_read / tally.seconds / 1e6, 1),
+            bytes_after=stats.bytes_written,
+            records_kept=stats.records_kept,
+            records=stats.records_read,
+            seconds=round(stats.seconds, 3),
+            mb_per_second=round(stats.bytes_read / stats.seconds / 1e6, 1),
         )
 
-    def _sync_names(self, log: Log, job: CleaningJob) -> None:
+    def _sync_names(self, log: Log, job: CleanerJob) -> None:
         try:
             self._disk.sync_dir(log.path)
         except FileNotFoundError:
-            raise CleaningStopped from None  # the log was deleted, its folder has another name
+            raise CleanerStopped from None  # the log was deleted, its folder has another name
         except OSError as error:
             failure = StorageFailure(f"cannot sync {log.path}: {error}")
-            self._ask(job, lambda: log.fail(failure))
+            self._run_on_loop(job, lambda: log.fail(failure))
             raise failure from error
 
-    def _ask(self, job: CleaningJob, work: Callable[[], None]) -> None:
+    def _run_on_loop(self, job: CleanerJob, work: Callable[[], None]) -> None:
         """Have something done on the loop's thread, and wait for it."""
         if threading.get_ident() == self._owner:
             work()
@@ -277,19 +277,19 @@ class Cleaner:
         self.wake()
         while not step.done.wait(0.05):
             if job.stop.is_set():
-                raise CleaningStopped
+                raise CleanerStopped
         if step.error is not None:
             raise step.error
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
-    def _check(self, log: Log, job: CleaningJob, group: CleanedGroup) -> None:
+    def _check(self, log: Log, job: CleanerJob, group: CleanedGroup) -> None:
         """Refuse a step when the log is no longer what the round began with."""
         current = set(map(id, log.segments))
         if job.stop.is_set() or log.retired or log.failed or any(id(s) not in current for s in group.replaced):
-            raise CleaningStopped
+            raise CleanerStopped
 
-    def _name_swap(self, log: Log, job: CleaningJob, group: CleanedGroup) -> None:
+    def _name_swap(self, log: Log, job: CleanerJob, group: CleanedGroup) -> None:
         self._check(log, job, group)
         try:
             rename_files(self._disk, log.path, group.base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
@@ -297,12 +297,12 @@ class Cleaner:
             raise StorageFailure(f"cannot rename cleaned files of {log.name}: {error}") from error
         log.state.swapping = group.base_offset
 
-    def _swap(self, log: Log, job: CleaningJob, group: CleanedGroup) -> None:
+    def _swap(self, log: Log, job: CleanerJob, group: CleanedGroup) -> None:
         if log.state.swapping is None:
-            raise CleaningStopped
+            raise CleanerStopped
         try:
             self._check(log, job, group)
-        except CleaningStopped:
+        except CleanerStopped:
             remove_files(self._disk, log.path, group.base_offset, SWAP_SUFFIX)
             log.state.swapping = None
             raise

@@ -101,20 +101,20 @@ class LogDir:
 
     def identify(self, cluster_id: str | None, node_id: int) -> MetaProperties | None:
         """Read the folder's identity and refuse one of another cluster or node."""
-        found = read_meta_properties(self.disk, self.path)
-        if found is None:
+        properties = read_meta_properties(self.disk, self.path)
+        if properties is None:
             return None
-        if cluster_id is not None and found.cluster_id != cluster_id:
+        if cluster_id is not None and properties.cluster_id != cluster_id:
             raise ConfigError(
-                f"the data folder {self.path} belongs to cluster {found.cluster_id}, not to {cluster_id}; "
+                f"the data folder {self.path} belongs to cluster {properties.cluster_id}, not to {cluster_id}; "
                 "use the folder of this cluster or an empty one"
             )
-        if found.node_id != node_id:
+        if properties.node_id != node_id:
             raise ConfigError(
-                f"the data folder {self.path} belongs to node {found.node_id}, not to node {node_id}; "
-                f"set node.id={found.node_id} or use another folder"
+                f"the data folder {self.path} belongs to node {properties.node_id}, not to node {node_id}; "
+                f"set node.id={properties.node_id} or use another folder"
             )
-        return found
+        return properties
 
     def format(self, cluster_id: str, node_id: int, directory_id: Uuid) -> MetaProperties:
         """Give an unidentified folder its identity."""
@@ -139,10 +139,10 @@ class LogDir:
             )
         )
 
-    def remembers(self, partition: TopicPartition) -> bool:
+    def has_checkpoint_of(self, partition: TopicPartition) -> bool:
         """Whether a checkpoint file here speaks of a partition, be it of an earlier one with the same name."""
         saved = self.saved
-        return any(partition in each for each in (saved.points, saved.starts, saved.marks, saved.cleaned))
+        return any(partition in offsets for offsets in (saved.points, saved.starts, saved.marks, saved.cleaned))
 
     def checkpoint(self, logs: Iterable[Log], original: Callable[[Log], Log]) -> Callable[[], None]:
         """What writes the three offset checkpoints for the logs that live here, as they are now; for a thread.
@@ -184,32 +184,32 @@ class LogDir:
 
         return write
 
-    def partitions(self) -> dict[TopicPartition, str]:
+    def partition_folders(self) -> dict[TopicPartition, str]:
         """The partition folders here. Folders on their way out or in are passed over, strangers named in the log."""
-        found = {}
+        folders = {}
         for name in sorted(self.disk.listdir(self.path)):
             full = os.path.join(self.path, name)
             match = _PARTITION.match(name)
             if match and self.disk.isdir(full):
                 if match["topic"] != METADATA_TOPIC:
-                    found[TopicPartition(match["topic"], int(match["partition"]))] = full
+                    folders[TopicPartition(match["topic"], int(match["partition"]))] = full
             elif not (_DELETED.match(name) or _FUTURE.match(name) or _FILES.match(name)):
                 state = "waits for an operator" if _STRAY.match(name) else "is no part of Klamm's data"
                 logger.warning("left alone", path=full, reason=f"it {state}")
-        return found
+        return folders
 
-    def futures(self) -> dict[TopicPartition, str]:
+    def future_folders(self) -> dict[TopicPartition, str]:
         """The folders of replicas on their way here from another log dir; of two for one partition, the first."""
-        found: dict[TopicPartition, str] = {}
+        folders: dict[TopicPartition, str] = {}
         for name in sorted(self.disk.listdir(self.path)):
             match = _FUTURE.match(name)
             if match:
                 full = os.path.join(self.path, name)
-                if found.setdefault(TopicPartition(match["topic"], int(match["partition"])), full) != full:
+                if folders.setdefault(TopicPartition(match["topic"], int(match["partition"])), full) != full:
                     logger.warning("left alone", path=full, reason="the same partition is on its way here twice")
-        return found
+        return folders
 
-    def deleted(self) -> list[str]:
+    def deleted_folders(self) -> list[str]:
         """Folders of deleted partitions whose removal was interrupted."""
         return [os.path.join(self.path, name) for name in self.disk.listdir(self.path) if _DELETED.match(name)]
 

@@ -13,20 +13,20 @@ from concurrent.futures import Executor
 from klamm.model.clock import Clock, SystemClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
-from klamm.storage.background_io import Background
+from klamm.storage.background_io import BackgroundIo
 from klamm.storage.clean_shutdown import close_logs
 from klamm.storage.config import LogConfig, StorageConfig
 from klamm.storage.disk import Disk, OpenFiles
-from klamm.storage.future_logs import Futures
+from klamm.storage.future_logs import FutureLogs
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.housekeeping import Housekeeping
 from klamm.storage.log import Log
-from klamm.storage.log_cleaner import Cleaner
+from klamm.storage.log_cleaner import LogCleaner
 from klamm.storage.log_dir import LogDir, LogDirFacts
 from klamm.storage.log_recovery import create_log, open_log
-from klamm.storage.log_segment import Segment
+from klamm.storage.log_segment import LogSegment
 from klamm.storage.log_state import LogListener, LogState
-from klamm.storage.storage_startup import Opening, complete_identity, read_identity, take_dirs
+from klamm.storage.storage_startup import LogLoader, complete_identity, lock_dirs, read_identity
 from klamm.storage.thread_pools import Threads, real_threads
 from klamm.telemetry.log import get_logger
 
@@ -65,13 +65,13 @@ class LogManager:
         self.previous_broker_epoch = -1
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
-        self.futures = Futures(self._disk, self._files, new_uuid)
+        self.futures = FutureLogs(self._disk, self._files, new_uuid)
         """Replicas on their way from one log dir to another."""
         self._preferred: dict[TopicPartition, str] = {}
         """Where partitions that are not here yet shall lie once they are."""
-        self._background = Background(self._disk, threads)
+        self._background = BackgroundIo(self._disk, threads)
         self.group_sync = GroupSync(threads)
-        self.cleaner = Cleaner(
+        self.cleaner = LogCleaner(
             config.cleaner,
             self._disk,
             self._clock,
@@ -133,7 +133,7 @@ class LogManager:
         the cluster id is known.
         """
         try:
-            take_dirs(self._disk, self.config.log_dirs, self._is_vital, self.dirs)
+            lock_dirs(self._disk, self.config.log_dirs, self._is_vital, self.dirs)
             identity = read_identity(self.dirs, cluster_id, node_id, self._is_vital)
             self.cluster_id = identity.cluster_id
             new_id = (lambda: Uuid(self._new_uuid().bytes)) if format_empty else None
@@ -158,14 +158,14 @@ class LogManager:
         self.cleaner.close()
         self.group_sync.close()
         self._background.close(wait=True)
-        unwell = {log_dir.path for log_dir in self.dirs if log_dir.failure is not None}
+        failed_dirs = {log_dir.path for log_dir in self.dirs if log_dir.failure is not None}
         with self._make_threads(8, "klamm-stop") as threads:
-            unwell |= close_logs(self._disk, [*self._logs.values(), *self.futures], threads, clean=clean)
+            failed_dirs |= close_logs(self._disk, [*self._logs.values(), *self.futures], threads, clean=clean)
         try:
             if clean:
                 self.checkpoint()
                 for log_dir in self.dirs:
-                    if log_dir.path not in unwell:
+                    if log_dir.path not in failed_dirs:
                         log_dir.mark_clean(broker_epoch)
         finally:
             self._logs.clear()
@@ -181,27 +181,27 @@ class LogManager:
         return path in map(os.path.abspath, self.config.vital_dirs)
 
     def _open_all(self, config_for: Callable[[str], LogConfig]) -> None:
-        opening = Opening(self._disk, self._files, self._clock, config_for, self._is_vital)
+        opening = LogLoader(self._disk, self._files, self._clock, config_for, self._is_vital)
         with self._make_threads(self.config.recovery_threads_per_dir * len(self.dirs), "klamm-recovery") as pool:
-            for each in opening.open_all(self.dirs, pool):
-                if each.is_future:
-                    self.futures.adopt(each.log)
+            for loaded in opening.open_all(self.dirs, pool):
+                if loaded.is_future:
+                    self.futures.adopt(loaded.log)
                 else:
-                    self._adopt(each.log)
+                    self._register_loaded(loaded.log)
         self._background.remove(opening.leftovers, 0)
         epochs = opening.broker_epochs
         if len(epochs) == len(self.dirs) and all(epoch is not None for epoch in epochs):
             self.previous_broker_epoch = min(epoch for epoch in epochs if epoch is not None)
 
-    def _adopt(self, log: Log) -> None:
+    def _register_loaded(self, log: Log) -> None:
         other = self._logs.get(log.topic_partition)
         if other is not None:
             raise ConfigError(
                 f"{log.name} lies in two data folders, {other.path} and {log.path}; move one of them away"
             )
-        self._take_in(log)
+        self._register(log)
 
-    def _take_in(self, log: Log) -> None:
+    def _register(self, log: Log) -> None:
         log.listener = self._listener
         self._logs[log.topic_partition] = log
 
@@ -230,9 +230,9 @@ class LogManager:
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)
         if log is None:
-            log_dir = self._preferred_dir(key) or self._place(directory_id)
+            log_dir = self._preferred_dir(key) or self._choose_dir(directory_id)
             path = os.path.join(log_dir.path, str(key))
-            self._forget(log_dir, key)
+            self._drop_stale_checkpoints(log_dir, key)
             now_ms = self._clock.now_ms()
             try:
                 try:
@@ -241,7 +241,7 @@ class LogManager:
                     log = open_log(path, key, config, disk=self._disk, files=self._files, now_ms=now_ms, clean=True)
             except OSError as error:
                 raise StorageFailure(f"cannot create {path}: {error}") from error
-            self._take_in(log)
+            self._register(log)
         elif log.config != config:
             log.config = config
         if topic_id != ZERO_UUID:
@@ -252,23 +252,23 @@ class LogManager:
         """Take a log away: out of sight at once, off the disk after file.delete.delay.ms."""
         log = self._logs.get(TopicPartition(topic, partition))
         if log is not None:
-            target = self._rename_away(log, "delete")
+            target = self._unregister(log, "delete")
             self._background.remove([target], self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
 
     def set_aside(self, log: Log) -> None:
         """Take a stray log out of service without deleting anything: its folder is renamed for a person to look at."""
         if self.futures.get(log.topic_partition) is log:
             self.futures.release(log)
-            self._out_of_the_way(log, "stray")
+            self._retire_folder(log, "stray")
         else:
-            self._rename_away(log, "stray")
+            self._unregister(log, "stray")
 
-    def _rename_away(self, log: Log, state: str) -> str:
+    def _unregister(self, log: Log, state: str) -> str:
         del self._logs[log.topic_partition]
         self.cleaner.release(log)
-        return self._out_of_the_way(log, state)
+        return self._retire_folder(log, state)
 
-    def _out_of_the_way(self, log: Log, state: str) -> str:
+    def _retire_folder(self, log: Log, state: str) -> str:
         log.retire()
         log_dir = self.log_dir_of(log)
         # A folder name holds at most 255 characters; the topic's name gives way.
@@ -282,10 +282,10 @@ class LogManager:
         log.relocate(target)
         return target
 
-    def _forget(self, log_dir: LogDir, partition: TopicPartition) -> None:
+    def _drop_stale_checkpoints(self, log_dir: LogDir, partition: TopicPartition) -> None:
         """Let the checkpoints of a log dir say nothing of an earlier log whose name a new one gets."""
-        if log_dir.remembers(partition):
-            self.saving(log_dir)()
+        if log_dir.has_checkpoint_of(partition):
+            self.checkpoint_writer(log_dir)()
             log_dir.cleaner_checkpoint(self._logs_in(log_dir))()
 
     def _logs_in(self, log_dir: LogDir) -> list[Log]:
@@ -313,11 +313,11 @@ class LogManager:
 
     def _preferred_dir(self, partition: TopicPartition) -> LogDir | None:
         path = self._preferred.pop(partition, None)
-        return next((each for each in self.dirs if each.path == path and each.failure is None), None)
+        return next((log_dir for log_dir in self.dirs if log_dir.path == path and log_dir.failure is None), None)
 
     def create_future(self, log: Log, log_dir: LogDir, start_offset: int) -> Log:
         """Begin a copy of a log in another log dir; compaction leaves the log alone until the copy has its place."""
-        self._forget(log_dir, log.topic_partition)
+        self._drop_stale_checkpoints(log_dir, log.topic_partition)
         future = self.futures.create(log, log_dir, start_offset, self._clock.now_ms())
         self.cleaner.pause(log)
         return future
@@ -329,16 +329,16 @@ class LogManager:
         if log is not None and self.futures.get(future.topic_partition) is None:
             self.cleaner.resume(log)
         if self.log_dir_of(future).failure is None:
-            self._background.remove([self._out_of_the_way(future, "delete")], 0)
+            self._background.remove([self._retire_folder(future, "delete")], 0)
 
     def take_over(self, future: Log) -> None:
         """Let a complete and durable copy take the place of its log, or of none when its log is gone."""
         log = self._logs.get(future.topic_partition)
         if log is not None:
-            target = self._rename_away(log, "delete")
+            target = self._unregister(log, "delete")
             self._background.remove([target], self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
         self.futures.take_over(future, log, self.log_dir_of(future))
-        self._take_in(future)
+        self._register(future)
         if log is not None:
             future.state.cleaned_offset = log.cleaned_offset
         writers = [d.cleaner_checkpoint(self._logs_in(d)) for d in self.dirs if d.failure is None]
@@ -365,7 +365,7 @@ class LogManager:
         """Path and room of every log dir."""
         return [log_dir.facts() for log_dir in self.dirs]
 
-    def _place(self, directory_id: bytes | None) -> LogDir:
+    def _choose_dir(self, directory_id: bytes | None) -> LogDir:
         if directory_id is not None:
             for log_dir in self.dirs:
                 if self.directory_ids.get(log_dir.path) == directory_id:
@@ -374,7 +374,7 @@ class LogManager:
                     return log_dir
             # Ids below 100 are Kafka's words for "anywhere", "lost", "moving". Any other belongs to a log dir that
             # was replaced, or to one that could not be read: then the log may be there, and is not begun anew.
-            if int.from_bytes(directory_id, "big") >= 100 and any(each.failure is not None for each in self.dirs):
+            if int.from_bytes(directory_id, "big") >= 100 and any(other.failure is not None for other in self.dirs):
                 raise StorageFailure("a partition may lie in a log dir that is offline")
         if len(self.dirs) == 1:
             return self.dirs[0]
@@ -400,14 +400,14 @@ class LogManager:
 
     def checkpoint(self, *, wait: bool = True) -> None:
         """Write recovery points, log starts and high watermarks of every log dir; without `wait`, in a thread."""
-        writers = [self.saving(log_dir) for log_dir in self.dirs if log_dir.failure is None]
+        writers = [self.checkpoint_writer(log_dir) for log_dir in self.dirs if log_dir.failure is None]
         self._background.write_checkpoints(writers, wait=wait)
 
-    def saving(self, log_dir: LogDir) -> Callable[[], None]:
+    def checkpoint_writer(self, log_dir: LogDir) -> Callable[[], None]:
         """What writes the offsets of the logs in a log dir, as they are now; for a thread."""
         return log_dir.checkpoint(self._logs_in(log_dir), lambda log: self._logs.get(log.topic_partition, log))
 
-    def _on_roll(self, state: LogState, _segment: Segment) -> None:
+    def _on_roll(self, state: LogState, _segment: LogSegment) -> None:
         """Sync a closed segment in a thread; after that no restart checks anything before the new one."""
         log = self._logs.get(state.topic_partition)
         if log is not None and log.state is state:
@@ -426,7 +426,7 @@ class LogManager:
         if log.recovery_point < log.segments.active.base_offset:
             self._background.sync(log, log.segments.active.base_offset)
             return None
-        return self.saving(self.log_dir_of(log))
+        return self.checkpoint_writer(self.log_dir_of(log))
 
     # --- what logs tell ----------------------------------------------------------------------------------------------
 
@@ -462,7 +462,7 @@ class LogManager:
 
     def fail_dir(self, log_dir: LogDir, failure: StorageFailure) -> None:
         """Take a log dir out of service because of what happened to a copy on its way there."""
-        log = next((each for each in self._logs_in(log_dir)), None)
+        log = next((candidate for candidate in self._logs_in(log_dir)), None)
         if log is not None:
             self._on_failure(log.state, failure)
 
@@ -480,5 +480,5 @@ class LogManager:
         return [self.directory_ids[path] for path in map(os.path.abspath, paths) if path in online]
 
 
-def _bits_apart(one: bytes, other: bytes) -> int:
-    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count()
+def _bits_apart(left: bytes, right: bytes) -> int:
+    return (int.from_bytes(left, "big") ^ int.from_bytes(right, "big")).bit_count()

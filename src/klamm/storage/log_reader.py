@@ -41,7 +41,7 @@ class LogReader:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
         """Return the aborted transactions whose records a read_committed reader of [start, end) must skip."""
-        return self._segments.aborted(start, end)
+        return self._segments.aborted_transactions(start, end)
 
     def offset_for_timestamp(self, timestamp: int, first_offset: int = 0) -> TimestampOffset | None:
         """Return the first record from `first_offset` on whose timestamp is at least `timestamp`.

@@ -21,15 +21,15 @@ from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.leader_epochs import LeaderEpochs
 from klamm.storage.log import Log
-from klamm.storage.log_replay import leader_epochs, rebuild_producers, refill_batches
-from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.log_replay import read_leader_epochs, rebuild_producers, refill_batches
+from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from klamm.storage.log_state import LogState
 from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.producer_snapshots import ProducerSnapshots
 from klamm.storage.producer_state import Origin, ProducerStates
-from klamm.storage.segment_list import Segments
-from klamm.storage.segment_scan import Scan
-from klamm.storage.segment_swap import settle_swaps
+from klamm.storage.segment_list import SegmentList
+from klamm.storage.segment_scan import SegmentScan
+from klamm.storage.segment_swap import complete_swaps
 from klamm.storage.txn_index import AbortedTxn
 from klamm.telemetry.log import get_logger
 
@@ -66,13 +66,13 @@ def open_log(
     `progress(name, bytes)` is told of what was checked.
     """
     disk.makedirs(path, exist_ok=True)
-    settle_swaps(disk, path)
-    bases = _look_around(disk, path)
-    found = [Segment(disk, files, path, base, disk.getsize(_log_path(path, base))) for base in bases]
+    complete_swaps(disk, path)
+    bases = _list_segments(disk, path)
+    segments_on_disk = [LogSegment(disk, files, path, base, disk.getsize(_log_path(path, base))) for base in bases]
     epochs = LeaderEpochs(disk, path)
-    snapshots = Snapshots(disk, path)
+    snapshots = ProducerSnapshots(disk, path)
     producers = ProducerStates(str(partition))
-    checker = _Checker(
+    checker = _SegmentChecker(
         disk=disk,
         files=files,
         path=path,
@@ -84,15 +84,23 @@ def open_log(
         recovery_point=max(recovery_point, durable_offset),
     )
 
-    suspects = [] if clean else [s for s in found if _end(found, s) > recovery_point or s is found[-1]]
-    suspects += [s for s in found if s not in suspects and not _has_sane_index(disk, s)]
+    suspects = (
+        []
+        if clean
+        else [
+            s
+            for s in segments_on_disk
+            if _segment_end(segments_on_disk, s) > recovery_point or s is segments_on_disk[-1]
+        ]
+    )
+    suspects += [s for s in segments_on_disk if s not in suspects and not _has_sane_index(disk, s)]
     suspects.sort(key=lambda segment: segment.base_offset)
-    kept = checker.check_all(found, suspects, progress)
+    kept = checker.check_all(segments_on_disk, suspects, progress)
     if kept and not (clean and not suspects):
         clean = False
     try:
         end_offset = kept[-1].next_offset() if kept else log_start_offset
-        agreed = not kept or _agree(epochs, Segments(disk, files, path, kept), end_offset)
+        agreed = not kept or _epochs_match(epochs, SegmentList(disk, files, path, kept), end_offset)
     except CorruptBatch as error:
         logger.warning("the tail of a log that was closed cleanly is damaged", partition=partition, reason=error)
         kept = checker.check_all(kept, kept[-1:], progress)
@@ -118,11 +126,11 @@ def open_log(
         kept, end_offset = [], log_start_offset
         epochs.clear()
     if not kept:
-        kept = [Segment(disk, files, path, log_start_offset)]
+        kept = [LogSegment(disk, files, path, log_start_offset)]
         kept[0].activate(config, now_ms, create=True)
     elif kept[-1].file is None:
         kept[-1].activate(config, now_ms)
-    segments = Segments(disk, files, path, kept)
+    segments = SegmentList(disk, files, path, kept)
     start_offset = max(log_start_offset, kept[0].base_offset)
     epochs.truncate_from_end(end_offset)
     if not agreed:
@@ -131,7 +139,7 @@ def open_log(
         epochs.damaged = True
     known = epochs.reaches(start_offset) or (clean and not epochs.entries())
     if end_offset > start_offset and (epochs.damaged or not known):
-        epochs.extend_back(leader_epochs(segments))
+        epochs.extend_back(read_leader_epochs(segments))
     epochs.truncate_from_start(start_offset)
     snapshots.remove_strays(segments.bases)
     snapshots.remove_outside(0, end_offset)
@@ -159,7 +167,7 @@ def open_log(
         # The next start must find the same: the recovery point stays beyond the damage.
         state.recovery_point = recovery_point
         log.fail()
-    if clean and found:
+    if clean and segments_on_disk:
         log.flusher.clean_position = log.flusher.position
     return log
 
@@ -172,7 +180,7 @@ def create_log(
     Nothing is looked for: a thousand new partitions cost half of what opening a thousand empty folders does.
     """
     disk.makedirs(path)
-    segment = Segment(disk, files, path, 0)
+    segment = LogSegment(disk, files, path, 0)
     segment.activate(config, now_ms, create=True)
     state = LogState(
         disk,
@@ -180,9 +188,9 @@ def create_log(
         partition,
         config,
         topic_id=ZERO_UUID,
-        segments=Segments(disk, files, path, [segment]),
+        segments=SegmentList(disk, files, path, [segment]),
         producers=ProducerStates(str(partition)),
-        snapshots=Snapshots(disk, path, empty=True),
+        snapshots=ProducerSnapshots(disk, path, empty=True),
         leader_epochs=LeaderEpochs(disk, path, empty=True),
         log_start_offset=0,
         log_end_offset=0,
@@ -191,7 +199,7 @@ def create_log(
     return Log(state, now_ms)
 
 
-class _Checker:
+class _SegmentChecker:
     """Reads suspect segments whole, rebuilds what belongs to them, and cuts where they stop making sense."""
 
     def __init__(
@@ -203,7 +211,7 @@ class _Checker:
         partition: TopicPartition,
         config: LogConfig,
         epochs: LeaderEpochs,
-        snapshots: Snapshots,
+        snapshots: ProducerSnapshots,
         now_ms: int,
         recovery_point: int,
     ) -> None:
@@ -221,32 +229,35 @@ class _Checker:
 
     def check_all(
         self,
-        found: list[Segment],
-        suspects: list[Segment],
+        segments: list[LogSegment],
+        suspects: list[LogSegment],
         progress: Progress | None,
-    ) -> list[Segment]:
+    ) -> list[LogSegment]:
         """The segments that remain after checking the suspects in order."""
         if not suspects:
-            return found
+            return segments
         producers = ProducerStates(str(self._partition))
-        at = -1
-        kept = list(found)
+        end_offset = -1
+        kept = list(segments)
         for segment in suspects:
-            if segment.base_offset != at:
+            if segment.base_offset != end_offset:
                 self._load_producers(producers, kept, segment)
             last = segment is kept[-1]
-            at, whole = self._check(segment, producers, kept, last=last, progress=progress)
+            end_offset, intact = self._check(segment, producers, kept, last=last, progress=progress)
             if self.damaged:
                 kept = [s for s in kept if s.base_offset <= segment.base_offset]
                 break
-            if whole and not last and max(at, self._recovery_point) < _end(kept, segment):
+            if intact and not last and max(end_offset, self._recovery_point) < _segment_end(kept, segment):
                 # Unsynced bytes may be lost at a batch's end too. Compaction makes such holes on purpose, but only
                 # below the recovery point.
                 logger.warning(
-                    "a hole in a log", path=segment.path(LOG_SUFFIX), offset=at, next_segment=_end(kept, segment)
+                    "a hole in a log",
+                    path=segment.path(LOG_SUFFIX),
+                    offset=end_offset,
+                    next_segment=_segment_end(kept, segment),
                 )
-                whole = False
-            if not whole:
+                intact = False
+            if not intact:
                 later = [s for s in kept if s.base_offset > segment.base_offset]
                 for other in later:
                     logger.warning("removing what follows the damage", path=other.path(LOG_SUFFIX))
@@ -254,26 +265,28 @@ class _Checker:
                 kept = [s for s in kept if s not in later]
                 break
             if not last:
-                at = _end(kept, segment)
-                self._snapshots.take(at, producers.entries.values())
+                end_offset = _segment_end(kept, segment)
+                self._snapshots.take(end_offset, producers.entries.values())
         self._epochs.flush()
         return kept
 
-    def _load_producers(self, producers: ProducerStates, kept: list[Segment], segment: Segment) -> None:
+    def _load_producers(self, producers: ProducerStates, kept: list[LogSegment], segment: LogSegment) -> None:
         """Bring producers to where a segment begins."""
         base = segment.base_offset
         before = [s for s in kept if s.base_offset < base]
         if before:
-            rebuild_producers(producers, self._snapshots, Segments(self._disk, self._files, self._path, before), base)
+            rebuild_producers(
+                producers, self._snapshots, SegmentList(self._disk, self._files, self._path, before), base
+            )
         else:
-            found = self._snapshots.latest(base, base)
-            producers.load(found[1] if found else [])
+            snapshot = self._snapshots.latest(base, base)
+            producers.load(snapshot[1] if snapshot else [])
 
     def _check(
         self,
-        segment: Segment,
+        segment: LogSegment,
         producers: ProducerStates,
-        kept: list[Segment],
+        kept: list[LogSegment],
         *,
         last: bool,
         progress: Progress | None = None,
@@ -283,22 +296,22 @@ class _Checker:
 
         What lies at the position `stop` is known not to be.
         """
-        end = _end(kept, segment)
+        end = _segment_end(kept, segment)
         segment.activate(self._config, self._now_ms, rebuild=True)
         assert segment.file is not None
         assert segment.index is not None
         assert segment.time_index is not None
         aborted: list[AbortedTxn] = []
-        why = "the file ends inside a batch"
-        told = 0
+        reason = "the file ends inside a batch"
+        reported = 0
 
         def tell(size: int) -> None:
-            nonlocal told
-            told += size
+            nonlocal reported
+            reported += size
             if progress is not None:
                 progress(str(self._partition), size)
 
-        scan = Scan(
+        scan = SegmentScan(
             segment,
             producers,
             next_offset=segment.base_offset,
@@ -315,23 +328,23 @@ class _Checker:
                 _check_batch(batch, scan.next_offset, segment.base_offset, end)
                 txn = producers.append(batch, Origin.REPLICATION)
             except CorruptBatch as error:
-                why = str(error)
+                reason = str(error)
                 break
             if txn is not None:
                 aborted.append(txn)
             if batch.leader_epoch != self._epochs.epoch_for_offset(batch.base_offset):
                 self._epochs.correct(batch.leader_epoch, batch.base_offset)
-            scan.passed(batch)
+            scan.accept(batch)
         if progress is not None:
-            progress(str(self._partition), segment.size - told)
+            progress(str(self._partition), segment.size - reported)
         position, next_offset, largest = scan.position, scan.next_offset, scan.largest
-        whole = position == segment.size
+        intact = position == segment.size
         if stop is not None:
-            why = "its offset is beyond that of the batch behind it"
-        elif not whole and (liar := _contradicted(segment, position, next_offset)) is not None:
+            reason = "its offset is beyond that of the batch behind it"
+        elif not intact and (contradicted := _find_contradicted_batch(segment, position, next_offset)) is not None:
             self._load_producers(producers, kept, segment)
-            return self._check(segment, producers, kept, last=last, stop=liar)
-        if not whole and next_offset < self._recovery_point:
+            return self._check(segment, producers, kept, last=last, stop=contradicted)
+        if not intact and next_offset < self._recovery_point:
             self.damaged = True
             logger.error(
                 "a log is damaged where it was durable; it is served up to there and takes no appends",
@@ -339,44 +352,44 @@ class _Checker:
                 position=position,
                 offset=next_offset,
                 recovery_point=self._recovery_point,
-                reason=why,
+                reason=reason,
                 help="klamm storage check, then repair, or restore the file",
             )
             segment.size = position
             segment.max_timestamp = largest
             return next_offset, False
-        if not whole:
+        if not intact:
             logger.warning(
                 "cutting a log",
                 path=segment.path(LOG_SUFFIX),
                 size_bytes=segment.size - position,
                 position=position,
                 offset=next_offset,
-                reason=why,
+                reason=reason,
             )
             segment.size = position
             self._disk.ftruncate(segment.file.fd, position)
         segment.max_timestamp = largest
         segment.bytes_since_index = scan.unindexed
         segment.txn_index.reset(aborted)
-        if last or not whole:
+        if last or not intact:
             segment.write_indexes()
         else:
             segment.deactivate()
-        return next_offset, whole
+        return next_offset, intact
 
 
-def _contradicted(segment: Segment, position: int, next_offset: int) -> int | None:
+def _find_contradicted_batch(segment: LogSegment, position: int, next_offset: int) -> int | None:
     """Where the last batch before `position` begins, if the one behind it shows that its offset is wrong.
 
     Offsets lie outside of a batch's checksum. One that is too large makes the sound batch behind it look out of place;
     but that one goes on where the one before had ended.
     """
     try:
-        behind = next(segment.headers(position), None)
-        if behind is None or behind.base_offset >= next_offset or position + behind.size > segment.size:
+        following = next(segment.headers(position), None)
+        if following is None or following.base_offset >= next_offset or position + following.size > segment.size:
             return None
-        BatchView(segment.open_file().pread(behind.size, position)).check_crc()
+        BatchView(segment.open_file().pread(following.size, position)).check_crc()
     except CorruptBatch:
         return None
     at, end, before = 0, segment.base_offset, (0, segment.base_offset)
@@ -385,17 +398,17 @@ def _contradicted(segment: Segment, position: int, next_offset: int) -> int | No
             break
         before = (at, end)
         at, end = at + batch.size, batch.next_offset
-    return before[0] if before[1] <= behind.base_offset else None
+    return before[0] if before[1] <= following.base_offset else None
 
 
-def _agree(epochs: LeaderEpochs, segments: Segments, end_offset: int) -> bool:
+def _epochs_match(epochs: LeaderEpochs, segments: SegmentList, end_offset: int) -> bool:
     """Whether the newest leader epoch is that of the last batch, and not of what came before it began."""
     if not epochs.entries():
         return True
     for offset in (end_offset - 1, epochs.entries()[-1][1] - 1):
-        found = segments.read(offset, 1, end_offset, end_offset, True) if offset >= segments[0].base_offset else None
-        if found is not None:
-            batch = BatchView(found.file.pread(HEADER_SIZE, found.position))
+        region = segments.read(offset, 1, end_offset, end_offset, True) if offset >= segments[0].base_offset else None
+        if region is not None:
+            batch = BatchView(region.file.pread(HEADER_SIZE, region.position))
             if batch.last_offset < offset:
                 continue
             if 0 <= batch.leader_epoch != epochs.epoch_for_offset(batch.last_offset) >= 0:
@@ -411,7 +424,7 @@ def _check_batch(batch: BatchView, next_offset: int, segment_base: int, end: int
         raise CorruptBatch(f"offset {batch.last_offset} belongs to the segment that begins with {end}")
 
 
-def _look_around(disk: Disk, path: str) -> list[int]:
+def _list_segments(disk: Disk, path: str) -> list[int]:
     """The base offsets of the segments in a folder. Leftovers of interrupted work go, orphaned indexes too; what is
     not ours stays and is named in the log.
     """
@@ -432,7 +445,7 @@ def _look_around(disk: Disk, path: str) -> list[int]:
     return bases
 
 
-def _has_sane_index(disk: Disk, segment: Segment) -> bool:
+def _has_sane_index(disk: Disk, segment: LogSegment) -> bool:
     """Whether a segment's index files can be used: there, of whole entries, and within the log."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         if not disk.exists(segment.path(suffix)):
@@ -441,14 +454,14 @@ def _has_sane_index(disk: Disk, segment: Segment) -> bool:
     sane = segment.offset_index().sane(segment.size)
     if not sane:
         logger.warning("an index does not fit its log and will be rebuilt", path=segment.path(INDEX_SUFFIX))
-    segment.forget_open()
+    segment.close_cached()
     return sane
 
 
-def _end(found: list[Segment], segment: Segment) -> int:
+def _segment_end(segments: list[LogSegment], segment: LogSegment) -> int:
     """An offset at or beyond the end of a segment."""
-    i = found.index(segment)
-    return found[i + 1].base_offset if i + 1 < len(found) else 2**63
+    i = segments.index(segment)
+    return segments[i + 1].base_offset if i + 1 < len(segments) else 2**63
 
 
 def _log_path(path: str, base: int) -> str:

@@ -4,77 +4,79 @@ from contextlib import suppress
 
 from klamm.model.errors import CorruptBatch
 from klamm.records.batch import BatchView
-from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.producer_snapshots import ProducerSnapshots
 from klamm.storage.producer_state import BATCHES_REMEMBERED, Origin, ProducerStates
-from klamm.storage.segment_list import Segments
-from klamm.storage.segment_scan import Scan
+from klamm.storage.segment_list import SegmentList
+from klamm.storage.segment_scan import SegmentScan
 
 _REFILL_BYTES = 8 << 20
 
 
-def rebuild_producers(producers: ProducerStates, snapshots: Snapshots, segments: Segments, end_offset: int) -> None:
+def rebuild_producers(
+    producers: ProducerStates, snapshots: ProducerSnapshots, segments: SegmentList, end_offset: int
+) -> None:
     """Bring producer state to what it was when the log ended at `end_offset`.
 
     Batches below the log start count too, as long as they are there: their producers may still be at work.
     """
     start_offset = segments[0].base_offset
-    found = snapshots.latest(start_offset, end_offset)
-    offset, entries = found if found is not None else (start_offset, [])
+    snapshot = snapshots.latest(start_offset, end_offset)
+    offset, entries = snapshot if snapshot is not None else (start_offset, [])
     producers.load(entries)
     if offset >= end_offset:
         return
     for segment in segments.from_offset(offset):
         if segment.base_offset >= end_offset:
             break
-        place = segment.find(offset)
-        if place is None:
+        location = segment.find(offset)
+        if location is None:
             continue
-        scan = Scan(segment, producers, position=place.position, end_offset=end_offset, checked=False)
+        scan = SegmentScan(segment, producers, position=location.position, end_offset=end_offset, checked=False)
         for data in scan:
             batch = BatchView(data)
             if batch.base_offset >= end_offset:
                 break
             producers.append(batch, Origin.REPLICATION)
-            scan.passed(batch)
+            scan.accept(batch)
 
 
-def refill_batches(producers: ProducerStates, segments: Segments, since_ms: int) -> None:
+def refill_batches(producers: ProducerStates, segments: SegmentList, since_ms: int) -> None:
     """Remember again the earlier ones of the last five batches, which a snapshot does not keep.
 
     A producer that had several batches in flight when the broker stopped sends all of them again; without this, only
     the last would be known for a duplicate and the others refused as out of order. Looks at the last few megabytes of
     the log, and only when a producer was active lately.
     """
-    wanted = {
+    incomplete = {
         entry.producer_id: entry
         for entry in producers.entries.values()
         if 0 < len(entry.batches) < BATCHES_REMEMBERED and entry.last_timestamp >= since_ms
     }
-    if not wanted:
+    if not incomplete:
         return
-    found = ProducerStates()
+    recent = ProducerStates()
     for segment in segments[-2:]:
         start = segment.boundary_before(max(segment.size - _REFILL_BYTES, 0))
-        scan = Scan(segment, found, position=start, checked=False)
+        scan = SegmentScan(segment, recent, position=start, checked=False)
         with suppress(CorruptBatch):  # damage that no start looks for: whoever reads it will be told
             for data in scan:
                 batch = BatchView(data)
                 if not batch.is_control:
-                    found.append(batch, Origin.REPLICATION)
-                scan.passed(batch)
-    for producer_id, entry in wanted.items():
-        seen = found.entries.get(producer_id)
-        if seen is not None and seen.epoch == entry.epoch:
-            earlier = [batch for batch in seen.batches if batch[2] < entry.batches[0][2]]
+                    recent.append(batch, Origin.REPLICATION)
+                scan.accept(batch)
+    for producer_id, entry in incomplete.items():
+        recent_entry = recent.entries.get(producer_id)
+        if recent_entry is not None and recent_entry.epoch == entry.epoch:
+            earlier = [batch for batch in recent_entry.batches if batch[2] < entry.batches[0][2]]
             entry.batches = (*earlier, *entry.batches)[-BATCHES_REMEMBERED:]
 
 
-def leader_epochs(segments: Segments) -> list[tuple[int, int]]:
+def read_leader_epochs(segments: SegmentList) -> list[tuple[int, int]]:
     """(epoch, first offset) of every leader whose batches are here; reads all headers."""
-    found: list[tuple[int, int]] = []
+    epochs: list[tuple[int, int]] = []
     for segment in segments:
         with suppress(CorruptBatch):  # as above
             for batch in segment.headers(0):
-                if batch.leader_epoch > (found[-1][0] if found else -1):
-                    found.append((batch.leader_epoch, batch.base_offset))
-    return found
+                if batch.leader_epoch > (epochs[-1][0] if epochs else -1):
+                    epochs.append((batch.leader_epoch, batch.base_offset))
+    return epochs

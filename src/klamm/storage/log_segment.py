@@ -13,7 +13,7 @@ from klamm.model.errors import CorruptBatch, StorageFailure
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, SegmentFile, write_all
-from klamm.storage.index_rebuild import indexes_of, tell
+from klamm.storage.index_rebuild import build_indexes, log_rebuild
 from klamm.storage.offset_index import OffsetIndex, map_file
 from klamm.storage.time_index import TimeIndex
 from klamm.storage.txn_index import TxnIndex
@@ -33,7 +33,7 @@ _unpack_hop = _HOP.unpack_from
 _SCAN_CHUNK = 1 << 20
 
 
-class Place(NamedTuple):
+class BatchLocation(NamedTuple):
     """A batch in a file."""
 
     position: int
@@ -47,7 +47,7 @@ def offset_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
-class Segment:
+class LogSegment:
     """A contiguous piece of a log. `size` is the number of valid bytes, which may be less than a preallocated file."""
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Segment:
         return os.path.join(self.folder, offset_name(self.base_offset) + suffix)
 
     def __repr__(self) -> str:
-        return f"Segment({self.path(LOG_SUFFIX)!r}, size={self.size})"
+        return f"LogSegment({self.path(LOG_SUFFIX)!r}, size={self.size})"
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Segment:
         del index[self.index.size :], times[self.time_index.size :]
         self._max_timestamp = self.time_index.last() if create or rebuild else None
         self.created_ms = now_ms
-        self.forget_open()
+        self.close_cached()
 
     def deactivate(self) -> None:
         """Write the indexes and let go of what only the active segment holds."""
@@ -175,20 +175,20 @@ class Segment:
         )
         return index
 
-    def forget_open(self) -> None:
+    def close_cached(self) -> None:
         """Drop what the cache of open files holds of this segment."""
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._files.forget((self, suffix))
 
-    def moved(self, folder: str) -> None:
+    def relocate(self, folder: str) -> None:
         """The log's folder has a new name."""
         self.folder = folder
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
-        self.forget_open()
+        self.close_cached()
 
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted`, so that no restart uses them again; return what is to be removed later."""
-        self.forget_open()
+        self.close_cached()
         self.file = None
         renamed = []
         for suffix in SUFFIXES:
@@ -205,7 +205,7 @@ class Segment:
 
     def remove_files(self) -> None:
         """Delete the segment; readers that still hold its file keep their bytes."""
-        self.forget_open()
+        self.close_cached()
         self.file = None
         for suffix in SUFFIXES:
             self._disk.remove_if_exists(self.path(suffix))
@@ -226,24 +226,29 @@ class Segment:
     def _last_time(self) -> tuple[int, int]:
         """What the time index ends with, if that is so: retention deletes by it."""
         timestamp, offset = self.times().last()
-        if self.size and len(self.times()) and not self._is_time_of(timestamp, offset) and self.mend("its last time"):
+        if (
+            self.size
+            and len(self.times())
+            and not self._matches_timestamp(timestamp, offset)
+            and self.rebuild_indexes("its last time")
+        ):
             return self.times().last()
         return timestamp, offset
 
     def time_floor(self, timestamp: int) -> int:
         """An offset up to which no batch is later than `timestamp`, but perhaps the one that holds it."""
-        found = self.times().floor(timestamp)
-        if found is not None and not self._is_time_of(*found) and self.mend(f"time {found[0]}"):
-            found = self.times().floor(timestamp)
-        return self.base_offset if found is None else found[1]
+        entry = self.times().floor(timestamp)
+        if entry is not None and not self._matches_timestamp(*entry) and self.rebuild_indexes(f"time {entry[0]}"):
+            entry = self.times().floor(timestamp)
+        return self.base_offset if entry is None else entry[1]
 
-    def _is_time_of(self, timestamp: int, offset: int) -> bool:
+    def _matches_timestamp(self, timestamp: int, offset: int) -> bool:
         """Whether the batch that holds an offset has this for its largest timestamp."""
         try:
-            place = self.find(offset) if offset >= self.base_offset else None
-            if place is None or place.base_offset > offset:
+            location = self.find(offset) if offset >= self.base_offset else None
+            if location is None or location.base_offset > offset:
                 return False
-            return BatchView(self.open_file().pread(HEADER_SIZE, place.position)).max_timestamp == timestamp
+            return BatchView(self.open_file().pread(HEADER_SIZE, location.position)).max_timestamp == timestamp
         except CorruptBatch:
             return False
 
@@ -264,34 +269,38 @@ class Segment:
 
     # --- finding batches ---------------------------------------------------------------------------------------------
 
-    def find(self, offset: int) -> Place | None:
+    def find(self, offset: int) -> BatchLocation | None:
         """The first batch that ends at or after `offset`; None when the segment holds none."""
         start = self.offset_index().lookup(offset)
         try:
-            place = self._hop(start, offset, NEVER)
+            location = self._find_from(start, offset, NEVER)
         except CorruptBatch:
-            if not start or not self.mend(f"the entry for offset {offset}"):
+            if not start or not self.rebuild_indexes(f"the entry for offset {offset}"):
                 raise
         else:
             # An entry names a batch that ends at or before `offset`. One that begins after it would hide records.
-            if not start or place is None or place.position > start or place.base_offset <= offset:
-                return place
-            if not self.mend(f"the entry for offset {offset}"):
+            if not start or location is None or location.position > start or location.base_offset <= offset:
+                return location
+            if not self.rebuild_indexes(f"the entry for offset {offset}"):
                 raise CorruptBatch(f"{self.path(INDEX_SUFFIX)} leads past offset {offset}")
-        return self._hop(self.offset_index().lookup(offset), offset, NEVER)
+        return self._find_from(self.offset_index().lookup(offset), offset, NEVER)
 
-    def cut(self, start: int, limit: int) -> Place | None:
+    def find_beyond(self, start: int, limit: int) -> BatchLocation | None:
         """The batch that a reader coming from `start` may not have because it ends beyond `limit`."""
-        return self._hop(max(start, self.boundary_before(limit)), NEVER, limit)
+        return self._find_from(max(start, self.boundary_before(limit)), NEVER, limit)
 
     def boundary_before(self, position: int) -> int:
         """Where a batch begins at or before a file position, near it if the index knows one; 0 otherwise."""
-        found = self.offset_index().floor(position)
-        if found is not None and not self._leads_to(*found):
-            found = self.offset_index().floor(position) if self.mend(f"the entry for position {found[1]}") else None
-        return 0 if found is None else found[1]
+        entry = self.offset_index().floor(position)
+        if entry is not None and not self._points_to(*entry):
+            entry = (
+                self.offset_index().floor(position)
+                if self.rebuild_indexes(f"the entry for position {entry[1]}")
+                else None
+            )
+        return 0 if entry is None else entry[1]
 
-    def _leads_to(self, offset: int, position: int) -> bool:
+    def _points_to(self, offset: int, position: int) -> bool:
         """Whether the batch that begins at a position ends with an offset."""
         head = self.open_file().pread(_HOP.size, position) if 0 <= position < self.size else b""
         if len(head) < _HOP.size:
@@ -299,22 +308,22 @@ class Segment:
         base_offset, _, delta = _unpack_hop(head)
         return bool(base_offset + delta == offset)
 
-    def mend(self, what: str) -> bool:
+    def rebuild_indexes(self, reason: str) -> bool:
         """Build the indexes anew from the batches, because something in them was wrong; False when those are, too."""
         try:
-            index, times = indexes_of(self)
+            offset_index, times = build_indexes(self)
         except CorruptBatch:
             return False
-        self.forget_open()
-        for each, suffix in ((index, INDEX_SUFFIX), (times, TIME_INDEX_SUFFIX)):
+        self.close_cached()
+        for index, suffix in ((offset_index, INDEX_SUFFIX), (times, TIME_INDEX_SUFFIX)):
             try:
-                self._disk.replace_file(self.path(suffix), bytes(each.buffer), sync=False)
+                self._disk.replace_file(self.path(suffix), bytes(index.buffer), sync=False)
             except OSError as error:
                 raise StorageFailure(f"cannot write {self.path(suffix)}: {error}") from error
-            each.flushed = each.size
+            index.flushed = index.size
         if self.file is not None:
-            self.index, self.time_index = index, times
-        tell(self.path(INDEX_SUFFIX), what)
+            self.index, self.time_index = offset_index, times
+        log_rebuild(self.path(INDEX_SUFFIX), reason)
         return True
 
     def next_offset(self) -> int:
@@ -322,14 +331,14 @@ class Segment:
         index = self.offset_index()
         start = index.entry(len(index) - 1)[1] if len(index) else 0
         last = self.base_offset - 1
-        for place in self.hops(start):
-            last = place.last_offset
+        for location in self.walk(start):
+            last = location.last_offset
         return last + 1
 
-    def _hop(self, position: int, offset: int, limit: int) -> Place | None:
+    def _find_from(self, position: int, offset: int, limit: int) -> BatchLocation | None:
         """From a batch boundary on, the first batch that ends at or after `offset` or beyond position `limit`.
 
-        The same as walking `hops`, without an object per batch: readers of small batches come through here.
+        The same as walking `walk`, without an object per batch: readers of small batches come through here.
         """
         file = self.open_file()
         end = self.size
@@ -344,20 +353,20 @@ class Segment:
                 if size < HEADER_SIZE or delta < 0 or position + at + size > end:
                     raise CorruptBatch(f"{file.path} holds no batch at {position + at}")
                 if base_offset + delta >= offset or position + at + size > limit:
-                    return Place(position + at, size, base_offset, base_offset + delta)
+                    return BatchLocation(position + at, size, base_offset, base_offset + delta)
                 at += size
             position += at
         if position != end:
             raise CorruptBatch(f"{file.path} is cut inside the batch at {position}")
         return None
 
-    def hops(self, position: int) -> Iterator[Place]:
+    def walk(self, position: int) -> Iterator[BatchLocation]:
         """The batches from a batch boundary on, by their lengths alone; CorruptBatch when that leads nowhere."""
         while position < self.size:
-            place = self._hop(position, -1, NEVER)
-            assert place is not None
-            yield place
-            position += place.size
+            location = self._find_from(position, -1, NEVER)
+            assert location is not None
+            yield location
+            position += location.size
 
     def headers(self, position: int) -> Iterator[BatchView]:
         """The batches from a batch boundary on by their headers; the records are not read."""

@@ -13,10 +13,10 @@ from klamm.model.ids import TopicPartition
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk
 from klamm.storage.leader_epochs import LeaderEpochs
-from klamm.storage.log_segment import Segment
-from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.log_segment import LogSegment
+from klamm.storage.producer_snapshots import ProducerSnapshots
 from klamm.storage.producer_state import ProducerStates
-from klamm.storage.segment_list import Segments
+from klamm.storage.segment_list import SegmentList
 
 
 class LogStatus(enum.Enum):
@@ -37,7 +37,7 @@ def _ignore(*_: object) -> None:
 class LogListener:
     """What the owner of logs is called for; one listener serves many logs, so each call names the log's state."""
 
-    on_roll: Callable[["LogState", Segment], None] = _ignore
+    on_roll: Callable[["LogState", LogSegment], None] = _ignore
     """Called with the segment just closed, which is not durable yet."""
     before_truncate: Callable[["LogState"], None] = _ignore
     """Called before the end is cut, so that nothing else is at work on the segments."""
@@ -89,9 +89,9 @@ class LogState:
         config: LogConfig,
         *,
         topic_id: bytes,
-        segments: Segments,
+        segments: SegmentList,
         producers: ProducerStates,
-        snapshots: Snapshots,
+        snapshots: ProducerSnapshots,
         leader_epochs: LeaderEpochs,
         log_start_offset: int,
         log_end_offset: int,
@@ -181,7 +181,7 @@ class LogState:
     def advance_high_watermark(self, offset: int) -> int:
         """Move the high watermark, never beyond the log end nor below its start; return where it is now."""
         self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
-        if not self.producers.settled:
+        if not self.producers.is_stable:
             self.producers.on_high_watermark(self.high_watermark)
         return self.high_watermark
 
@@ -189,7 +189,7 @@ class LogState:
         """Move the high watermark to the log end and return it: the leader is the only replica in sync."""
         end = self.log_end_offset
         self.high_watermark = end
-        if not self.producers.settled:
+        if not self.producers.is_stable:
             self.producers.on_high_watermark(end)
         return end
 
@@ -209,13 +209,13 @@ class LogState:
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    def end_of(self, segment: Segment) -> int:
+    def end_of(self, segment: LogSegment) -> int:
         """Return the offset after the last one a segment may hold."""
         return self.segments.end_of(segment, self.log_end_offset)
 
     def relocate(self, path: str) -> None:
         """Use a folder that was renamed."""
         self.path = path
-        self.segments.moved(path)
+        self.segments.relocate(path)
         self.snapshots.folder = path
-        self.leader_epochs.moved(path)
+        self.leader_epochs.relocate(path)

@@ -40,7 +40,7 @@ from klamm.storage.meta_properties import META_PROPERTIES, read_meta_properties
 from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from klamm.storage.producer_snapshots import decode as decode_snapshot
 from klamm.storage.producer_state import ProducerStates
-from klamm.storage.segment_check import UNCLEANED, Looked, SegmentCheck
+from klamm.storage.segment_check import UNCLEANED, OnProgress, SegmentCheck
 from klamm.storage.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
 
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
@@ -85,78 +85,80 @@ def partition_tasks(folders: list[str]) -> list[Task]:
 
 
 def check_folders(
-    folders: list[str], *, workers: int | None = None, looked: Callable[[int, int], None] | None = None
+    folders: list[str], *, workers: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Findings:
     """Look at everything. `looked(done, total)` is told now and then how many bytes were looked at."""
     tasks = partition_tasks(folders)
-    found = Findings()
+    findings = Findings()
     for folder in folders:
         if not _is_partition(folder):
-            found.include(inspect_top(folder))
-    for one in _run(tasks, workers or os.cpu_count() or 1, looked or (lambda _done, _total: None)):
-        found.include(one)
-    _check_topic_ids([task.path for task in tasks], found)
-    found.problems.sort(key=lambda problem: problem.path)
-    return found
+            findings.include(inspect_top(folder))
+    for partition_findings in _run(tasks, workers or os.cpu_count() or 1, on_progress or (lambda _done, _total: None)):
+        findings.include(partition_findings)
+    _check_topic_ids([task.path for task in tasks], findings)
+    findings.problems.sort(key=lambda problem: problem.path)
+    return findings
 
 
-def inspect_partition(task: Task, looked: Looked = lambda _size: None) -> Findings:
+def inspect_partition(task: Task, on_progress: OnProgress = lambda _size: None) -> Findings:
     """Look at one partition folder."""
     disk, folder = Disk(), task.path
-    found = Findings(partitions=1)
+    findings = Findings(partitions=1)
     names = sorted(os.listdir(folder))
     bases = sorted(int(name[:-4]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
     epochs = LeaderEpochs(disk, folder)
     if epochs.damaged:
-        found.add(epochs.path, "it cannot be read", Fix.EPOCHS)
+        findings.add(epochs.path, "it cannot be read", Fix.EPOCHS)
     producers = _producers_at(disk, folder, bases, names)
-    knows = bases[:1] == [0] or bool(producers.entries)
+    knows_producers = bases[:1] == [0] or bool(producers.entries)
     end_offset, damaged = bases[0] if bases else 0, False
     for i, base in enumerate(bases):
         if damaged:
             path = os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")
-            found.notes.append(f"{path}: not looked at, because it follows the damage")
+            findings.notes.append(f"{path}: not looked at, because it follows the damage")
             continue
         last = i == len(bases) - 1
         if base != end_offset and not task.compacted:
             path = os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")
-            found.add(path, f"offsets {end_offset} to {base - 1} before it are missing{UNCLEANED}", Fix.NOTHING)
+            findings.add(path, f"offsets {end_offset} to {base - 1} before it are missing{UNCLEANED}", Fix.NOTHING)
         end = 2**63 if last else bases[i + 1]
-        segment = SegmentCheck(folder, base, end, found, last=last, closed=task.clean, holes=task.compacted, disk=disk)
-        end_offset, whole = segment.run(producers, epochs, looked, knows_producers=knows)
-        damaged = not whole
+        segment = SegmentCheck(
+            folder, base, end, findings, last=last, closed=task.clean, holes=task.compacted, disk=disk
+        )
+        end_offset, intact = segment.run(producers, epochs, on_progress, knows_producers=knows_producers)
+        damaged = not intact
     # Where the log is damaged, nobody knows its end: snapshots are not judged by it.
-    _check_small_files(disk, folder, names, set(bases), 2**63 if damaged else end_offset, found)
-    return found
+    _check_small_files(disk, folder, names, set(bases), 2**63 if damaged else end_offset, findings)
+    return findings
 
 
 def inspect_top(folder: str) -> Findings:
     """Look at the files beside the partitions."""
-    disk, found = Disk(), Findings()
+    disk, findings = Disk(), Findings()
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
         if name in OFFSET_CHECKPOINTS:
-            _check_checkpoint(disk, path, found)
+            _check_checkpoint(disk, path, findings)
         elif name == META_PROPERTIES:
             try:
                 read_meta_properties(disk, folder)
             except (ConfigError, UnicodeDecodeError) as error:
-                found.add(path, f"it cannot be read: {error}", Fix.NOTHING)
+                findings.add(path, f"it cannot be read: {error}", Fix.NOTHING)
         elif name == CLEAN_SHUTDOWN:
-            _check_json(disk, path, "brokerEpoch", Fix.REMOVE, found)
+            _check_json(disk, path, "brokerEpoch", Fix.REMOVE, findings)
         elif name == "bootstrap.checkpoint":
-            _check_metadata_snapshot(path, found)
+            _check_metadata_snapshot(path, findings)
         elif _DELETED.match(name):
-            found.notes.append(f"{path}: a deleted partition, removed by the next start")
+            findings.notes.append(f"{path}: a deleted partition, removed by the next start")
         elif _FUTURE.match(name):
-            found.notes.append(f"{path}: a partition on its way to this folder, the next start goes on with it")
+            findings.notes.append(f"{path}: a partition on its way to this folder, the next start goes on with it")
         elif _STRAY.match(name):
-            found.notes.append(f"{path}: waits for an operator")
+            findings.notes.append(f"{path}: waits for an operator")
         elif not _FILES.match(name) and not _is_partition(path):
-            found.notes.append(f"{path}: no part of a node's data")
+            findings.notes.append(f"{path}: no part of a node's data")
     if not os.path.exists(os.path.join(folder, META_PROPERTIES)):
-        found.add(os.path.join(folder, META_PROPERTIES), "it is missing", Fix.NOTHING)
-    return found
+        findings.add(os.path.join(folder, META_PROPERTIES), "it is missing", Fix.NOTHING)
+    return findings
 
 
 # --- in processes ----------------------------------------------------------------------------------------------------
@@ -175,11 +177,11 @@ def _count(size: int) -> None:
             _counter.value += size
 
 
-def _inspect_counted(task: Task) -> Findings:
+def _inspect_and_count(task: Task) -> Findings:
     return inspect_partition(task, _count)
 
 
-def _run(tasks: list[Task], workers: int, looked: Callable[[int, int], None]) -> Iterator[Findings]:
+def _run(tasks: list[Task], workers: int, on_progress: Callable[[int, int], None]) -> Iterator[Findings]:
     total = sum(task.size_bytes for task in tasks)
     done = 0
     if workers == 1 or len(tasks) == 1 or total < _INLINE_BYTES:
@@ -187,7 +189,7 @@ def _run(tasks: list[Task], workers: int, looked: Callable[[int, int], None]) ->
         def here(size: int) -> None:
             nonlocal done
             done += size
-            looked(done, total)
+            on_progress(done, total)
 
         for task in tasks:
             yield inspect_partition(task, here)
@@ -196,7 +198,7 @@ def _run(tasks: list[Task], workers: int, looked: Callable[[int, int], None]) ->
     counter: Any = context.Value(c_int64, 0)
     with ProcessPoolExecutor(min(workers, len(tasks)), context, _share, (counter,)) as pool:
         # The largest first: nobody waits at the end for one that began last.
-        jobs = {pool.submit(_inspect_counted, t) for t in sorted(tasks, key=lambda t: t.size_bytes, reverse=True)}
+        jobs = {pool.submit(_inspect_and_count, t) for t in sorted(tasks, key=lambda t: t.size_bytes, reverse=True)}
         while jobs:
             try:
                 for job in as_completed(jobs, timeout=0.2):
@@ -205,54 +207,54 @@ def _run(tasks: list[Task], workers: int, looked: Callable[[int, int], None]) ->
                     break
             except TimeoutError:
                 pass
-            looked(counter.value, total)
+            on_progress(counter.value, total)
 
 
 # --- small files -----------------------------------------------------------------------------------------------------
 
 
 def _check_small_files(
-    disk: Disk, folder: str, names: list[str], bases: set[int], end_offset: int, found: Findings
+    disk: Disk, folder: str, names: list[str], bases: set[int], end_offset: int, findings: Findings
 ) -> None:
     for name in names:
         path = os.path.join(folder, name)
         stem, suffix = os.path.splitext(name)
         if suffix == SNAPSHOT_SUFFIX and stem.isdigit():
-            _check_snapshot(disk, path, int(stem), end_offset, found)
+            _check_snapshot(disk, path, int(stem), end_offset, findings)
         elif suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem.isdigit():
             if int(stem) not in bases:
-                found.add(path, "an index without its log", Fix.REMOVE)
+                findings.add(path, "an index without its log", Fix.REMOVE)
         elif name.endswith(".checkpoint"):
-            _check_metadata_snapshot(path, found)
+            _check_metadata_snapshot(path, findings)
         elif name == PARTITION_METADATA:
             try:
                 if read_topic_id(disk, folder) is None:
-                    found.add(path, "it names no topic id", Fix.REMOVE)
+                    findings.add(path, "it names no topic id", Fix.REMOVE)
             except StorageFailure as failure:
-                found.add(path, str(failure), Fix.REMOVE)
+                findings.add(path, str(failure), Fix.REMOVE)
         elif name == QUORUM_STATE:
-            _check_json(disk, path, "leaderEpoch", Fix.NOTHING, found)
+            _check_json(disk, path, "leaderEpoch", Fix.NOTHING, findings)
         elif name.endswith(SWAP_SUFFIX):
-            found.notes.append(f"{path}: an interrupted compaction, settled by the next start")
+            findings.notes.append(f"{path}: an interrupted compaction, settled by the next start")
         elif name.endswith(ASIDE_SUFFIX):
-            found.notes.append(f"{path}: set aside by an earlier repair")
+            findings.notes.append(f"{path}: set aside by an earlier repair")
         elif name.endswith(_LEFTOVERS):
-            found.notes.append(f"{path}: left over from an interrupted change, removed by the next start")
+            findings.notes.append(f"{path}: left over from an interrupted change, removed by the next start")
         elif not (suffix == LOG_SUFFIX and stem.isdigit()) and name not in (LEADER_EPOCH, CLOSED_AT):
-            found.notes.append(f"{path}: no file of this log")
+            findings.notes.append(f"{path}: no file of this log")
 
 
-def _check_snapshot(disk: Disk, path: str, offset: int, end_offset: int, found: Findings) -> None:
+def _check_snapshot(disk: Disk, path: str, offset: int, end_offset: int, findings: Findings) -> None:
     try:
         decode_snapshot(disk.read_file(path))
     except CorruptBatch as error:
-        found.add(path, str(error), Fix.REMOVE)
+        findings.add(path, str(error), Fix.REMOVE)
         return
     if offset > end_offset:
-        found.add(path, f"it speaks of offset {offset}, the log ends at {end_offset}", Fix.REMOVE)
+        findings.add(path, f"it speaks of offset {offset}, the log ends at {end_offset}", Fix.REMOVE)
 
 
-def _check_metadata_snapshot(path: str, found: Findings) -> None:
+def _check_metadata_snapshot(path: str, findings: Findings) -> None:
     """A snapshot of the metadata: whole batches between a header and a footer."""
     position = 0
     controls: list[int] = []
@@ -260,38 +262,40 @@ def _check_metadata_snapshot(path: str, found: Findings) -> None:
     try:
         for position, batch in BatchFile(path).batches():  # noqa: B007 - the position is told when it fails
             batch.check_crc()
-            found.batches += 1
+            findings.batches += 1
             if batch.is_control:
                 controls += [record.type for record in control_records(batch)]
         if not bootstrap and (
             controls[:1] != [ControlType.SNAPSHOT_HEADER] or controls[-1] != ControlType.SNAPSHOT_FOOTER
         ):
-            found.add(path, "the snapshot lacks its header or its footer", Fix.NOTHING)
+            findings.add(path, "the snapshot lacks its header or its footer", Fix.NOTHING)
     except CorruptBatch as error:
-        found.add(path, str(error), Fix.NOTHING, position)
+        findings.add(path, str(error), Fix.NOTHING, position)
 
 
-def _check_checkpoint(disk: Disk, path: str, found: Findings) -> None:
+def _check_checkpoint(disk: Disk, path: str, findings: Findings) -> None:
     try:
         rows, twice = read_checkpoint(disk, path)
         for topic, partition, offset in rows:
             if int(partition) < 0 or int(offset) < 0:
-                found.add(path, f"the line of {topic}-{partition} has a negative number", Fix.CHECKPOINT)
+                findings.add(path, f"the line of {topic}-{partition} has a negative number", Fix.CHECKPOINT)
             elif twice and rows.count([topic, partition, offset]) < 2:
-                found.add(path, f"offset {offset} of {topic}-{partition} stands there once, not twice", Fix.CHECKPOINT)
+                findings.add(
+                    path, f"offset {offset} of {topic}-{partition} stands there once, not twice", Fix.CHECKPOINT
+                )
     except (StorageFailure, ValueError) as error:
         what = str(error) if isinstance(error, StorageFailure) else f"a line of it cannot be read: {error}"
-        found.add(path, what.replace(path, "it", 1), Fix.CHECKPOINT)
+        findings.add(path, what.replace(path, "it", 1), Fix.CHECKPOINT)
 
 
-def _check_json(disk: Disk, path: str, key: str, fix: Fix, found: Findings) -> None:
+def _check_json(disk: Disk, path: str, key: str, fix: Fix, findings: Findings) -> None:
     try:
         int(json.loads(disk.read_file(path))[key])
     except (ValueError, KeyError, TypeError) as error:
-        found.add(path, f"it cannot be read: {error}", fix)
+        findings.add(path, f"it cannot be read: {error}", fix)
 
 
-def _check_topic_ids(paths: list[str], found: Findings) -> None:
+def _check_topic_ids(paths: list[str], findings: Findings) -> None:
     """All partitions of a topic in one data folder carry its id."""
     ids: dict[tuple[str, str], tuple[str, bytes]] = {}
     for path in paths:
@@ -305,7 +309,7 @@ def _check_topic_ids(paths: list[str], found: Findings) -> None:
         first, known = ids.setdefault((parent, name.rpartition("-")[0]), (path, topic_id))
         if known != topic_id:
             what = f"its topic id is not that of {os.path.basename(first)}"
-            found.add(os.path.join(path, PARTITION_METADATA), what, Fix.NOTHING)
+            findings.add(os.path.join(path, PARTITION_METADATA), what, Fix.NOTHING)
 
 
 def _producers_at(disk: Disk, folder: str, bases: list[int], names: list[str]) -> ProducerStates:

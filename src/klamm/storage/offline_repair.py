@@ -16,13 +16,13 @@ from klamm.storage.checkpoints import LOG_START_OFFSET, RECOVERY_POINT, read_off
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, write_all
 from klamm.storage.log_dir import LOCK, LogDir
-from klamm.storage.log_replay import leader_epochs, rebuild_producers
-from klamm.storage.log_segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.log_replay import read_leader_epochs, rebuild_producers
+from klamm.storage.log_segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from klamm.storage.offline_check import ASIDE_SUFFIX, check_folders
 from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from klamm.storage.producer_snapshots import Snapshots
+from klamm.storage.producer_snapshots import ProducerSnapshots
 from klamm.storage.producer_state import Origin, ProducerStates
-from klamm.storage.segment_list import Segments
+from klamm.storage.segment_list import SegmentList
 from klamm.storage.txn_index import AbortedTxn
 
 _COPY_BYTES = 1 << 20
@@ -40,28 +40,30 @@ class Step:
 class Plan:
     """What would be done, in order, and what is found but left alone."""
 
-    found: Findings
+    findings: Findings
     steps: list[Step]
-    left: list[Problem]
+    unfixed: list[Problem]
 
 
 def make_plan(
-    folders: list[str], *, looked: Callable[[int, int], None] | None = None, disk: Disk | None = None
+    folders: list[str], *, on_progress: Callable[[int, int], None] | None = None, disk: Disk | None = None
 ) -> Plan:
     """Check folders and say what would be done about it. Changes nothing."""
     disk = disk or Disk()
-    found = check_folders(folders, looked=looked)
+    findings = check_folders(folders, on_progress=on_progress)
     steps: list[Step] = []
-    cut = [problem for problem in found.problems if problem.fix is Fix.CUT]
+    cut = [problem for problem in findings.problems if problem.fix is Fix.CUT]
     for problem in cut:
         steps += _cut_steps(disk, problem)
-    steps += [_remove_step(disk, p) for p in found.problems if p.fix is Fix.REMOVE and not _is_set_aside(p.path, cut)]
-    rebuilt = {_segment_of(p.path) for p in found.problems if p.fix in (Fix.REBUILD, Fix.CUT)}
+    steps += [
+        _remove_step(disk, p) for p in findings.problems if p.fix is Fix.REMOVE and not _is_set_aside(p.path, cut)
+    ]
+    rebuilt = {_segment_of(p.path) for p in findings.problems if p.fix in (Fix.REBUILD, Fix.CUT)}
     steps += [_rebuild_step(disk, folder, base) for folder, base in sorted(rebuilt)]
-    steps += [_epochs_step(disk, p.path) for p in found.problems if p.fix is Fix.EPOCHS]
-    steps += [_checkpoint_step(disk, p.path) for p in found.problems if p.fix is Fix.CHECKPOINT]
+    steps += [_epochs_step(disk, p.path) for p in findings.problems if p.fix is Fix.EPOCHS]
+    steps += [_checkpoint_step(disk, p.path) for p in findings.problems if p.fix is Fix.CHECKPOINT]
     steps += [_recovery_point_step(disk, problem) for problem in cut]
-    return Plan(found, steps, [problem for problem in found.problems if problem.fix is Fix.NOTHING])
+    return Plan(findings, steps, [problem for problem in findings.problems if problem.fix is Fix.NOTHING])
 
 
 def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
@@ -69,12 +71,12 @@ def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
     held: list[LogDir] = []
     for folder in folders:
         top = folder if os.path.exists(os.path.join(folder, LOCK)) else os.path.dirname(os.path.abspath(folder))
-        if os.path.exists(os.path.join(top, LOCK)) and all(each.path != os.path.abspath(top) for each in held):
+        if os.path.exists(os.path.join(top, LOCK)) and all(log_dir.path != os.path.abspath(top) for log_dir in held):
             try:
                 held.append(LogDir(disk or Disk(), top))
             except BaseException:
-                for each in held:
-                    each.release()
+                for log_dir in held:
+                    log_dir.release()
                 raise
     return held
 
@@ -106,7 +108,7 @@ def _is_set_aside(path: str, cut: list[Problem]) -> bool:
     folder, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     return suffix == SNAPSHOT_SUFFIX and any(
-        os.path.dirname(each.path) == folder and int(stem) > (each.offset or 0) for each in cut
+        os.path.dirname(problem.path) == folder and int(stem) > (problem.offset or 0) for problem in cut
     )
 
 
@@ -160,8 +162,8 @@ def _rebuild_step(disk: Disk, folder: str, base: int) -> Step:
 def _epochs_step(disk: Disk, path: str) -> Step:
     def rewrite() -> None:
         segments = _segments(disk, os.path.dirname(path))
-        found = leader_epochs(segments) if segments is not None else []
-        write_lines(disk, path, found)
+        epochs = read_leader_epochs(segments) if segments is not None else []
+        write_lines(disk, path, epochs)
 
     return Step(f"write {path} anew from the batches", rewrite)
 
@@ -169,13 +171,13 @@ def _epochs_step(disk: Disk, path: str) -> Step:
 def _checkpoint_step(disk: Disk, path: str) -> Step:
     def rewrite() -> None:
         lines = disk.read_file(path).decode(errors="replace").splitlines()
-        found: dict[tuple[str, ...], int] = {}
+        counts: dict[tuple[str, ...], int] = {}
         for line in lines[2:]:
             fields = tuple(line.split())
             if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
-                found[fields] = found.get(fields, 0) + 1
-        twice = os.path.basename(path) == LOG_START_OFFSET and max(found.values(), default=0) > 1
-        write_lines(disk, path, [row for row, count in found.items() if count > 1 or not twice], twice=twice)
+                counts[fields] = counts.get(fields, 0) + 1
+        twice = os.path.basename(path) == LOG_START_OFFSET and max(counts.values(), default=0) > 1
+        write_lines(disk, path, [row for row, count in counts.items() if count > 1 or not twice], twice=twice)
 
     return Step(f"write {path} anew with the lines that can be read", rewrite)
 
@@ -200,12 +202,12 @@ def rebuild_indexes(disk: Disk, folder: str, base: int, config: LogConfig | None
     config = config or LogConfig()
     segments = _segments(disk, folder)
     assert segments is not None
-    segment = next(each for each in segments if each.base_offset == base)
+    segment = next(candidate for candidate in segments if candidate.base_offset == base)
     producers = ProducerStates(os.path.basename(folder))
-    snapshots = Snapshots(disk, folder)
+    snapshots = ProducerSnapshots(disk, folder)
     if segment is segments[0]:
-        found = snapshots.latest(base, base)
-        producers.load(found[1] if found else [])
+        snapshot = snapshots.latest(base, base)
+        producers.load(snapshot[1] if snapshot else [])
     else:
         rebuild_producers(producers, snapshots, segments, base)
     segment.activate(config, 0, rebuild=True)
@@ -234,14 +236,17 @@ def rebuild_indexes(disk: Disk, folder: str, base: int, config: LogConfig | None
     segment.file = None
 
 
-def _segments(disk: Disk, folder: str) -> Segments | None:
+def _segments(disk: Disk, folder: str) -> SegmentList | None:
     bases = sorted(int(n[:-4]) for n in os.listdir(folder) if n.endswith(LOG_SUFFIX) and n[:-4].isdigit())
     if not bases:
         return None
     files = OpenFiles(4)
     sizes = [os.path.getsize(os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")) for base in bases]
-    return Segments(
-        disk, files, folder, [Segment(disk, files, folder, base, size) for base, size in zip(bases, sizes, strict=True)]
+    return SegmentList(
+        disk,
+        files,
+        folder,
+        [LogSegment(disk, files, folder, base, size) for base, size in zip(bases, sizes, strict=True)],
     )
 
 

@@ -46,16 +46,16 @@ class OffsetIndex:
     def lookup(self, offset: int) -> int:
         """The position of the last indexed batch that ends at or before `offset`; 0 when there is none."""
         buffer = self.buffer
-        found = bisect_right(
+        count = bisect_right(
             range(self.size // ENTRY_SIZE), offset - self.base_offset, key=lambda i: _INT(buffer, i * 8)[0]
         )
-        return _INT(buffer, found * 8 - 4)[0] if found else 0
+        return _INT(buffer, count * 8 - 4)[0] if count else 0
 
     def floor(self, position: int) -> tuple[int, int] | None:
         """The last entry, as (offset, position), that lies at or before a file position; None when there is none."""
         buffer = self.buffer
-        found = bisect_right(range(self.size // ENTRY_SIZE), position, key=lambda i: _INT(buffer, i * 8 + 4)[0])
-        return self.entry(found - 1) if found else None
+        count = bisect_right(range(self.size // ENTRY_SIZE), position, key=lambda i: _INT(buffer, i * 8 + 4)[0])
+        return self.entry(count - 1) if count else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries of batches that end at or after `offset`."""

@@ -79,7 +79,7 @@ def decode(data: bytes) -> list[ProducerEntry]:
     return entries
 
 
-class Snapshots:
+class ProducerSnapshots:
     """The snapshot files of one log."""
 
     def __init__(self, disk: Disk, folder: str, *, empty: bool = False) -> None:

@@ -33,7 +33,7 @@ from klamm.records.batch import BatchView
 from klamm.records.control import EndTxnMarker, end_txn_marker
 from klamm.storage.txn_index import AbortedTxn
 
-SETTLING_MS = 60_000
+GAPS_REFUSED_MS = 60_000
 """As long as clients wait for an answer by default, and so for one of a leader that is none any more."""
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
@@ -137,7 +137,7 @@ class ProducerStates:
         self.entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
         """First offset -> producer id of open transactions, oldest first."""
-        self.settled_at_ms = 0
+        self.gaps_refused_until_ms = 0
         """From then on a producer that is not known may begin with any sequence."""
         self._unreplicated: list[tuple[int, int]] = []
         """(first, marker offset) of ended transactions whose markers the high watermark has not passed."""
@@ -152,7 +152,7 @@ class ProducerStates:
         return pending if undecided is None else min(pending, undecided)
 
     @property
-    def settled(self) -> bool:
+    def is_stable(self) -> bool:
         """No transaction holds anything back."""
         return not self._ongoing and not self._unreplicated
 
@@ -317,7 +317,7 @@ class ProducerStates:
         self.entries.update(other.entries)
         self._reindex()
         self._unreplicated = other.unreplicated_transactions()
-        self.settled_at_ms = other.settled_at_ms
+        self.gaps_refused_until_ms = other.gaps_refused_until_ms
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
         """Ended transactions below the start of the log hold nothing back any more."""

@@ -10,14 +10,14 @@ logger = get_logger("storage")
 INTERVAL_MS = 2000
 
 
-class CheckProgress:
+class RecoveryProgress:
     """Counts bytes over all threads that check logs. `total_bytes` is what lies beyond the recovery points."""
 
     def __init__(self, clock: Clock, total_bytes: int) -> None:
         self._clock = clock
         self._total = total_bytes
         self._done = 0
-        self._started = self._told = clock.monotonic_ms()
+        self._started = self._reported_ms = clock.monotonic_ms()
         self._lock = threading.Lock()
 
     def advance(self, name: str, count: int) -> None:
@@ -25,9 +25,9 @@ class CheckProgress:
         with self._lock:
             self._done += count
             now = self._clock.monotonic_ms()
-            if now - self._told < INTERVAL_MS:
+            if now - self._reported_ms < INTERVAL_MS:
                 return
-            self._told = now
+            self._reported_ms = now
             done, elapsed = self._done, now - self._started
         rate = done / 1000 / elapsed
         left = max(self._total - done, 0)

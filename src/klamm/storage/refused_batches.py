@@ -55,7 +55,7 @@ class RefusedBatches:
                 return  # it is there already, or would not have been taken anyway
         known = self._first.get(producer_id)
         # Of a producer the log has nothing of, only the refusals tell what comes first.
-        if entry is None and known is not None and _counts(known, now_ms) and _precedes(known, epoch, sequence):
+        if entry is None and known is not None and _is_recent(known, now_ms) and _precedes(known, epoch, sequence):
             return
         if known is None and len(self._first) >= PRODUCERS_MAX:
             del self._first[next(iter(self._first))]
@@ -68,25 +68,25 @@ class RefusedBatches:
         if refusal is None or epoch < refusal.epoch:
             return
         entry = entries.get(producer_id)
-        came = entry is not None and entry.epoch == epoch and entry.next_sequence != refusal.sequence
-        if came or epoch > refusal.epoch or sequence == refusal.sequence or not _counts(refusal, now_ms):
+        is_stored = entry is not None and entry.epoch == epoch and entry.next_sequence != refusal.sequence
+        if is_stored or epoch > refusal.epoch or sequence == refusal.sequence or not _is_recent(refusal, now_ms):
             del self._first[producer_id]
-        elif _ahead(sequence, refusal.sequence):
+        elif _is_after(sequence, refusal.sequence):
             raise KlammError(
                 refusal.code,
                 f"sequence {refusal.sequence} of producer {producer_id} was refused and must come before {sequence}",
             )
 
 
-def _counts(refusal: Refusal, now_ms: int) -> bool:
+def _is_recent(refusal: Refusal, now_ms: int) -> bool:
     """Whether it was not long ago; those who ask look at the clock now and then, so it may lie a little ahead."""
     return abs(now_ms - refusal.at_ms) <= MEMORY_MS
 
 
 def _precedes(refusal: Refusal, epoch: int, sequence: int) -> bool:
-    return refusal.epoch > epoch or (refusal.epoch == epoch and _ahead(sequence, refusal.sequence))
+    return refusal.epoch > epoch or (refusal.epoch == epoch and _is_after(sequence, refusal.sequence))
 
 
-def _ahead(sequence: int, other: int) -> bool:
+def _is_after(sequence: int, other: int) -> bool:
     """Whether a sequence number comes after another; they wrap."""
     return 0 < (sequence - other) % _WRAP < _HALF

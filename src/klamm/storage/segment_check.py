@@ -16,13 +16,13 @@ from klamm.storage import offset_index, time_index, txn_index
 from klamm.storage.check_findings import Findings, Fix
 from klamm.storage.disk import Disk, OpenFiles
 from klamm.storage.leader_epochs import LeaderEpochs
-from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from klamm.storage.producer_state import Origin, ProducerStates
 
-Looked = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Told how many bytes were looked at since the last call."""
 
-_TELL_BYTES = 1 << 20
+_PROGRESS_BYTES = 1 << 20
 UNCLEANED = ", and cleaner-offset-checkpoint does not say that compaction took them"
 
 
@@ -30,7 +30,7 @@ class SegmentEnd(NamedTuple):
     """How far a segment's good batches go."""
 
     next_offset: int
-    whole: bool
+    intact: bool
 
 
 class SegmentCheck:
@@ -43,7 +43,7 @@ class SegmentCheck:
         folder: str,
         base_offset: int,
         end: int,
-        found: Findings,
+        findings: Findings,
         *,
         last: bool,
         closed: bool,
@@ -51,26 +51,26 @@ class SegmentCheck:
         disk: Disk,
     ) -> None:
         path = os.path.join(folder, f"{base_offset:020d}{LOG_SUFFIX}")
-        self._segment = Segment(disk, OpenFiles(1), folder, base_offset, os.path.getsize(path))
+        self._segment = LogSegment(disk, OpenFiles(1), folder, base_offset, os.path.getsize(path))
         self._disk = disk
         self._end = end
-        self._found = found
+        self._findings = findings
         self._closed = closed or not last
         self._offsets = self._read(INDEX_SUFFIX, offset_index.ENTRY)
         self._times = self._read(TIME_INDEX_SUFFIX, time_index.ENTRY)
         self._aborts = self._read(TXN_INDEX_SUFFIX, txn_index.ENTRY, needed=False)
         self._holes = holes
-        self._told_epoch = False
+        self._epoch_reported = False
 
     def run(
-        self, producers: ProducerStates, epochs: LeaderEpochs, looked: Looked, *, knows_producers: bool
+        self, producers: ProducerStates, epochs: LeaderEpochs, on_progress: OnProgress, *, knows_producers: bool
     ) -> SegmentEnd:
         """Look at everything; producers follow the batches. `knows_producers`: nothing that came before is unknown."""
         self._knows_producers = knows_producers
-        segment, found = self._segment, self._found
+        segment, findings = self._segment, self._findings
         path = segment.path(LOG_SUFFIX)
         position, next_offset, why = 0, segment.base_offset, ""
-        largest, told = -1, 0
+        largest, reported = -1, 0
         for at, data in segment.batches():
             try:
                 batch = BatchView(data)
@@ -81,28 +81,28 @@ class SegmentCheck:
                 break
             if batch.base_offset > next_offset > segment.base_offset and not self._holes:
                 what = f"offsets {next_offset} to {batch.base_offset - 1} are missing before this batch{UNCLEANED}"
-                found.add(path, what, Fix.NOTHING, at)
+                findings.add(path, what, Fix.NOTHING, at)
             self._check_offset_entries(batch, at)
             self._check_time_entries(batch)
             self._check_abort(batch, aborted)
             self._check_epoch(batch, epochs, at)
             largest = max(largest, batch.max_timestamp)
-            found.batches += 1
+            findings.batches += 1
             position, next_offset = at + batch.size, batch.next_offset
-            if position - told >= _TELL_BYTES:
-                looked(position - told)
-                told = position
-        whole = position == segment.size
-        if not whole:
+            if position - reported >= _PROGRESS_BYTES:
+                on_progress(position - reported)
+                reported = position
+        intact = position == segment.size
+        if not intact:
             left = segment.size - position
             reason = why or _why_not(segment, position)
             what = f"{left} bytes from offset {next_offset} on are no batches: {reason}"
-            found.add(path, what, Fix.CUT, position, next_offset)
-        self._finish(largest, whole=whole)
-        looked(segment.size - told)
-        found.segments += 1
-        found.size_bytes += segment.size
-        return SegmentEnd(next_offset, whole)
+            findings.add(path, what, Fix.CUT, position, next_offset)
+        self._check_rest(largest, intact=intact)
+        on_progress(segment.size - reported)
+        findings.segments += 1
+        findings.size_bytes += segment.size
+        return SegmentEnd(next_offset, intact)
 
     def _check_batch(self, batch: BatchView, next_offset: int) -> None:
         batch.check_crc()
@@ -133,8 +133,8 @@ class SegmentCheck:
 
     def _check_abort(self, batch: BatchView, aborted: txn_index.AbortedTxn | None) -> None:
         marker = end_txn_marker(batch)
-        told = bool(self._aborts) and self._aborts[-1][3] <= batch.last_offset
-        if told:
+        has_entry = bool(self._aborts) and self._aborts[-1][3] <= batch.last_offset
+        if has_entry:
             _, producer_id, first, last, stable = self._aborts.pop()
             if marker is None or marker.committed or producer_id != batch.producer_id or last != batch.base_offset:
                 self._wrong(TXN_INDEX_SUFFIX, f"no transaction of producer {producer_id} was aborted at {last}")
@@ -145,17 +145,17 @@ class SegmentCheck:
 
     def _check_epoch(self, batch: BatchView, epochs: LeaderEpochs, at: int) -> None:
         known = epochs.epoch_for_offset(batch.base_offset)
-        if 0 <= known != batch.leader_epoch != -1 and not self._told_epoch and not epochs.damaged:
-            self._told_epoch = True
+        if 0 <= known != batch.leader_epoch != -1 and not self._epoch_reported and not epochs.damaged:
+            self._epoch_reported = True
             what = (
                 f"it says that epoch {known} wrote offset {batch.base_offset}, the batch at {at} of "
                 f"{os.path.basename(self._segment.path(LOG_SUFFIX))} says {batch.leader_epoch}"
             )
-            self._found.add(epochs.path, what, Fix.EPOCHS)
+            self._findings.add(epochs.path, what, Fix.EPOCHS)
 
-    def _finish(self, largest: int, *, whole: bool) -> None:
+    def _check_rest(self, largest: int, *, intact: bool) -> None:
         """What is left over of the indexes when the batches are through."""
-        if not whole:
+        if not intact:
             return  # whatever follows is cut, and the indexes are rebuilt with it
         for entries, suffix in (
             (self._offsets, INDEX_SUFFIX),
@@ -176,7 +176,7 @@ class SegmentCheck:
             data = self._disk.read_file(path)
         except FileNotFoundError:
             if needed and self._closed:
-                self._found.add(path, "it is missing", Fix.REBUILD)
+                self._findings.add(path, "it is missing", Fix.REBUILD)
             return []
         if len(data) % entry.size:
             self._wrong(
@@ -187,8 +187,8 @@ class SegmentCheck:
             entries.pop()  # what Kafka reserves for entries to come
         if entries and not any(entries[-1]) and suffix == INDEX_SUFFIX:
             entries.pop()
-        for i, (one, other) in enumerate(pairwise(entries)):
-            if not _ascending(suffix, one, other):
+        for i, (entry_before, entry_after) in enumerate(pairwise(entries)):
+            if not _is_ascending(suffix, entry_before, entry_after):
                 self._wrong(suffix, f"entry {i + 1} does not follow entry {i}", (i + 1) * entry.size)
                 return []
         if suffix == TXN_INDEX_SUFFIX and (odd := next((e for e in entries if e[0] != 0 or e[2] > e[3]), None)):
@@ -200,17 +200,17 @@ class SegmentCheck:
 
     def _wrong(self, suffix: str, what: str, position: int | None = None) -> None:
         path = self._segment.path(suffix)
-        if not any(problem.path == path for problem in self._found.problems):
-            self._found.add(path, what, Fix.REBUILD, position)
+        if not any(problem.path == path for problem in self._findings.problems):
+            self._findings.add(path, what, Fix.REBUILD, position)
 
 
-def _ascending(suffix: str, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _is_ascending(suffix: str, entry_before: tuple[int, ...], entry_after: tuple[int, ...]) -> bool:
     if suffix == TXN_INDEX_SUFFIX:
-        return one[3] < other[3]
-    return one[0] < other[0] and one[1] < other[1]
+        return entry_before[3] < entry_after[3]
+    return entry_before[0] < entry_after[0] and entry_before[1] < entry_after[1]
 
 
-def _why_not(segment: Segment, position: int) -> str:
+def _why_not(segment: LogSegment, position: int) -> str:
     """Why nothing can be read from a position on."""
     left = segment.size - position
     head = segment.open_file().pread(min(left, HEADER_SIZE), position)

@@ -8,37 +8,37 @@ from typing import overload
 from klamm.model.errors import StorageFailure
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, FileSlice, OpenFiles
-from klamm.storage.log_segment import Segment
+from klamm.storage.log_segment import LogSegment
 from klamm.storage.txn_index import AbortedTxn
 from klamm.storage.txn_verification import was_aborted
 
 _HINTS_MAX = 256
 
 
-class Segments:
+class SegmentList:
     """At least one segment, ordered by base offset; the last is active."""
 
-    def __init__(self, disk: Disk, files: OpenFiles, folder: str, segments: list[Segment]) -> None:
+    def __init__(self, disk: Disk, files: OpenFiles, folder: str, segments: list[LogSegment]) -> None:
         self._disk = disk
         self._files = files
         self.folder = folder
         self._all = segments
         self._bases = [segment.base_offset for segment in segments]
-        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._hints: dict[int, tuple[LogSegment, int]] = {}
         """Next offset -> where it lies, for recent reads: a reader that goes on needs no search."""
         self.active = segments[-1]
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[LogSegment]:
         return iter(self._all)
 
     def __len__(self) -> int:
         return len(self._all)
 
     @overload
-    def __getitem__(self, i: int) -> Segment: ...
+    def __getitem__(self, i: int) -> LogSegment: ...
     @overload
-    def __getitem__(self, i: slice) -> list[Segment]: ...
-    def __getitem__(self, i: int | slice) -> Segment | list[Segment]:
+    def __getitem__(self, i: slice) -> list[LogSegment]: ...
+    def __getitem__(self, i: int | slice) -> LogSegment | list[LogSegment]:
         return self._all[i]
 
     @property
@@ -51,18 +51,18 @@ class Segments:
         """The bytes of all `.log` files."""
         return sum(segment.size for segment in self._all)
 
-    def from_offset(self, offset: int) -> list[Segment]:
+    def from_offset(self, offset: int) -> list[LogSegment]:
         """The segment that holds `offset`, and all after it."""
         return self._all[max(bisect_right(self._bases, offset) - 1, 0) :]
 
-    def end_of(self, segment: Segment, log_end_offset: int) -> int:
+    def end_of(self, segment: LogSegment, log_end_offset: int) -> int:
         """The offset after the last one a segment may hold."""
         i = bisect_right(self._bases, segment.base_offset)
         return self._bases[i] if i < len(self._bases) else log_end_offset
 
-    def add(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+    def add(self, base_offset: int, config: LogConfig, now_ms: int) -> LogSegment:
         """Begin a new active segment; when that fails, there is no trace of it."""
-        segment = Segment(self._disk, self._files, self.folder, base_offset)
+        segment = LogSegment(self._disk, self._files, self.folder, base_offset)
         try:
             segment.activate(config, now_ms, create=True)
         except (OSError, StorageFailure):
@@ -73,7 +73,7 @@ class Segments:
         self.active = segment
         return segment
 
-    def remove(self, segments: list[Segment]) -> None:
+    def remove(self, segments: list[LogSegment]) -> None:
         """Delete segments and their files."""
         self._hints.clear()
         for segment in segments:
@@ -83,17 +83,17 @@ class Segments:
         if self._all:
             self.active = self._all[-1]
 
-    def drop_oldest(self, count: int) -> list[Segment]:
+    def drop_oldest(self, count: int) -> list[LogSegment]:
         """Take closed segments out of the log; their files are the caller's to remove."""
         assert count < len(self._all)
-        gone = self._all[:count]
+        dropped = self._all[:count]
         self._hints.clear()
         del self._all[:count], self._bases[:count]
-        return gone
+        return dropped
 
-    def replace(self, replaced: list[Segment], size: int, max_timestamp: tuple[int, int]) -> None:
+    def replace(self, replaced: list[LogSegment], size: int, max_timestamp: tuple[int, int]) -> None:
         """Let one segment, whose files have their final names, stand for neighbours."""
-        segment = Segment(self._disk, self._files, self.folder, replaced[0].base_offset, size)
+        segment = LogSegment(self._disk, self._files, self.folder, replaced[0].base_offset, size)
         segment.max_timestamp = max_timestamp
         at = self._bases.index(segment.base_offset)
         assert self._all[at : at + len(replaced)] == replaced
@@ -105,11 +105,11 @@ class Segments:
         """Positions remembered from reads no longer hold."""
         self._hints.clear()
 
-    def moved(self, folder: str) -> None:
+    def relocate(self, folder: str) -> None:
         """The folder has a new name."""
         self.folder = folder
         for segment in self._all:
-            segment.moved(folder)
+            segment.relocate(folder)
 
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, log_end_offset: int, min_one: bool
@@ -122,28 +122,28 @@ class Segments:
         if hint is not None and (hint[1] < hint[0].size or hint[0] is self.active):
             segment, start = hint
         else:
-            found = self._find(offset, upper_offset)
-            if found is None:
+            start_of_read = self._find(offset, upper_offset)
+            if start_of_read is None:
                 return None
-            segment, start = found
+            segment, start = start_of_read
         segment_end = log_end_offset if segment is self.active else self.end_of(segment, log_end_offset)
         if upper_offset >= segment_end:
             end, next_offset = segment.size, segment_end
         else:
-            place = segment.find(upper_offset)
-            if place is None:
+            location = segment.find(upper_offset)
+            if location is None:
                 end, next_offset = segment.size, segment_end
-            elif place.base_offset < upper_offset:
-                end, next_offset = place.position + place.size, place.last_offset + 1
+            elif location.base_offset < upper_offset:
+                end, next_offset = location.position + location.size, location.last_offset + 1
             else:
-                end, next_offset = place.position, place.base_offset
+                end, next_offset = location.position, location.base_offset
         if end - start > max_bytes:
-            place = segment.cut(start, start + max_bytes)
-            if place is not None:
-                if place.position == start and min_one:
-                    end, next_offset = start + place.size, place.last_offset + 1
+            location = segment.find_beyond(start, start + max_bytes)
+            if location is not None:
+                if location.position == start and min_one:
+                    end, next_offset = start + location.size, location.last_offset + 1
                 else:
-                    end, next_offset = place.position, place.base_offset
+                    end, next_offset = location.position, location.base_offset
         if end <= start:
             return None
         hints = self._hints
@@ -153,25 +153,25 @@ class Segments:
             hints[next_offset] = (segment, end)
         return FileSlice(segment.open_file(), start, end - start, next_offset)
 
-    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
         """The aborted transactions that touch [start, end)."""
-        found: list[AbortedTxn] = []
+        transactions: list[AbortedTxn] = []
         for segment in self.from_offset(start):
-            more, complete = segment.txn_index.collect(start, end, partial(self._was_aborted, segment))
-            found += more
+            in_segment, complete = segment.txn_index.collect(start, end, partial(self._was_aborted, segment))
+            transactions += in_segment
             if complete:
                 break
-        return found
+        return transactions
 
-    def _was_aborted(self, segment: Segment, txn: AbortedTxn) -> bool:
+    def _was_aborted(self, segment: LogSegment, txn: AbortedTxn) -> bool:
         return was_aborted(txn, segment, self.from_offset(txn.first_offset)[0])
 
-    def _find(self, offset: int, upper_offset: int) -> tuple[Segment, int] | None:
+    def _find(self, offset: int, upper_offset: int) -> tuple[LogSegment, int] | None:
         """Where the batch that holds `offset` lies; compaction may have moved the answer to a later segment."""
         for segment in self.from_offset(offset):
             if segment.base_offset >= upper_offset:
                 return None
-            place = segment.find(offset)
-            if place is not None:
-                return (segment, place.position) if place.base_offset < upper_offset else None
+            location = segment.find(offset)
+            if location is not None:
+                return (segment, location.position) if location.base_offset < upper_offset else None
         return None

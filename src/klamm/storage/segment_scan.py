@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from klamm.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchView
 from klamm.records.kernels import layout, recovery
 from klamm.storage.leader_epochs import LeaderEpochs
-from klamm.storage.log_segment import Segment
+from klamm.storage.log_segment import LogSegment
 from klamm.storage.producer_state import ProducerStates
 
 CHECKSUMS = True
@@ -23,8 +23,8 @@ _BATCH_WORDS = 5
 NEVER = 2**62
 
 
-class Scan:
-    """One way through a segment from a batch boundary on. Iterate it; say `passed` for every batch it hands out.
+class SegmentScan:
+    """One way through a segment from a batch boundary on. Iterate it; call `accept` for every batch it hands out.
 
     Everything before a batch that is handed out has been noted: in `producers`, in the segment's indexes when they
     are being rebuilt (`index`), in the plain attributes below.
@@ -32,7 +32,7 @@ class Scan:
 
     def __init__(
         self,
-        segment: Segment,
+        segment: LogSegment,
         producers: ProducerStates,
         *,
         position: int = 0,
@@ -83,7 +83,7 @@ class Scan:
         """Bytes since the last index entry."""
         return self._words[8]
 
-    def passed(self, batch: BatchView) -> None:
+    def accept(self, batch: BatchView) -> None:
         """The batch that was handed out holds: go on behind it."""
         words = self._words
         if batch.max_timestamp > words[9]:
@@ -98,11 +98,11 @@ class Scan:
     def __iter__(self) -> Iterator[memoryview]:
         """Batches the kernel leaves to the caller. Ends where no whole batch follows, or none that could be one."""
         file, end = self._segment.open_file(), self._segment.size if self._stop is None else self._stop
-        wanted = _CHUNK
+        chunk_size = _CHUNK
         while self.position + HEADER_SIZE <= end:
             start = self.position
-            chunk = memoryview(file.pread(min(wanted, end - start), start))
-            wanted = _CHUNK
+            chunk = memoryview(file.pread(min(chunk_size, end - start), start))
+            chunk_size = _CHUNK
             while True:
                 at = self.position - start
                 reason = self._pass_over(chunk, at)
@@ -116,15 +116,15 @@ class Scan:
                     return
                 before = self.position
                 yield chunk[at : at + size]
-                assert self.position > before, "whoever takes a batch says `passed` or stops"
+                assert self.position > before, "whoever takes a batch calls `accept` or stops"
             if self._progress is not None:
                 self._progress(at)
             if at == 0:
                 # Not one whole batch: it is larger than the chunk, or it does not end within the file.
                 if len(chunk) < HEADER_SIZE:
                     return
-                wanted = HEADER.unpack_from(chunk, 0)[1] + LOG_OVERHEAD
-                if start + wanted > end or wanted <= len(chunk):
+                chunk_size = HEADER.unpack_from(chunk, 0)[1] + LOG_OVERHEAD
+                if start + chunk_size > end or chunk_size <= len(chunk):
                     return
 
     def _pass_over(self, chunk: memoryview, at: int) -> int:

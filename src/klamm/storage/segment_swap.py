@@ -41,11 +41,11 @@ def remove_files(disk: Disk, folder: str, base_offset: int, ending: str) -> None
         disk.remove_if_exists(os.path.join(folder, offset_name(base_offset) + suffix + ending))
 
 
-def settle_swaps(disk: Disk, folder: str) -> None:
+def complete_swaps(disk: Disk, folder: str) -> None:
     """Finish the swaps a crash interrupted, undo those it came too early for."""
     names = set(disk.listdir(folder))
-    whole = _bases(names, LOG_SUFFIX + SWAP_SUFFIX)
-    for base in whole:
+    complete = _bases(names, LOG_SUFFIX + SWAP_SUFFIX)
+    for base in complete:
         logger.info("finishing an interrupted swap", path=os.path.join(folder, offset_name(base) + LOG_SUFFIX))
         end = max(_end_offset(disk, folder, base), base + 1)
         for other in _bases(names, LOG_SUFFIX):
@@ -58,7 +58,7 @@ def settle_swaps(disk: Disk, folder: str) -> None:
         if name.endswith(SWAP_SUFFIX) and name[:20].isdigit():
             logger.info("undoing an interrupted swap", path=os.path.join(folder, name))
             disk.unlink(os.path.join(folder, name))
-    if whole:
+    if complete:
         disk.sync_dir(folder)
 
 

@@ -18,13 +18,13 @@ from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir, LogDirUnusable
 from klamm.storage.log_recovery import open_log, suspect_bytes
 from klamm.storage.meta_properties import MetaProperties
-from klamm.storage.recovery_progress import CheckProgress
+from klamm.storage.recovery_progress import RecoveryProgress
 from klamm.telemetry.log import get_logger
 
 logger = get_logger("storage")
 
 
-def take_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool], dirs: list[LogDir]) -> None:
+def lock_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool], dirs: list[LogDir]) -> None:
     """Lock log dirs and put them into `dirs`; one that cannot be used goes in as failed, if others are left."""
     for path in paths:
         try:
@@ -44,7 +44,7 @@ class Identity:
     """Who the log dirs belong to."""
 
     cluster_id: str | None
-    found: dict[str, MetaProperties | None]
+    properties: dict[str, MetaProperties | None]
     """By path, of the log dirs that are online; None where nothing is written."""
 
 
@@ -52,22 +52,22 @@ def read_identity(
     dirs: list[LogDir], cluster_id: str | None, node_id: int, is_vital: Callable[[str], bool]
 ) -> Identity:
     """Read the identity of every log dir; ConfigError when they do not belong together or to this node."""
-    found: dict[str, MetaProperties | None] = {}
+    properties: dict[str, MetaProperties | None] = {}
     for log_dir in dirs:
         if log_dir.failure is None:
             try:
-                found[log_dir.path] = log_dir.identify(cluster_id, node_id)
+                properties[log_dir.path] = log_dir.identify(cluster_id, node_id)
             except OSError as error:
                 fail_at_start(dirs, log_dir, error, is_vital)
-    known = {meta.cluster_id for meta in found.values() if meta is not None}
+    known = {meta.cluster_id for meta in properties.values() if meta is not None}
     if len(known) > 1:
         raise ConfigError(f"the data folders belong to different clusters: {', '.join(sorted(known))}")
-    return Identity(cluster_id or next(iter(known), None), found)
+    return Identity(cluster_id or next(iter(known), None), properties)
 
 
 def complete_identity(log_dir: LogDir, identity: Identity, node_id: int, new_id: Callable[[], Uuid] | None) -> Uuid:
     """The directory id of a log dir; an unformatted one gets its identity when there is a way to `new_id`."""
-    meta = identity.found[log_dir.path]
+    meta = identity.properties[log_dir.path]
     if meta is None:
         if new_id is None or identity.cluster_id is None:
             raise ConfigError(
@@ -79,7 +79,7 @@ def complete_identity(log_dir: LogDir, identity: Identity, node_id: int, new_id:
 
 
 @dataclass(slots=True)
-class Opened:
+class LoadedLog:
     """A log that was found: the one of its partition, or a future one on its way to another log dir."""
 
     log: Log
@@ -87,7 +87,7 @@ class Opened:
     is_future: bool
 
 
-class Opening:
+class LogLoader:
     """Opens every log of every log dir, many at a time."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Opening:
         self.leftovers: list[str] = []
         """Folders of deleted partitions that are still there."""
 
-    def open_all(self, dirs: list[LogDir], pool: Executor) -> Iterator[Opened]:
+    def open_all(self, dirs: list[LogDir], pool: Executor) -> Iterator[LoadedLog]:
         """The logs, as they become ready; a log dir that fails meanwhile is left out with all its logs."""
         jobs: list[tuple[Future[Log], LogDir, bool]] = []
         for log_dir in dirs:
@@ -117,37 +117,37 @@ class Opening:
                     jobs += self._begin(log_dir, pool)
                 except (OSError, StorageFailure) as error:
                     fail_at_start(dirs, log_dir, error, self._is_vital)
-        opened: list[Opened] = []
+        loaded_logs: list[LoadedLog] = []
         for done, (job, log_dir, is_future) in enumerate(jobs, 1):
             try:
-                opened.append(Opened(job.result(), log_dir, is_future))
+                loaded_logs.append(LoadedLog(job.result(), log_dir, is_future))
             except (OSError, StorageFailure) as error:
                 if log_dir.failure is None:
                     fail_at_start(dirs, log_dir, error, self._is_vital)
             if done % 100 == 0 or done == len(jobs):
                 logger.info("opened logs", done=done, total=len(jobs))
-        for each in opened:
-            if each.log_dir.failure is not None:
-                each.log.close(clean=False)
+        for loaded in loaded_logs:
+            if loaded.log_dir.failure is not None:
+                loaded.log.close(clean=False)
                 continue
-            each.log.advance_high_watermark(each.log_dir.saved.marks.get(each.log.topic_partition, 0))
-            each.log.state.cleaned_offset = each.log_dir.saved.cleaned.get(each.log.topic_partition)
-            yield each
+            loaded.log.advance_high_watermark(loaded.log_dir.saved.marks.get(loaded.log.topic_partition, 0))
+            loaded.log.state.cleaned_offset = loaded.log_dir.saved.cleaned.get(loaded.log.topic_partition)
+            yield loaded
 
     def _begin(self, log_dir: LogDir, pool: Executor) -> list[tuple[Future[Log], LogDir, bool]]:
         log_dir.load()
         epoch = log_dir.take_clean_shutdown()
         self.broker_epochs.append(epoch)
-        self.leftovers += log_dir.deleted()
+        self.leftovers += log_dir.deleted_folders()
         points, starts = log_dir.saved.points, log_dir.saved.starts
-        partitions, futures = log_dir.partitions(), log_dir.futures()
+        partitions, futures = log_dir.partition_folders(), log_dir.future_folders()
         progress = None
         if epoch is None and partitions:
             total = sum(
                 suspect_bytes(self._disk, path, points.get(partition, 0))
                 for partition, path in (*partitions.items(), *futures.items())
             )
-            progress = CheckProgress(self._clock, total).advance
+            progress = RecoveryProgress(self._clock, total).advance
             logger.info(
                 "a data folder was not stopped cleanly, checking it",
                 folder=log_dir.path,
@@ -171,8 +171,12 @@ class Opening:
             )
 
         return [
-            *((begin(*each), log_dir, False) for each in partitions.items()),
-            *((begin(*each), log_dir, True) for each in futures.items() if each[0] not in partitions),
+            *((begin(*partition_path), log_dir, False) for partition_path in partitions.items()),
+            *(
+                (begin(*partition_path), log_dir, True)
+                for partition_path in futures.items()
+                if partition_path[0] not in partitions
+            ),
         ]
 
 

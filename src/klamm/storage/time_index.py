@@ -55,8 +55,8 @@ class TimeIndex:
     def floor(self, timestamp: int) -> tuple[int, int] | None:
         """The last entry at or before `timestamp`, as (timestamp, offset): start looking there. None when none is."""
         buffer = self.buffer
-        found = bisect_right(range(self.size // ENTRY_SIZE), timestamp, key=lambda i: _TIMESTAMP(buffer, i * 12)[0])
-        return self.entry(found - 1) if found else None
+        count = bisect_right(range(self.size // ENTRY_SIZE), timestamp, key=lambda i: _TIMESTAMP(buffer, i * 12)[0])
+        return self.entry(count - 1) if count else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or after `offset`."""

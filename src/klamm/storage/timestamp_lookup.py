@@ -9,8 +9,8 @@ from klamm.records.batch import BatchView
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX, unpack
 from klamm.storage.batch_validation import INLINE_PACKED_BYTES_MAX, INLINE_UNPACKED_BYTES_MAX
-from klamm.storage.log_segment import Segment
-from klamm.storage.segment_list import Segments
+from klamm.storage.log_segment import LogSegment
+from klamm.storage.segment_list import SegmentList
 
 
 class TimestampOffset(NamedTuple):
@@ -33,15 +33,15 @@ class SearchElsewhere(Exception):
         self.next_offset = next_offset
 
 
-def find_timestamp(segments: Segments, timestamp: int, first_offset: int) -> TimestampOffset | None:
+def find_timestamp(segments: SegmentList, timestamp: int, first_offset: int) -> TimestampOffset | None:
     """The first record at or after `first_offset` whose timestamp is at least `timestamp`; may be SearchElsewhere."""
     for segment in segments.from_offset(first_offset):
         if segment.max_timestamp[0] < timestamp:
             continue
-        place = segment.find(max(segment.time_floor(timestamp), first_offset))
-        if place is None:
+        location = segment.find(max(segment.time_floor(timestamp), first_offset))
+        if location is None:
             continue
-        for _, data in segment.batches(place.position):
+        for _, data in segment.batches(location.position):
             batch = BatchView(data)
             if batch.max_timestamp < timestamp or batch.last_offset < first_offset:
                 continue
@@ -84,18 +84,18 @@ def _first_at(batch: BatchView, timestamp: int, first_offset: int, limit: int) -
     return None
 
 
-def find_max_timestamp(segments: Segments, log_start_offset: int) -> TimestampOffset | None:
+def find_max_timestamp(segments: SegmentList, log_start_offset: int) -> TimestampOffset | None:
     """The first record that has the largest timestamp of the log; may be SearchElsewhere."""
-    best: Segment | None = None
+    best: LogSegment | None = None
     for segment in segments.from_offset(log_start_offset):
         if segment.max_timestamp[0] > (best.max_timestamp[0] if best else -1):
             best = segment
     if best is None:
         return None
-    place = best.find(best.max_timestamp[1])
-    if place is None:
+    location = best.find(best.max_timestamp[1])
+    if location is None:
         return None
-    for _, data in best.batches(place.position, place.position + place.size):
+    for _, data in best.batches(location.position, location.position + location.size):
         batch = BatchView(data)
         return _search(batch, batch.max_timestamp, 0)
     return None

@@ -5,7 +5,7 @@ The caller resets the log's appender afterwards; nothing here knows what is stag
 
 from klamm.storage.config import MAX_LONG
 from klamm.storage.log_replay import rebuild_producers
-from klamm.storage.log_segment import Segment
+from klamm.storage.log_segment import LogSegment
 from klamm.storage.log_state import LogState
 
 
@@ -59,19 +59,19 @@ def truncate_fully(state: LogState, offset: int, now_ms: int) -> None:
     _set_end(state, offset, checkpointed=MAX_LONG)
 
 
-def _cut_segment(state: LogState, segment: Segment, offset: int, now_ms: int) -> int:
+def _cut_segment(state: LogState, segment: LogSegment, offset: int, now_ms: int) -> int:
     """Cut the last segment, which becomes the active one if it was not; return the new end of the log."""
-    place = segment.find(offset)
+    location = segment.find(offset)
     end = offset
     if segment.file is None:
         segment.activate(state.config, now_ms)
     assert segment.file is not None
     assert segment.index is not None
     assert segment.time_index is not None
-    if place is not None:
-        end = min(offset, place.base_offset)
-        segment.size = place.position
-        state.disk.ftruncate(segment.file.fd, place.position)
+    if location is not None:
+        end = min(offset, location.base_offset)
+        segment.size = location.position
+        state.disk.ftruncate(segment.file.fd, location.position)
     segment.index.truncate_to(end)
     segment.time_index.truncate_to(end)
     segment.txn_index.truncate_to(end)
@@ -81,7 +81,7 @@ def _cut_segment(state: LogState, segment: Segment, offset: int, now_ms: int) ->
     return end
 
 
-def _largest_timestamp(segment: Segment) -> tuple[int, int]:
+def _largest_timestamp(segment: LogSegment) -> tuple[int, int]:
     """Return the largest timestamp and its offset, of the time index and the batches after the last indexed one."""
     assert segment.index is not None
     assert segment.time_index is not None

@@ -46,8 +46,8 @@ class TxnIndex:
                 data = self._disk.read_file(self.path)
             except FileNotFoundError:
                 data = b""
-            whole = len(data) - len(data) % ENTRY_SIZE
-            entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+            complete_bytes = len(data) - len(data) % ENTRY_SIZE
+            entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:complete_bytes])]
             ends = [-1, *(txn.last_offset for txn in entries)]
             wrong = next((i for i, txn in enumerate(entries) if txn.last_offset <= ends[i]), None)
             if wrong is None and holds is not None:
@@ -82,13 +82,13 @@ class TxnIndex:
         self, start: int, end: int, holds: Callable[[AbortedTxn], bool] | None = None
     ) -> tuple[list[AbortedTxn], bool]:
         """The aborted transactions that touch [start, end), and whether later segments can hold no more of them."""
-        found = []
+        transactions = []
         for txn in self.entries(holds):
             if txn.last_offset >= start and txn.first_offset < end:
-                found.append(txn)
+                transactions.append(txn)
             if txn.last_stable_offset >= end:
-                return found, True
-        return found, False
+                return transactions, True
+        return transactions, False
 
     def _write(self, data: bytes, position: int) -> None:
         try:

@@ -8,7 +8,7 @@ from itertools import islice
 
 from klamm.records.batch import HEADER_SIZE, BatchView
 from klamm.records.control import end_txn_marker
-from klamm.storage.log_segment import Place, Segment
+from klamm.storage.log_segment import BatchLocation, LogSegment
 from klamm.storage.txn_index import AbortedTxn
 
 _TXN_BATCHES_MAX = 100
@@ -16,7 +16,7 @@ _LOOK_BACK_BYTES = 16 * 1024
 """How much of the log before a transaction is searched for an earlier batch of it."""
 
 
-def was_aborted(txn: AbortedTxn, marker_segment: Segment, first_segment: Segment) -> bool:
+def was_aborted(txn: AbortedTxn, marker_segment: LogSegment, first_segment: LogSegment) -> bool:
     """Return whether the log has this aborted transaction.
 
     `marker_segment` holds its abort marker, `first_segment` is where its first record is, the same or an earlier one.
@@ -26,35 +26,35 @@ def was_aborted(txn: AbortedTxn, marker_segment: Segment, first_segment: Segment
         return False
     if not _is_written_by(marker_segment, txn.producer_id, last, marker=True):
         return False
-    place = first_segment.find(first) if first >= first_segment.base_offset else None
-    if place is None or place.base_offset > first:
+    location = first_segment.find(first) if first >= first_segment.base_offset else None
+    if location is None or location.base_offset > first:
         return True  # retention or compaction has removed the records
-    if place.base_offset != first or _is_open_before(first_segment, txn.producer_id, place):
+    if location.base_offset != first or _is_open_before(first_segment, txn.producer_id, location):
         return False
     return _is_written_by(first_segment, txn.producer_id, first, marker=False) and not any(
         batch.is_control and batch.producer_id == txn.producer_id and batch.last_offset < last
-        for batch in islice(first_segment.headers(place.position), _TXN_BATCHES_MAX)
+        for batch in islice(first_segment.headers(location.position), _TXN_BATCHES_MAX)
     )
 
 
-def _is_open_before(segment: Segment, producer_id: int, place: Place) -> bool:
+def _is_open_before(segment: LogSegment, producer_id: int, location: BatchLocation) -> bool:
     """Return whether a producer was in a transaction already just before a batch."""
-    start = segment.boundary_before(place.position - _LOOK_BACK_BYTES) if place.position else 0
+    start = segment.boundary_before(location.position - _LOOK_BACK_BYTES) if location.position else 0
     is_open = False
     for batch in segment.headers(start):
-        if batch.base_offset >= place.base_offset:
+        if batch.base_offset >= location.base_offset:
             break
         if batch.producer_id == producer_id:
             is_open = batch.is_transactional and not batch.is_control
     return is_open
 
 
-def _is_written_by(segment: Segment, producer_id: int, offset: int, *, marker: bool) -> bool:
+def _is_written_by(segment: LogSegment, producer_id: int, offset: int, *, marker: bool) -> bool:
     """Return whether the batch at an offset is of a producer: its abort marker, or its data, which may be gone."""
-    place = segment.find(offset) if offset >= segment.base_offset else None
-    if place is None or place.base_offset > offset:
+    location = segment.find(offset) if offset >= segment.base_offset else None
+    if location is None or location.base_offset > offset:
         return not marker
-    batch = BatchView(segment.open_file().pread(place.size if marker else HEADER_SIZE, place.position))
+    batch = BatchView(segment.open_file().pread(location.size if marker else HEADER_SIZE, location.position))
     end_marker = end_txn_marker(batch) if marker else None
     return (
         batch.producer_id == producer_id

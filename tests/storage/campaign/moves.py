@@ -33,7 +33,7 @@ class Held:
     topic_id: bytes
     index: int
     retired: bool = False
-    dirty: bool = False
+    has_staged: bool = False
 
     def refresh(self) -> None:
         pass

@@ -390,7 +390,7 @@ class Workload:
 
     def restart_clean(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(clean_shutdown, "TOGETHER_FROM", self.chance.choice((1, 64)))
+            patch.setattr(clean_shutdown, "SYNCFS_LOGS_MIN", self.chance.choice((1, 64)))
             self.manager.close()
         self._saved_all(closed=True)
         self.manager = self._start()
