@@ -2,6 +2,11 @@
 
 Each request has one method here that takes the request and returns a decision. Groups come and go with their records;
 a group that only commits offsets (a "simple" one) exists as long as its offsets do.
+
+What records say (offsets, consumer groups, stored generations) changes in `replay` alone. Deciding changes only soft
+state, which is lost with the shard and found out again: of classic groups, members and their waiting joins and syncs
+until a generation is stored; of consumer groups, which image was checked and which deadlines run; caches of topics and
+patterns.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -67,13 +72,15 @@ class GroupShard(Shard):
         self.image = EMPTY_IMAGE
         self._new_id = new_id
         self._consumers = ConsumerGroups(config, self.groups)
+        self._new_groups: dict[str, ClassicGroup] = {}
+        """Groups a join has created, with the member that waits in it; their first record puts them into `groups`."""
 
     def obey(self, config: GroupConfig) -> None:
         """The settings are now these."""
         self.config = config
         self._consumers.obey(config)
 
-    # What changes hard state
+    # Replay: the only way hard state changes
 
     def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:  # noqa: ARG002 - markers name the producer alone
         """Let a record count. Kinds this version does not know are left alone, as Kafka leaves them."""
@@ -104,7 +111,9 @@ class GroupShard(Shard):
             return
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
-            group = self.groups[group_id] = ClassicGroup(group_id)
+            # After a restart there is no new group; in service its soft state must not be lost.
+            new = self._new_groups.pop(group_id, None)
+            group = self.groups[group_id] = new if new is not None else ClassicGroup(group_id)
         replay_group(group, decode_value(GroupMetadataValue, record.value))
 
     def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:  # noqa: ARG002 - the log has checked the epoch
@@ -165,8 +174,11 @@ class GroupShard(Shard):
         return Decision(records=records, events=(event,), atomic=False)
 
     def waiting(self) -> Iterable[ReplyTo]:
-        """Everybody who waits in a join or sync."""
+        """Every join and sync that is not answered yet."""
         for group in self.groups.values():
+            yield from group.waiting()
+        # The decision that created a group may have failed before its record was replayed.
+        for group in self._new_groups.values():
             yield from group.waiting()
 
     def _expire(self, now: Now) -> Decision:
@@ -228,7 +240,7 @@ class GroupShard(Shard):
         builder = ClassicDecisionBuilder(self.config, now)
         joining.join(builder, group, request, caller, new_member_id, reply_to)
         if created and (group.members or group.pending_members):
-            self.groups[request.group_id] = group
+            self._new_groups[request.group_id] = group
             builder.records += obsolete
             builder.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
         return builder.build()

@@ -29,7 +29,10 @@ def join(
     new_member_id: str,
     reply_to: ReplyTo,
 ) -> None:
-    """Let somebody join; a refusal changes nothing."""
+    """Let a member join.
+
+    A refused join leaves the group as it was; only a group without room also forgets the refused member.
+    """
     protocols: Protocols = tuple([(each.name, bytes(each.metadata)) for each in request.protocols])
     if not _has_room(builder, group, request.member_id):
         group.remove(request.member_id)

@@ -187,7 +187,7 @@ def _topics_changed(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> b
     if builder.topology.metadata_hash(topics) != group.metadata_hash:
         return True
     if not group.resolved:
-        group.checked_image = image
+        builder.mark_topics_checked(group)
     return False
 
 

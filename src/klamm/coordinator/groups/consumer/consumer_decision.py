@@ -1,8 +1,10 @@
 """Decisions about consumer groups in the making: settings, topics and time of the decision, and members' timers."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from klamm.coordinator.core.shard import Now
+from klamm.coordinator.core.shard import Decision, Now
 from klamm.coordinator.groups.classic.classic_decision import SESSION
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
@@ -25,9 +27,11 @@ class ConsumerDecisionBuilder(DecisionBuilder):
     """Collects a decision about a consumer group. Timer keys are (kind, group, member).
 
     SESSION is the kind classic groups use too: a member keeps one session timer when its group migrates.
+    Soft state (`checked_image`, `revoking`, `rejoining` of the group) changes when the decision is built, so a request
+    that is refused on the way changes nothing at all.
     """
 
-    __slots__ = ("config", "now", "patterns", "topology")
+    __slots__ = ("_soft_updates", "config", "now", "patterns", "topology")
 
     def __init__(self, config: GroupConfig, topology: Topology, patterns: Patterns, now: Now) -> None:
         super().__init__()
@@ -35,6 +39,17 @@ class ConsumerDecisionBuilder(DecisionBuilder):
         self.topology = topology
         self.patterns = patterns
         self.now = now
+        self._soft_updates: list[Callable[[], object]] = []
+
+    def build(self) -> Decision:
+        """Apply the changes of soft state and return the decision."""
+        for update in self._soft_updates:
+            update()
+        return super().build()
+
+    def mark_topics_checked(self, group: ConsumerGroup) -> None:
+        """Note that the group's epoch and patterns are up to date with the current image."""
+        self._soft_updates.append(partial(setattr, group, "checked_image", self.topology.image))
 
     def session_timeout_ms(self, group_id: str, member: Member) -> int:
         """Return the session timeout of a member; classic members choose it in JoinGroup, others have the group's."""
@@ -51,20 +66,21 @@ class ConsumerDecisionBuilder(DecisionBuilder):
         """Give a member that must revoke partitions its rebalance timeout for it; cancel the timer of any other."""
         key = (REVOKE, group.group_id, member.member_id)
         if member.state == MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
-            group.revoking[member.member_id] = member.member_epoch
+            self._soft_updates.append(partial(group.revoking.__setitem__, member.member_id, member.member_epoch))
             self.set_timer(key, self.now.ms + member.rebalance_timeout_ms)
-        elif group.revoking.pop(member.member_id, None) is not None:
+        elif member.member_id in group.revoking:
+            self._soft_updates.append(partial(group.revoking.pop, member.member_id, None))
             self.cancel_timer(key)
 
     def start_rejoin_timer(self, group: ConsumerGroup, member: Member) -> None:
         """Remove a classic member unless it rejoins within its rebalance timeout, counted from the first request to."""
         if member.member_id not in group.rejoining:
-            group.rejoining.add(member.member_id)
+            self._soft_updates.append(partial(group.rejoining.add, member.member_id))
             self.set_timer((REJOIN, group.group_id, member.member_id), self.now.ms + member.rebalance_timeout_ms)
 
     def cancel_rejoin_timer(self, group: ConsumerGroup, member_id: str) -> None:
         """Note that a classic member has rejoined."""
-        group.rejoining.discard(member_id)
+        self._soft_updates.append(partial(group.rejoining.discard, member_id))
         self.cancel_timer((REJOIN, group.group_id, member_id))
 
     def start_sync_timer(self, group: ConsumerGroup, member: Member) -> None:
@@ -77,7 +93,7 @@ class ConsumerDecisionBuilder(DecisionBuilder):
 
     def cancel_member_timers(self, group: ConsumerGroup, member_id: str) -> None:
         """Cancel every timer of a member that has left."""
-        group.rejoining.discard(member_id)
-        group.revoking.pop(member_id, None)
+        self._soft_updates.append(partial(group.rejoining.discard, member_id))
+        self._soft_updates.append(partial(group.revoking.pop, member_id, None))
         for kind in (SESSION, REVOKE, REJOIN, SYNC_MEMBER):
             self.cancel_timer((kind, group.group_id, member_id))

@@ -114,7 +114,6 @@ class ConsumerGroups:
         """Refuse what the offsets topic would refuse, so that the other groups of the shard feel nothing of it."""
         size = sum(len(record.key) + len(record.value or b"") + 20 for record in builder.records)
         if size > self._config.record_bytes_max:
-            group.checked_image = None
             raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{group.group_id} would need {size} bytes in one batch")
 
     def _existing(self, group_id: str) -> ConsumerGroup:

@@ -1,6 +1,7 @@
 """A group moves on: a member says what it wants, the epoch grows, a target is computed, the member takes a step.
 
-Every heartbeat and every classic join goes through `advance`. It changes nothing; the records it adds do.
+Every heartbeat and every classic join goes through `advance`. It adds records to the decision; the group changes when
+they are replayed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -120,7 +121,7 @@ def advance(
     if reached != after:
         builder.records.append(current_record(group.group_id, reached))
         builder.update_revocation_timer(group, reached)
-    group.checked_image = builder.topology.image
+    builder.mark_topics_checked(group)
     idle = not reached.assigned and not builder.topology.ids(plan.topics_of(after))
     return Step(reached, group_epoch, target_epoch, wait_ms, matches_nothing=idle)
 
