@@ -1,7 +1,7 @@
 """What a task writes and a driver commits, without Spark in it: rows in, a prepared transaction out, then the decision.
 
 A task leaves its transaction open and returns a handle. The driver writes down which handles are the batch, and only
-then ends them; a replay finds what was written down and completes it: docs/decisions/0020-exactly-once-from-spark.md.
+then ends them; a replay finds what was written down and completes it: docs/decisions/0009.
 """
 
 from __future__ import annotations

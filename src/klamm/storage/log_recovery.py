@@ -7,7 +7,7 @@ after it are cut, as Kafka does; the log says what was cut and where.
 
 That is right for bytes a crash may tear. Damage below the recovery point is another thing: those bytes were on the
 device, so the device has lost them, and what follows may be the only copy of something acknowledged. Then nothing is
-cut: the log is served up to the damage, takes no appends, and waits for somebody to decide (docs/decisions/0010).
+cut: the log is served up to the damage, takes no appends, and waits for somebody to decide (docs/decisions/0007).
 """
 
 import os

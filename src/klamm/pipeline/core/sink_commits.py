@@ -1,7 +1,7 @@
 """How a batch of many transactions becomes one decision: the record of it, and what a replay makes of it. Pure.
 
 A sink's state is the highest batch it knows and whether that is only *decided* (its transactions are being ended) or
-*done*. docs/decisions/0020-exactly-once-from-spark.md tells why, and what each kill point leaves.
+*done*. docs/decisions/0009 tells why, and what each kill point leaves.
 """
 
 from __future__ import annotations
