@@ -207,7 +207,7 @@ def _believe_damage() -> Patches:
     return [
         (segment_scan, "CHECKSUMS", False),
         (BatchView, "check_crc", lambda _: None),
-        (quorum_state, "_unsealed", lambda fields: fields),
+        (quorum_state, "verify_checksum", lambda fields: fields),
     ]
 
 

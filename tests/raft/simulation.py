@@ -100,7 +100,7 @@ class SimNode:
         self.applied = disk.newest.offset if disk.newest else 0
         self.hw_seen = self.applied
         self.electing = self.syncing = False
-        self.cuts = 0
+        self.truncations = 0
         self.core = RaftCore(
             self.key,
             cluster.voters,
@@ -137,7 +137,7 @@ class SimNode:
     def pump(self) -> None:
         core = self.core
         assert core is not None
-        while not self.electing and not (self.syncing and self.cuts != core.log.cuts):
+        while not self.electing and not (self.syncing and self.truncations != core.log.truncations):
             ready = core.ready()
             if ready is None:
                 break
@@ -164,7 +164,7 @@ class SimNode:
                 case Append(entry):
                     self.disk.entries.append(entry)
                 case Truncate(end_offset):
-                    self.cuts += 1
+                    self.truncations += 1
                     self.disk.truncate_to(end_offset)
                 case _:
                     self.disk.partial = self.disk.partial[: operation.position] + operation.chunk
@@ -177,7 +177,7 @@ class SimNode:
 
     def install(self, snapshot_id: OffsetAndEpoch) -> None:
         disk = self.disk
-        self.cuts += 1
+        self.truncations += 1
         disk.snapshots[snapshot_id] = json.loads(disk.partial)
         disk.named[snapshot_id] = self.cluster.configuration_at(snapshot_id.offset)
         self.core.install_snapshot(snapshot_id, disk.named[snapshot_id])
@@ -198,7 +198,7 @@ class SimNode:
         assert self.core is not None
         self.syncing = False
         self.disk.synced = max(self.disk.synced, min(end, self.disk.end_offset))
-        if self.cuts == self.core.log.cuts:
+        if self.truncations == self.core.log.truncations:
             self.step(Persisted(end))
         else:
             self.pump()

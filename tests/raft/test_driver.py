@@ -204,7 +204,7 @@ async def test_a_log_without_the_snapshot_it_starts_from_is_refused(launch, conf
     for name in os.listdir(config.folder):
         if name.endswith(".checkpoint"):
             os.unlink(os.path.join(config.folder, name))
-    with pytest.raises(StorageFailure, match="no whole snapshot"):
+    with pytest.raises(StorageFailure, match="no valid snapshot"):
         await launch(config)
 
 

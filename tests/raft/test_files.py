@@ -13,7 +13,6 @@ from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.roles import ElectionState
 from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
-from klamm.raft.log import MemoryRaftLog
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.recovery import open_storage
 from klamm.raft.snapshot_folder import SnapshotFolder, parse_snapshot_name, snapshot_name
@@ -190,17 +189,6 @@ def test_a_log_that_contradicts_its_snapshot_gives_way_to_it(config):
     again = open_storage(config, disk, 0)
     assert again.positions.end == ID
     again.log.close()
-
-
-def test_the_log_in_memory_loses_what_was_not_flushed():
-    log = MemoryRaftLog()
-    log.append(data_batch([b"a"], 0, 0, 1))
-    log.flush()
-    log.append(data_batch([b"b"], 0, 1, 2))
-    assert log.epochs() == ((1, 0), (2, 1))
-    log.crash()
-    assert (log.end_offset, log.epochs()) == (1, ((1, 0),))
-    assert [view.base_offset for view in iter_batches(log.read(0, 10_000))] == [0]
 
 
 class SyncedDisk(Disk):

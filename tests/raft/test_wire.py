@@ -7,12 +7,12 @@ from klamm.protocol.apis import BY_NAME
 from klamm.protocol.codec import decode, encode
 from klamm.raft.codec.batches import data_batch, encode_entry, read_entries
 from klamm.raft.codec.wire import (
-    Refused,
+    TopLevelError,
     decode_request,
     decode_response,
+    encode_error_response,
     encode_request,
     encode_response,
-    refuse_request,
 )
 from klamm.raft.core import messages as m
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
@@ -80,8 +80,8 @@ def test_batches_travel_as_they_are_and_say_what_they_change():
 
 @pytest.mark.parametrize("name", ["Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"])
 def test_requests_about_anything_else_are_refused(name):
-    with pytest.raises(Refused):
+    with pytest.raises(TopLevelError):
         decode_request(BY_NAME[name].request())
-    with pytest.raises(Refused) as caught:
-        decode_response(refuse_request(BY_NAME[name].request(), ErrorCode.INCONSISTENT_CLUSTER_ID))
+    with pytest.raises(TopLevelError) as caught:
+        decode_response(encode_error_response(BY_NAME[name].request(), ErrorCode.INCONSISTENT_CLUSTER_ID))
     assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID

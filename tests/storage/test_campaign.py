@@ -195,7 +195,7 @@ def test_a_planted_bug_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def holes_in_the_quorum_s_log_are_kept(plant: pytest.MonkeyPatch):
-    plant.setattr("klamm.raft.disk_log._after_the_last_hole", lambda _: 0)
+    plant.setattr("klamm.raft.disk_log._end_of_last_gap", lambda _: 0)
 
 
 def votes_are_written_in_place(plant: pytest.MonkeyPatch):

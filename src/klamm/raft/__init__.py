@@ -1,7 +1,7 @@
-"""The controller quorum: who leads it, and one replicated log of metadata that a majority holds.
+"""The controller quorum: elects the active controller and replicates the metadata log to a majority of voters.
 
-Owns elections, replication, snapshots and the files of `__cluster_metadata-0`. Does not know what the records mean:
-values are bytes, and a Listener makes state of them. `core` and what it stands on (`member`, `elections`, `state`,
+Owns elections, replication, snapshots and the files of `__cluster_metadata-0`. The meaning of records is not known
+here: values are bytes, and a Listener applies them. `core` and what it stands on (`member`, `elections`, `state`,
 `quorum`, `configuration`, `membership`, `positions`, `messages`, `events`) are pure and decide; `wire` dresses messages
 for the network; `driver` acts on the loop and the disk.
 """

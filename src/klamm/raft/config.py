@@ -1,4 +1,4 @@
-"""What a quorum member must be told: who it is, who votes, where its log lives, how patient it is."""
+"""The configuration of a quorum member: its id, the voters, its log directory, timeouts and limits."""
 
 import os
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ METADATA_FOLDER = "__cluster_metadata-0"
 
 @dataclass(frozen=True)
 class RaftConfig:
-    """The raft room's share of the node's configuration; defaults are Kafka's.
+    """The part of the node's configuration that the quorum uses; defaults are Kafka's.
 
     `voters` maps node id to (host, port, directory id). `kraft_version` 0 means static voters
-    (`controller.quorum.voters`), 1 dynamic ones, whose set is part of the log (KIP-853). What the log or a snapshot
-    says about either wins over both.
+    (`controller.quorum.voters`), 1 dynamic ones, whose set is part of the log (KIP-853). A configuration in the log or
+    in a snapshot takes precedence over both.
     """
 
     node_id: int
@@ -39,7 +39,7 @@ class RaftConfig:
     batch_bytes_max: int = 8 * 1024 * 1024
     controller_listener: str = "CONTROLLER"
     bootstrap: tuple[int, ...] = ()
-    """Peers to ask for the leader, known to the transport by these ids, when voters are not known."""
+    """Peers to ask for the leader while no voters are known; ids under which the transport has their addresses."""
     voter_set: VoterSet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,22 +55,23 @@ class RaftConfig:
         return ReplicaKey(self.node_id, self.directory_id)
 
     @property
-    def configuration(self) -> VoterConfiguration:
-        """The quorum as long as neither log nor snapshot says otherwise."""
+    def initial_voters(self) -> VoterConfiguration:
+        """The voters in force until the log or a snapshot names others."""
         return VoterConfiguration(self.voter_set, self.kraft_version)
 
     @property
     def folder(self) -> str:
-        """Where log, snapshots and quorum state are."""
+        """The folder of the log, the snapshots and the quorum-state file."""
         return os.path.join(self.log_dir, METADATA_FOLDER)
 
     @property
     def timeouts(self) -> QuorumTimeouts:
-        """The core's share."""
+        """The timeouts and limits of the core."""
         return QuorumTimeouts(
             election_timeout_ms=self.election_timeout_ms,
             fetch_timeout_ms=self.fetch_timeout_ms,
             request_timeout_ms=self.request_timeout_ms,
+            # Well below the fetch timeout: a parked fetch must not make the follower think that its leader is dead.
             fetch_max_wait_ms=min(500, self.fetch_timeout_ms // 2),
             election_backoff_max_ms=self.election_backoff_max_ms,
             retry_backoff_ms=self.retry_backoff_ms,

@@ -15,7 +15,7 @@ METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 
 
 class DiskRaftLog:
-    """A storage.Log seen as a RaftLog. Batches carry their offsets and epochs: all are appended as a follower does."""
+    """The log of the quorum over a partition log; batches carry their offsets and epochs, as on a follower."""
 
     def __init__(self, log: Log, disk: Disk) -> None:
         self._log = log
@@ -25,9 +25,10 @@ class DiskRaftLog:
 
     @classmethod
     def open(cls, config: RaftConfig, disk: Disk, now_ms: int, start_offset: int, recovery_point: int) -> "DiskRaftLog":
-        """Open or create the log; what lies below `recovery_point` is known to be durable and is not scanned again.
+        """Open or create the log; records below `recovery_point` are known to be durable and are not scanned.
 
-        StorageFailure when durable bytes are damaged: what a member has said it has, it may not do without.
+        Raise StorageFailure when durable bytes are damaged: this member has acknowledged them, so the quorum counts
+        on them.
         """
         settings = LogConfig(
             segment_bytes=config.segment_bytes,
@@ -48,14 +49,14 @@ class DiskRaftLog:
         )
         if log.failed:
             raise StorageFailure(
-                f"{config.folder}: the log of the metadata is damaged after offset {log.log_end_offset}, "
-                "see `klamm storage check`; restore its files, or let this member begin anew without them"
+                f"{config.folder}: the metadata log is damaged after offset {log.log_end_offset}, "
+                "see `klamm storage check`; restore its files, or let this member start without them"
             )
-        _forget_closing(disk, config.folder)
+        _remove_closed_at(disk, config.folder)
         log.set_topic_id(METADATA_TOPIC_ID)
-        begin = _after_the_last_hole(log)
+        begin = _end_of_last_gap(log)
         if begin > log.log_start_offset:
-            # A crash while the log began anew behind a leader's snapshot: what came before is of no use any more.
+            # A crash while the log was reset to a leader's snapshot: the segments before it are obsolete.
             log.advance_log_start(begin)
             log.remove_segments_below_start()
         return cls(log, disk)
@@ -75,11 +76,11 @@ class DiskRaftLog:
         return tuple(self._log.leader_epochs.entries())
 
     def append(self, batch: bytes | bytearray) -> None:
-        """Write one batch at the end."""
+        """Write a batch at the end."""
         self._log.append_as_follower(memoryview(batch))
 
     def flush(self) -> None:
-        """Sync everything appended before this call, and the names of segments that were begun since the last one."""
+        """Sync everything appended before this call, and the names of segments created since the last one."""
         segments = self._log.segments.bases
         self._log.flush()
         if segments != self._named_segments:
@@ -91,25 +92,28 @@ class DiskRaftLog:
             self._named_segments = segments
 
     def truncate_to(self, end_offset: int) -> None:
-        """Drop all batches from `end_offset` on, for good: what another leader has there must not follow on them."""
+        """Remove all batches from `end_offset` on durably.
+
+        After a crash they must not reappear below what another leader has written at their offsets.
+        """
         self._log.truncate_to(end_offset, durable=True)
 
     def start_at(self, offset: int) -> None:
-        """Drop everything; the next batch has this offset."""
+        """Remove everything; the next batch has this offset."""
         self._log.truncate_fully_and_start_at(offset)
 
     def delete_before(self, offset: int) -> None:
-        """Let the log start at `offset` and delete the segments wholly before it."""
+        """Let the log start at `offset`, and delete the segments that end before it."""
         self._log.advance_log_start(offset)
         self._log.remove_segments_below_start()
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches of one segment, the first of which contains `offset`."""
-        found = self._log.read(offset, max_bytes, self._log.log_end_offset)
-        return b"" if found is None else found.read()
+        """Complete batches of one segment, from the one that contains `offset` on."""
+        region = self._log.read(offset, max_bytes, self._log.log_end_offset)
+        return b"" if region is None else region.read()
 
     def close(self) -> None:
-        """Flush, leave a note of how far that was, and release the files."""
+        """Flush, record the end offset in the `closed-at` file, and release the files."""
         if not self._closed:
             self._closed = True
             self._log.flush()
@@ -119,22 +123,22 @@ class DiskRaftLog:
 
 
 def _closed_at(disk: Disk, folder: str) -> int:
-    """Where the log ended when it was closed properly; 0 when it was not, or nobody can tell."""
+    """The end of the log at its last clean close; 0 when it was not closed cleanly, or the file cannot be read."""
     try:
         return int(disk.read_file(os.path.join(folder, CLOSED_AT)))
     except (FileNotFoundError, ValueError):
         return 0
 
 
-def _forget_closing(disk: Disk, folder: str) -> None:
-    """What is written from now on may be torn by a crash."""
+def _remove_closed_at(disk: Disk, folder: str) -> None:
+    """Remove the `closed-at` file: what is written from now on may be torn by a crash."""
     if disk.exists(os.path.join(folder, CLOSED_AT)):
         disk.unlink(os.path.join(folder, CLOSED_AT))
         disk.sync_dir(folder)
 
 
-def _after_the_last_hole(log: Log) -> int:
-    """The first offset from which on no offset is missing; this log is never compacted, so none should be."""
+def _end_of_last_gap(log: Log) -> int:
+    """The first offset after which no offset is missing; this log is never compacted, so usually its start."""
     begin = log.log_start_offset
     for segment, following in zip(log.segments[:-1], log.segments[1:], strict=True):
         if segment.next_offset() != following.base_offset:

@@ -1,8 +1,8 @@
-"""Runs a quorum member: persists, sends, applies, in that order; the only file of this room that touches the world.
+"""Runs a quorum member: does what the core decides, in the order persist, send, apply.
 
-One event loop owns it. Appends go to the page cache at once; one thread syncs, and every batch that arrived while a
-sync was running shares the next one. Nothing counts before it is synced, and a write or sync that failed is never
-tried again: what the disk then holds is unknown, so the driver stops and tells `on_fatal`.
+One event loop owns it. Appends go to the page cache at once; one thread syncs, and all batches that arrive while a
+sync runs share the next one. A write or sync that failed is never retried: what the disk holds then is unknown (after
+a failed fsync the kernel may drop dirty pages), so the driver stops and calls `on_fatal`.
 """
 
 import asyncio
@@ -36,20 +36,23 @@ from klamm.raft.core.report import QuorumReport, report_quorum
 from klamm.raft.core.roles import Leader, Resigned
 from klamm.raft.interfaces import Listener, Transport
 from klamm.raft.proposals import Proposals
-from klamm.raft.recovery import Storage, open_storage
+from klamm.raft.recovery import RaftStorage, open_storage
 from klamm.storage.disk import Disk
 from klamm.storage.thread_pools import Threads, real_threads
+from klamm.telemetry.log import get_logger
+
+log = get_logger("raft")
 
 HAND_OVER_SECONDS = 0.5
-"""How long a stopping leader tries to tell the others; without its word they wait for a timeout."""
+"""How long a stopping leader waits for the voters to acknowledge EndQuorumEpoch."""
 READ_BYTES = 1024 * 1024
-"""How much of the log is read at a time for replay."""
+"""How much of the log one read of a replay takes."""
 
 
 class RaftDriver:
-    """One replica of the metadata log, running.
+    """A running replica of the metadata log.
 
-    `append` works where `leader` is this node. `start` of a sole voter returns once it leads and has applied its log.
+    Only the leader accepts `append`. `start` of a sole voter returns once it leads and has applied its log.
     """
 
     def __init__(
@@ -63,7 +66,6 @@ class RaftDriver:
         on_fatal: Callable[[BaseException], None] | None = None,
         disk: Disk | None = None,
         threads: Threads = real_threads,
-        storage: Callable[[RaftConfig, Disk, int], Storage] = open_storage,
     ) -> None:
         self.config = config
         self.core: RaftCore
@@ -73,48 +75,47 @@ class RaftDriver:
         self._transport = transport
         self._on_fatal = on_fatal
         self._disk = disk or Disk()
-        self._open_storage = storage
-        self._storage: Storage
+        self._storage: RaftStorage
         self._loop: asyncio.AbstractEventLoop
         self._sync_thread = threads(1, "raft-sync")
         self._running = False
         self._pumping = False
         self._failure: BaseException | None = None
-        self._electing: asyncio.Future[None] | None = None
-        self._syncing: asyncio.Future[None] | None = None
-        self._cuts = 0
+        self._vote_write: asyncio.Future[None] | None = None
+        self._log_sync: asyncio.Future[None] | None = None
+        self._truncations = 0
         self._timer: asyncio.TimerHandle | None = None
         self._proposals = Proposals()
         self._applied_offset = 0
         self._applied_time_ms = 0
         self._leadership = Leadership(None, 0)
-        self._unannounced: Leadership | None = None
-        self._led: asyncio.Future[None] | None = None
-        """Resolves when a sole voter leads; `start` waits for it."""
-        self._awaiting_leader: list[asyncio.Future[int]] = []
+        self._pending_leadership: Leadership | None = None
+        self._sole_leadership: asyncio.Future[None] | None = None
+        """Resolves when a sole voter leads; `start` awaits it."""
+        self._leader_waiters: list[asyncio.Future[int]] = []
         self.on_leader_change: list[Callable[[int | None, int], None]] = []
-        """Called with leader and epoch after the listener has heard of them."""
+        """Called with leader and epoch after the listener."""
 
-    # facts
+    # state
 
     @property
     def leader(self) -> tuple[int | None, int]:
-        """(leader id or None, epoch), as last told to the listener."""
+        """(leader id or None, epoch), as last passed to the listener."""
         return self._leadership.leader_id, self._leadership.epoch
 
     @property
     def running(self) -> bool:
-        """Whether this member takes part."""
+        """Whether this member has started and has not failed."""
         return self._running and self._failure is None
 
     @property
     def is_leader(self) -> bool:
-        """Whether `append` is taken here."""
+        """Whether `append` is accepted here."""
         return self._running and self.core.is_leader
 
     @property
     def kraft_version(self) -> int:
-        """Whether voters may change, as far as this member's log goes: 0 fixed, 1 part of the log."""
+        """The kraft.version according to this member's log: 0 for static voters, 1 for dynamic ones."""
         return self.core.voter_history.latest.kraft_version
 
     @property
@@ -138,61 +139,60 @@ class RaftDriver:
         return self.core.log.end_offset
 
     def describe_quorum(self) -> QuorumReport:
-        """What DescribeQuorum tells; replica positions are known to the leader only."""
+        """The state of the quorum for DescribeQuorum; only the leader knows the positions of replicas."""
         return report_quorum(self.core, self._clock.now_ms(), self._clock.monotonic_ms())
 
     async def wait_for_leader(self) -> int:
-        """The quorum's leader, as soon as there is one that this member knows."""
+        """Wait until this member knows a leader, and return its id."""
         if self._leadership.leader_id is not None:
             return self._leadership.leader_id
         future: asyncio.Future[int] = self._loop.create_future()
-        self._awaiting_leader.append(future)
+        self._leader_waiters.append(future)
         return await future
 
-    # life
+    # lifecycle
 
     async def start(self) -> None:
-        """Recover from disk, deliver the snapshot, join the quorum."""
+        """Recover from disk, deliver the snapshot to the listener, join the quorum."""
         self._loop = asyncio.get_running_loop()
-        opening = functools.partial(self._open_storage, self.config, self._disk, self._clock.now_ms())
-        opened = await self._loop.run_in_executor(self._sync_thread, opening)
-        self._storage = opened
-        if opened.snapshot is not None:
-            snapshot_id, values = opened.snapshot
+        work = functools.partial(open_storage, self.config, self._disk, self._clock.now_ms())
+        storage = self._storage = await self._loop.run_in_executor(self._sync_thread, work)
+        if storage.snapshot is not None:
+            snapshot_id, values = storage.snapshot
             self._applied_offset = snapshot_id.offset
             self._listener.on_snapshot(snapshot_id.offset, snapshot_id.epoch, values)
-            opened.snapshot = None
+            storage.snapshot = None  # its values may be large, and are not needed again
         self._running = True
         self.core = RaftCore(
             self.config.local,
             self.config.voter_set,
-            opened.positions,
-            election=opened.election,
+            storage.positions,
+            election=storage.election,
             random=self._random,
             now_ms=self._clock.monotonic_ms(),
             timeouts=self.config.timeouts,
-            voter_history=opened.voter_history,
+            voter_history=storage.voter_history,
             bootstrap=self.config.bootstrap,
         )
         if self.core.voters.is_only_voter(self.config.local):
-            self._led = self._loop.create_future()
+            self._sole_leadership = self._loop.create_future()
         self._pump()
-        if self._led is not None:
-            await self._led
+        if self._sole_leadership is not None:
+            await self._sole_leadership
 
     def resign(self) -> None:
-        """Lead no more and stand no more: the first step of stopping; others hear of it at once."""
+        """Give up leadership and do not campaign again: the first step of stopping."""
         if self._running and self._failure is None:
             self._step(Resign())
 
     async def stop(self) -> None:
-        """Hand over leadership, let syncs finish, close the log."""
+        """Hand over leadership, wait for running syncs, close the log."""
         self.resign()
         await self.hand_over()
         if self._timer is not None:
             self._timer.cancel()
-        while self._syncing is not None or self._electing is not None:
-            await asyncio.wait([future for future in (self._syncing, self._electing) if future is not None])
+        while self._log_sync is not None or self._vote_write is not None:
+            await asyncio.wait([future for future in (self._log_sync, self._vote_write) if future is not None])
         self._running = False
         self._proposals.fail(KlammError(ErrorCode.NOT_CONTROLLER, "this controller is stopping"))
         if hasattr(self, "_storage") and self._failure is None:
@@ -200,7 +200,7 @@ class RaftDriver:
         self._sync_thread.shutdown(wait=False)
 
     async def hand_over(self) -> None:
-        """Wait a moment until the others know that this leader is gone; those that are dead are not waited for."""
+        """Wait briefly until all voters that run have acknowledged the end of this leader's epoch."""
         deadline = self._loop.time() + HAND_OVER_SECONDS if self._running else 0.0
         while self._running and self._failure is None and self._transport is not None:
             state = self.core.state
@@ -211,60 +211,60 @@ class RaftDriver:
     def append(self, values: Sequence[bytes]) -> "asyncio.Future[int]":
         """Propose record values as one atomic batch.
 
-        The future resolves with the offset of the last one once the batch is committed and delivered to the listener.
-        KlammError NOT_CONTROLLER, raised or from the future: not the leader, or leadership was lost and the batch may
-        or may not survive.
+        The future resolves with the offset of the last record once the batch is committed and applied.
+        KlammError NOT_CONTROLLER is raised on a member that does not lead; the future fails with it when leadership is
+        lost, and the batch may or may not survive.
         """
-        self._refuse_append(values)
+        self._check_append(values)
         payload = tuple(values)
         entry = self.core.propose(payload, self._clock.monotonic_ms(), self._clock.now_ms())
-        return self._follow(entry, list(payload))
+        return self._track(entry, list(payload))
 
-    def _follow(self, entry: Entry, values: list[bytes] | None) -> "asyncio.Future[int]":
+    def _track(self, entry: Entry, values: list[bytes] | None) -> "asyncio.Future[int]":
         future: asyncio.Future[int] = self._loop.create_future()
         self._proposals.add(entry, values, future)
         self._pump()
         return future
 
     def add_voter(self, voter: Voter) -> "asyncio.Future[int]":
-        """Let an observer vote; resolves once that is committed. KlammError says why it cannot be now."""
-        return self._follow(self.core.add_voter(voter, self._clock.monotonic_ms()), None)
+        """Make a voter of an observer; resolves once that is committed, KlammError when it is not possible now."""
+        return self._track(self.core.add_voter(voter, self._clock.monotonic_ms()), None)
 
     def remove_voter(self, key: ReplicaKey) -> "asyncio.Future[int]":
-        """Let a voter vote no more; resolves once that is committed."""
-        return self._follow(self.core.remove_voter(key, self._clock.monotonic_ms()), None)
+        """Make an observer of a voter; resolves once that is committed."""
+        return self._track(self.core.remove_voter(key, self._clock.monotonic_ms()), None)
 
     def update_voter(self, voter: Voter) -> "asyncio.Future[int] | None":
-        """Write down a voter's new address; None when it is known."""
+        """Record a voter's directory, address and versions; None when nothing has to be written."""
         entry = self.core.update_voter(voter, self._clock.monotonic_ms())
-        return None if entry is None else self._follow(entry, None)
+        return None if entry is None else self._track(entry, None)
 
     def raise_kraft_version(
         self, level: int, own: Voter, *, validate_only: bool = False
     ) -> "asyncio.Future[int] | None":
-        """Let voters change from now on; None when nothing has to be written. `own` is this voter as it is now."""
+        """Make static voters dynamic; None when nothing has to be written. `own` is the entry of this voter."""
         now_ms = self._clock.monotonic_ms()
         entry = self.core.raise_kraft_version(level, own, now_ms, validate_only=validate_only)
-        return None if entry is None else self._follow(entry, None)
+        return None if entry is None else self._track(entry, None)
 
     def receive(self, message: Message) -> None:
-        """A message of another member arrived."""
+        """Handle a message of another member."""
         if self._running:
             self._step(Received(message))
 
-    def lost(self, message: Message, *, refused: bool = False) -> None:
-        """A request of ours did not arrive, or its answer will not; `refused` when the peer's process is dead."""
+    def report_lost(self, message: Message, *, refused: bool = False) -> None:
+        """Report that a request, or its response, was lost; `refused` when the peer's process does not run."""
         if self._running:
             self._step(Unreachable(message.destination, message.correlation_id, refused))
 
     async def write_snapshot(
         self, offset: int, epoch: int, values: Iterable[bytes], *, last_contained_log_timestamp: int | None = None
     ) -> None:
-        """Write the state after all records below `offset` as a snapshot, then drop what it makes superfluous.
+        """Write the state after all records below `offset` as a snapshot, then delete older logs and snapshots.
 
-        `epoch` is that of the record before `offset`; `values` are iterated in a thread. The timestamp is that of the
-        last batch delivered, unless told. The newest two snapshots are kept, and the log from the older of the two on,
-        so that one damaged snapshot loses nothing.
+        `epoch` is that of the record before `offset`; `values` are iterated in a thread. The timestamp defaults to
+        that of the last batch delivered. The newest two snapshots are kept, and the log from the older one on, so that
+        a single damaged snapshot loses nothing.
         """
         snapshot_id = OffsetAndEpoch(offset, epoch)
         if offset > self._applied_offset or (offset > 0 and self.core.log.epoch_at(offset - 1) != epoch):
@@ -297,25 +297,25 @@ class RaftDriver:
             self._fail(error)
         self._pump()
 
-    def _pump(self, elected: Ready | None = None) -> None:
-        """Act on everything the core has decided, up to the next thing that must be on disk first.
+    def _pump(self, durable: Ready | None = None) -> None:
+        """Do what the core has decided, until something has to be on disk first.
 
-        `elected` is a decision whose vote is on disk now. A listener may call `append` from inside: the outer pump
-        then goes on with it.
+        `durable` is a Ready whose vote has been written. A listener may call `append` from within; the outer call then
+        picks that up.
         """
-        if self._failure is not None or self._electing is not None or self._pumping:
+        if self._failure is not None or self._vote_write is not None or self._pumping:
             return
         self._pumping = True
         try:
-            if elected is not None:
-                self._act(elected)
+            if durable is not None:
+                self._act(durable)
             while not self._must_wait_for_sync() and (ready := self.core.ready()) is not None:
                 if ready.election is not None:
-                    self._electing = self._in_sync_thread(
+                    self._vote_write = self._in_sync_thread(
                         functools.partial(
                             self._storage.quorum_state.write, ready.election, self.core.voter_history.latest
                         ),
-                        functools.partial(self._on_elected, ready),
+                        functools.partial(self._on_vote_written, ready),
                     )
                     break
                 self._act(ready)
@@ -326,24 +326,26 @@ class RaftDriver:
         self._schedule_tick()
 
     def _must_wait_for_sync(self) -> bool:
-        """The log is never cut while it is being synced: the sync would vouch for bytes written after the cut."""
-        return self._syncing is not None and self._cuts != self.core.log.cuts
+        """Whether a truncation must wait for a running sync, which would otherwise vouch for bytes written after it."""
+        return self._log_sync is not None and self._truncations != self.core.log.truncations
 
-    def _on_elected(self, ready: Ready) -> None:
-        self._electing = None
+    def _on_vote_written(self, ready: Ready) -> None:
+        self._vote_write = None
+        self._log_vote(ready)
         self._pump(ready)
 
     def _act(self, ready: Ready) -> None:
         for operation in ready.log:
             self._change_log(operation)
         if ready.leadership is not None:
-            self._unannounced = ready.leadership
+            self._pending_leadership = ready.leadership
             if ready.leadership.leader_id != self.config.node_id:
                 first = self._proposals.first
                 if first is not None and first.entry.epoch == ready.leadership.epoch:
-                    self._apply(ready.high_watermark)  # what a leader committed and then resigned is committed
-                leader = ready.leadership.leader_id
-                self._proposals.fail(KlammError(ErrorCode.NOT_CONTROLLER, f"the leader is now {leader}"))
+                    # Committed before it resigned: report success, not the loss of leadership.
+                    self._apply(ready.high_watermark)
+                text = f"the leader is now {ready.leadership.leader_id}"
+                self._proposals.fail(KlammError(ErrorCode.NOT_CONTROLLER, text))
         self._sync_log()
         for message in ready.messages:
             self._send(message)
@@ -355,26 +357,31 @@ class RaftDriver:
         match operation:
             case Append(entry):
                 storage.log.append(encode_entry(entry, self._clock.now_ms()))
+                if entry.voter_change is not None:
+                    self._log_voter_change(entry)
             case Truncate(end_offset):
-                self._cuts += 1
+                self._truncations += 1
                 storage.log.truncate_to(end_offset)
+                log.info("metadata log truncated", offset=end_offset, epoch=self.core.epoch)
             case StoreSnapshotChunk(snapshot_id, position, chunk, complete):
                 if complete:
-                    # A start takes what lies below a snapshot for durable: a crash may come before it goes.
+                    # At a restart everything below the newest snapshot counts as durable, and the old log may still be
+                    # there if the process dies before it is reset.
                     storage.log.flush()
                 storage.snapshots.write_chunk(snapshot_id, position, chunk, complete=complete)
                 if complete:
                     self._install(snapshot_id)
 
     def _install(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A snapshot of the leader is whole: it replaces our log and the listener's state."""
+        """Replace log and state by a snapshot that was fetched completely."""
         values = self._storage.snapshots.read(snapshot_id)
-        named, given = self._storage.snapshots.configuration(snapshot_id), self.config.configuration
-        self.core.install_snapshot(snapshot_id, given if named is None else named.apply_to(given))
-        self._cuts += 1
+        named, initial = self._storage.snapshots.read_voter_change(snapshot_id), self.config.initial_voters
+        self.core.install_snapshot(snapshot_id, initial if named is None else named.apply_to(initial))
+        self._truncations += 1
         self._storage.log.start_at(snapshot_id.offset)
         self._storage.snapshots.delete_before(snapshot_id)
         self._applied_offset = snapshot_id.offset
+        log.info("metadata snapshot installed", offset=snapshot_id.offset, epoch=snapshot_id.epoch)
         self._listener.on_snapshot(snapshot_id.offset, snapshot_id.epoch, values)
 
     # sync
@@ -387,22 +394,22 @@ class RaftDriver:
             if error is None:
                 then()
             else:
-                self._electing = self._syncing = None
+                self._vote_write = self._log_sync = None
                 self._fail(error)
 
         future.add_done_callback(done)
         return future
 
     def _sync_log(self) -> None:
-        """Sync unless a sync runs already: then what is appended meanwhile shares the next one."""
+        """Start a sync unless one is running; what is appended meanwhile shares the next one."""
         end_offset = self._storage.log.end_offset
-        if self._syncing is None and self._failure is None and self.core.log.persisted_offset < end_offset:
+        if self._log_sync is None and self._failure is None and self.core.log.persisted_offset < end_offset:
             then = functools.partial(self._on_synced, end_offset)
-            self._syncing = self._in_sync_thread(self._storage.log.flush, then)
+            self._log_sync = self._in_sync_thread(self._storage.log.flush, then)
 
     def _on_synced(self, end_offset: int) -> None:
-        self._syncing = None
-        if self._cuts == self.core.log.cuts:
+        self._log_sync = None
+        if self._truncations == self.core.log.truncations:
             self._step(Persisted(end_offset))
         else:
             self._pump()
@@ -419,16 +426,16 @@ class RaftDriver:
                 self._applied_offset, self._applied_time_ms = entry.end_offset, entry.append_time_ms
                 if first.values is not None:
                     self._listener.on_commit(entry.base_offset, entry.epoch, first.values, entry.append_time_ms)
-                self._proposals.applied(first)
+                self._proposals.complete(first)
             else:
                 limit = first.entry.base_offset if first is not None else high_watermark
                 self._replay(min(limit, high_watermark))
 
     def _replay(self, end_offset: int) -> None:
-        """Deliver one read of the log, not beyond `end_offset`."""
+        """Deliver batches below `end_offset` from one read of the log."""
         data = self._storage.log.read(self._applied_offset, READ_BYTES)
         if not data:
-            raise StorageFailure(f"offset {self._applied_offset} of the metadata log is committed but not there")
+            raise StorageFailure(f"offset {self._applied_offset} of the metadata log is committed but missing")
         for batch in read_batches(data):
             if batch.base_offset >= end_offset:
                 return
@@ -439,27 +446,33 @@ class RaftDriver:
                 self._listener.on_commit(batch.base_offset, batch.epoch, batch.values, batch.append_time_ms)
 
     def _announce(self) -> None:
-        """Tell who leads; a leader tells itself only when it has applied everything before its epoch."""
-        leadership, state = self._unannounced, self.core.state
+        """Announce the leader; a new leader itself only after it has applied all records before its epoch.
+
+        The listener decides on top of that state (it becomes the active controller), so the state must be complete.
+        """
+        leadership, state = self._pending_leadership, self.core.state
         if leadership is None:
             return
         if leadership.leader_id == self.config.node_id:
             if not isinstance(state, Leader) or self._applied_offset <= state.epoch_start_offset:
                 return
-            if self._led is not None and not self._led.done():
-                self._led.set_result(None)
-        self._unannounced = None
+            if self._sole_leadership is not None and not self._sole_leadership.done():
+                self._sole_leadership.set_result(None)
+            log.info("became leader", epoch=leadership.epoch, offset=self._applied_offset)
+        elif self._leadership.leader_id == self.config.node_id:
+            log.info("no longer leader", epoch=leadership.epoch, leader=leadership.leader_id)
+        self._pending_leadership = None
         self._leadership = leadership
         self._listener.on_leader_change(leadership.leader_id, leadership.epoch)
-        for tell in self.on_leader_change:
-            tell(leadership.leader_id, leadership.epoch)
+        for callback in self.on_leader_change:
+            callback(leadership.leader_id, leadership.epoch)
         if leadership.leader_id is not None:
-            waiting, self._awaiting_leader = self._awaiting_leader, []
-            for future in waiting:
+            waiters, self._leader_waiters = self._leader_waiters, []
+            for future in waiters:
                 if not future.done():
                     future.set_result(leadership.leader_id)
 
-    # others
+    # peers and timers
 
     def _send(self, message: Message) -> None:
         if self._transport is None:
@@ -502,29 +515,53 @@ class RaftDriver:
         except (OSError, StorageFailure) as error:
             self._fail(error)
 
-    # refusal and failure
+    # log lines
 
-    def _refuse_append(self, values: Sequence[bytes]) -> None:
+    def _log_vote(self, ready: Ready) -> None:
+        election = ready.election
+        if election is None or election.voted is None or election.leader_id is not None:
+            return
+        if election.voted.id == self.config.node_id:
+            log.info("became candidate", epoch=election.epoch)
+        else:
+            log.info("vote granted", candidate=election.voted.id, epoch=election.epoch)
+
+    def _log_voter_change(self, entry: Entry) -> None:
+        assert entry.voter_change is not None
+        before = self.core.voter_history.at(entry.base_offset)
+        after = entry.voter_change.apply_to(before)
+        for voter in after.voters:
+            if before.voters.get(voter.id) is None:
+                log.info("voter added", voter=voter.key, offset=entry.base_offset)
+        for voter in before.voters:
+            if after.voters.get(voter.id) is None:
+                log.info("voter removed", voter=voter.key, offset=entry.base_offset)
+        if after.kraft_version != before.kraft_version:
+            log.info("kraft.version raised", level=after.kraft_version, offset=entry.base_offset)
+
+    # failure
+
+    def _check_append(self, values: Sequence[bytes]) -> None:
         if self._failure is not None:
             raise StorageFailure(f"the metadata log failed: {self._failure}")
         if not self._running:
             raise KlammError(ErrorCode.NOT_CONTROLLER, "this controller is not running")
         if not values:
-            raise ValueError("a batch has at least one record")
+            raise ValueError("a batch needs at least one record")
         size = sum(map(len, values))
         if size > self.config.batch_bytes_max:
             limit = self.config.batch_bytes_max
             raise KlammError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into one batch of {limit}")
 
     def _fail(self, error: BaseException) -> None:
-        """Stop for good: what the disk holds is no longer known."""
+        """Stop permanently: the content of the disk is unknown."""
         if self._failure is not None:
             return
         self._failure = error
         if self._timer is not None:
             self._timer.cancel()
         self._proposals.fail(StorageFailure(f"the metadata log failed: {error}"))
-        if self._led is not None and not self._led.done():
-            self._led.set_exception(error)
+        if self._sole_leadership is not None and not self._sole_leadership.done():
+            self._sole_leadership.set_exception(error)
         if self._on_fatal is not None:
             self._on_fatal(error)

@@ -1,4 +1,4 @@
-"""What a running member stands between: the state machine above it, the network beside it."""
+"""The interfaces of the driver to its surroundings: the state machine and the network."""
 
 from typing import Protocol
 
@@ -6,20 +6,23 @@ from klamm.raft.core.messages import Message
 
 
 class Listener(Protocol):
-    """The state machine on top of the log. Calls come in log order, from the loop, exactly once per start."""
+    """The state machine on top of the log.
+
+    Called on the event loop, in log order, exactly once per batch between two starts.
+    """
 
     def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
-        """A batch is committed; it is applied whole."""
+        """Apply a committed batch."""
 
     def on_snapshot(self, offset: int, epoch: int, values: list[bytes]) -> None:
-        """Forget everything: this is the state after every record below `offset`."""
+        """Replace the state by that of a snapshot of every record below `offset`."""
 
     def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
-        """Who leads now. A new leader itself hears it after `on_commit` of everything committed before its epoch."""
+        """The leader has changed. On a new leader itself this follows `on_commit` of all records before its epoch."""
 
 
 class Transport(Protocol):
-    """Carries messages to other members, who pass them to their driver's `receive`; it may lose any."""
+    """Carries messages to the `receive` of other members' drivers; it may lose any of them."""
 
     def send(self, message: Message) -> None:
-        """Send without waiting."""
+        """Send `message` without waiting for its response."""

@@ -1,4 +1,4 @@
-"""Batches of ours on their way to being committed, and who waits for each."""
+"""Batches proposed by this leader that are not committed yet, with the futures of their callers."""
 
 import asyncio
 from collections import deque
@@ -10,38 +10,38 @@ from klamm.raft.core.messages import Entry
 
 @dataclass(slots=True)
 class Proposal:
-    """One batch and its future: the offset of its last record once it is committed and applied."""
+    """A batch and its future, which resolves with the offset of the last record once the batch is applied."""
 
     entry: Entry
     values: list[bytes] | None
-    """None: a control batch, of which the listener hears nothing."""
+    """None for a control batch, which is not delivered to the listener."""
     future: "asyncio.Future[int]"
 
 
 class Proposals:
-    """In log order; only the first can be committed next."""
+    """Uncommitted batches in log order; only the first can be committed next."""
 
     def __init__(self) -> None:
         self._waiting: deque[Proposal] = deque()
 
     @property
     def first(self) -> Proposal | None:
-        """The one that is committed next."""
+        """The batch to be committed next."""
         return self._waiting[0] if self._waiting else None
 
     def add(self, entry: Entry, values: list[bytes] | None, future: "asyncio.Future[int]") -> None:
-        """A batch was appended."""
+        """Add a batch that was appended."""
         self._waiting.append(Proposal(entry, values, future))
 
-    def applied(self, proposal: Proposal) -> None:
-        """The first is committed and applied; unless all have failed meanwhile, who waits for it hears so."""
+    def complete(self, proposal: Proposal) -> None:
+        """Resolve the first batch; without effect if all have failed while it was applied."""
         if self._waiting and self._waiting[0] is proposal:
             self._waiting.popleft()
             if not proposal.future.done():
                 proposal.future.set_result(proposal.entry.last_offset)
 
     def fail(self, error: KlammError) -> None:
-        """None of them will be heard of again; each may or may not survive."""
+        """Fail all batches: leadership was lost, and each of them may or may not survive."""
         waiting, self._waiting = self._waiting, deque()
         for proposal in waiting:
             if not proposal.future.done():

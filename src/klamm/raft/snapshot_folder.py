@@ -1,10 +1,10 @@
-"""Snapshots of the metadata: `<end offset>-<epoch>.checkpoint`, the state as records, whole or not there.
+"""Snapshots of the metadata log: files `<end offset>-<epoch>.checkpoint` that hold the state as records.
 
     control batch   SnapshotHeader (and, with dynamic voters, KRaftVersion and Voters)
     data batches    the records that rebuild the state
     control batch   SnapshotFooter
 
-Written to a `.part` file, synced, then renamed; a file without its footer, or with a wrong checksum, is not a snapshot.
+Written to a `.part` file, synced, then renamed. A file without a footer or with a wrong checksum is not a snapshot.
 """
 
 import os
@@ -22,10 +22,10 @@ from klamm.storage.disk import Disk, write_all
 SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
 BATCH_BYTES = 64 * 1024
-"""Values are gathered into batches of about this size."""
+"""The size at which a batch of values is complete."""
 
 HEADER_BYTES_MAX = 1024 * 1024
-"""More than the names of any quorum take."""
+"""More than the header of any quorum takes."""
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -36,7 +36,7 @@ def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
 
 
 def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
-    """The snapshot a file name stands for, or None when it is another kind of file."""
+    """Return the id of the snapshot with this file name, or None for any other file."""
     match = _NAME.fullmatch(name)
     return OffsetAndEpoch(int(match[1]), int(match[2])) if match else None
 
@@ -49,16 +49,16 @@ class SnapshotFolder:
         self._disk = disk
 
     def path(self, snapshot_id: OffsetAndEpoch) -> str:
-        """Where a snapshot is kept."""
+        """The path of a snapshot."""
         return os.path.join(self.folder, snapshot_name(snapshot_id))
 
     def ids(self) -> list[OffsetAndEpoch]:
         """All snapshots, oldest first."""
-        found = map(parse_snapshot_name, self._disk.listdir(self.folder))
-        return sorted(snapshot_id for snapshot_id in found if snapshot_id is not None)
+        ids = map(parse_snapshot_name, self._disk.listdir(self.folder))
+        return sorted(snapshot_id for snapshot_id in ids if snapshot_id is not None)
 
     def remove_partial(self) -> None:
-        """Delete what a crash left half-written."""
+        """Delete the files that a crash left incomplete."""
         for name in self._disk.listdir(self.folder):
             if name.endswith(PART_SUFFIX):
                 self._disk.unlink(os.path.join(self.folder, name))
@@ -72,7 +72,7 @@ class SnapshotFolder:
         last_contained_log_timestamp: int,
         configuration: VoterConfiguration,
     ) -> None:
-        """Write a snapshot; when this returns it is complete and durable."""
+        """Write a snapshot; on return it is complete and durable."""
         epoch = snapshot_id.epoch
         header = snapshot_header(last_contained_log_timestamp, now_ms, epoch, configuration)
         batches = _frame(header, _batched(values), now_ms, epoch)
@@ -87,13 +87,14 @@ class SnapshotFolder:
                 self._disk.fsync(fd)
             finally:
                 self._disk.close(fd)
+            # Synced before the rename: a file that has its name is complete, whatever crash follows.
             self._disk.rename(part, self.path(snapshot_id))
             self._disk.sync_dir(self.folder)
         except OSError as error:
             raise StorageFailure(f"cannot write snapshot {part}: {error}") from error
 
     def read(self, snapshot_id: OffsetAndEpoch) -> list[bytes]:
-        """The values of a snapshot; CorruptBatch when it is not whole."""
+        """The values of a snapshot; CorruptBatch when it is incomplete or damaged."""
         data = self._disk.read_file(self.path(snapshot_id))
         values: list[bytes] = []
         controls: list[int] = []
@@ -109,8 +110,8 @@ class SnapshotFolder:
             raise CorruptBatch("the snapshot has no header or no footer")
         return values
 
-    def configuration(self, snapshot_id: OffsetAndEpoch) -> VoterChange | None:
-        """The quorum a snapshot names; None when its voters were fixed, CorruptBatch when its header is damaged."""
+    def read_voter_change(self, snapshot_id: OffsetAndEpoch) -> VoterChange | None:
+        """The voters in a snapshot; None when they were static, CorruptBatch when the header is damaged."""
         _, data = self.read_chunk(snapshot_id, 0, HEADER_BYTES_MAX)
         header = next(iter_batches(data, allow_incomplete_tail=True), None)
         if header is None or not header.is_control:
@@ -119,7 +120,7 @@ class SnapshotFolder:
         return read_voter_change(header)
 
     def latest_valid(self) -> tuple[OffsetAndEpoch, list[bytes]] | None:
-        """The newest snapshot that can be read; damaged ones are passed over."""
+        """The newest snapshot that can be read; damaged ones are skipped."""
         for snapshot_id in reversed(self.ids()):
             try:
                 return snapshot_id, self.read(snapshot_id)
@@ -129,12 +130,12 @@ class SnapshotFolder:
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """Delete all snapshots older than this one."""
-        for older in self.ids():
-            if older < snapshot_id:
-                self._disk.remove_if_exists(self.path(older))
+        for candidate in self.ids():
+            if candidate < snapshot_id:
+                self._disk.remove_if_exists(self.path(candidate))
 
     def read_chunk(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """(size of the snapshot, bytes from `position`), to send to a follower; FileNotFoundError when it is gone."""
+        """The size of a snapshot and its bytes from `position` on; FileNotFoundError when it was deleted."""
         fd = self._disk.open(self.path(snapshot_id), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._disk.fstat(fd).st_size, self._disk.pread(fd, max_bytes, position)
@@ -142,8 +143,9 @@ class SnapshotFolder:
             self._disk.close(fd)
 
     def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, chunk: bytes, *, complete: bool) -> None:
-        """Store a piece of a leader's snapshot; the last one makes it a snapshot of ours."""
+        """Store a chunk of the leader's snapshot; the last one makes it a snapshot of this replica."""
         part = self._part_path(snapshot_id)
+        # The first chunk discards what an earlier, interrupted transfer left.
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if position else os.O_TRUNC)
         try:
             fd = self._disk.open(part, flags, 0o644)

@@ -14,7 +14,7 @@ from klamm.raft.config import RaftConfig
 from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey
 from klamm.raft.core.roles import ElectionState
-from klamm.raft.recovery import Storage, open_storage
+from klamm.raft.recovery import RaftStorage, open_storage
 from klamm.records import iter_batches
 
 from .trace import QuickDisk, TracingDisk
@@ -70,7 +70,7 @@ class QuorumLife:
         self.storage = self._open()
         self._note("start")
 
-    def _open(self) -> Storage:
+    def _open(self) -> RaftStorage:
         return open_storage(self.config, self.disk, NOW)
 
     def _note(self, step: str) -> None:

@@ -1,1 +1,1 @@
-"""Between the core's values and bytes: batches of the log and Kafka's quorum requests. Pure."""
+"""Encoding and decoding of the core's values: as batches of the log, and as Kafka's quorum requests. Pure."""

@@ -1,4 +1,4 @@
-"""Between entries and bytes: how a proposal, a new epoch and a snapshot's frame look as Kafka batches."""
+"""Entries of the log, and the header and footer of a snapshot, as Kafka record batches."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,7 +26,7 @@ LEADER_CHANGE_VERSION = 0
 
 
 class CommittedBatch(NamedTuple):
-    """A batch as read back: the record values, or none for a control batch."""
+    """A batch read from the log; `values` is empty for a control batch."""
 
     base_offset: int
     end_offset: int
@@ -37,7 +37,7 @@ class CommittedBatch(NamedTuple):
 
 
 def encode_entry(entry: Entry, now_ms: int) -> bytes | bytearray:
-    """The batch an entry is on disk; a replicated one is already a batch. `now_ms` stamps a new epoch's record."""
+    """Encode an entry; a replicated one is encoded already. `now_ms` is the timestamp of control records."""
     payload = entry.payload
     if isinstance(payload, bytes):
         return payload
@@ -57,7 +57,7 @@ def encode_entry(entry: Entry, now_ms: int) -> bytes | bytearray:
 
 
 def data_batch(values: tuple[bytes, ...] | list[bytes], now_ms: int, base_offset: int, epoch: int) -> bytearray:
-    """One batch of record values without keys."""
+    """Encode record values without keys as one batch."""
     rows = [(now_ms, None, value, ()) for value in values]
     return build_batch(rows, base_offset=base_offset, leader_epoch=epoch)
 
@@ -74,7 +74,7 @@ def _leader_change(change: LeaderChange) -> LeaderChangeMessage:
 
 
 def snapshot_header(timestamp: int, now_ms: int, epoch: int, configuration: VoterConfiguration) -> bytearray:
-    """The opening batch of a snapshot; with dynamic voters it also carries the quorum."""
+    """The first batch of a snapshot; with dynamic voters it also carries kraft.version and voters."""
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=timestamp)
     records = [(int(ControlType.SNAPSHOT_HEADER), encode(header, 0))]
     if configuration.dynamic:
@@ -93,7 +93,7 @@ def _voter_change_records(change: VoterChange) -> list[tuple[int, bytes]]:
 
 
 def read_voter_change(view: BatchView) -> VoterChange | None:
-    """What a control batch says about the quorum; None when it says nothing."""
+    """The change of voters or kraft.version in a control batch, or None."""
     voters, kraft_version = None, None
     for record in control_records(view):
         if record.type == ControlType.KRAFT_VERSION:
@@ -107,19 +107,20 @@ def read_voter_change(view: BatchView) -> VoterChange | None:
 
 def _voter_set(record: VotersRecord) -> VoterSet:
     voters = []
-    for each in record.voters:
+    for voter in record.voters:
         listener, host, port = "CONTROLLER", "", 0
-        if each.endpoints:
-            first = each.endpoints[0]
-            listener, host, port = first.name, first.host, first.port
-        told = each.k_raft_version_feature
-        versions = (told.min_supported_version, told.max_supported_version)
-        voters.append(Voter(ReplicaKey(each.voter_id, each.voter_directory_id), host, port, listener, versions))
+        if voter.endpoints:
+            # One controller listener is enough to reach a voter; Kafka lists all of them.
+            endpoint = voter.endpoints[0]
+            listener, host, port = endpoint.name, endpoint.host, endpoint.port
+        feature = voter.k_raft_version_feature
+        versions = (feature.min_supported_version, feature.max_supported_version)
+        voters.append(Voter(ReplicaKey(voter.voter_id, voter.voter_directory_id), host, port, listener, versions))
     return VoterSet(voters)
 
 
 def snapshot_footer(now_ms: int, base_offset: int, epoch: int) -> bytearray:
-    """The closing batch of a snapshot."""
+    """The last batch of a snapshot."""
     return build_control_batch(
         ControlType.SNAPSHOT_FOOTER,
         encode(SnapshotFooterRecord(version=0), 0),
@@ -130,7 +131,7 @@ def snapshot_footer(now_ms: int, base_offset: int, epoch: int) -> bytearray:
 
 
 def voters_record(voters: VoterSet) -> VotersRecord:
-    """A voter set as the log and snapshots carry it."""
+    """The record of a voter set in the log and in snapshots."""
     return VotersRecord(
         version=0,
         voters=[
@@ -148,7 +149,7 @@ def voters_record(voters: VoterSet) -> VotersRecord:
 
 
 def read_batches(data: bytes) -> Iterator[CommittedBatch]:
-    """Decode whole batches, checksums verified."""
+    """Decode complete batches, and verify their checksums."""
     for view in iter_batches(data, allow_incomplete_tail=True):
         view.check_crc()
         values = [] if view.is_control else [record.value or b"" for record in view.decode()]
@@ -158,7 +159,7 @@ def read_batches(data: bytes) -> Iterator[CommittedBatch]:
 
 
 def read_entries(data: bytes) -> tuple[Entry, ...]:
-    """Batches as a follower receives them: bytes, with the offsets and epoch of their header."""
+    """The batches in `data` as entries of a follower: their bytes, with offsets and epoch from the header."""
     return tuple(_entry(view) for view in iter_batches(data, allow_incomplete_tail=True))
 
 

@@ -1,7 +1,7 @@
-"""Between raft's values and Kafka's requests: the wire clothes of what quorum members say to each other.
+"""The messages of the quorum as Kafka requests and responses.
 
-Pure. A request names its cluster and the voter it is meant for; an answer names the leader and where it is reached, so
-that a member which knows nobody but one address finds the quorum.
+A request names its cluster and the voter it is meant for. A response names the leader and its address, so that a
+member that knows a single bootstrap address finds the quorum.
 """
 
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ from klamm.raft.core.quorum import ReplicaKey
 Endpoints: TypeAlias = Mapping[int, tuple[str, int]]
 """Node id -> host and port of its controller listener."""
 
-NOBODY = -1
+NO_NODE_ID = -1
 UNKNOWN_HIGH_WATERMARK = 2**63 - 1
 FETCH_BYTES = 8 * 1024 * 1024
 
 
-class Refused(Exception):
-    """The whole answer is an error code: nothing of it concerns the quorum's state."""
+class TopLevelError(Exception):
+    """Raised for a request or response that is only a top-level error code and does not reach the core."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -49,16 +49,17 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
-    """A request as it arrived: who asks, whom it meant, in which cluster."""
+class IncomingRequest:
+    """A decoded request with its sender, and the cluster and voter it is meant for."""
 
     source: int
+    """The node id of the sender."""
     body: Request
     cluster_id: str | None
     voter: ReplicaKey | None
-    """The voter it is meant for, when it says so."""
+    """The voter it is meant for; None when the request does not name one."""
     endpoint: tuple[str, int] | None = None
-    """Where the leader that speaks is reached, when it says so."""
+    """The address of the leader that sent it; None when the request does not carry one."""
 
 
 # Requests, outbound
@@ -67,7 +68,7 @@ class Incoming:
 def encode_request(
     body: Request, cluster_id: str, voter: ReplicaKey, listener: str, endpoint: tuple[str, int] | None
 ) -> Any:
-    """The request for `voter`; `listener` and `endpoint` are our own."""
+    """Encode a request for `voter`; `listener` and `endpoint` are those of the sender."""
     match body:
         case VoteRequest():
             partition = vote.PartitionData(
@@ -94,7 +95,7 @@ def encode_request(
                 voter_id=voter.id,
                 topics=[begin.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[started])],
                 leader_endpoints=[
-                    begin.LeaderEndpoint(name=listener, host=host, port=port) for host, port in _listed(endpoint)
+                    begin.LeaderEndpoint(name=listener, host=host, port=port) for host, port in _optional(endpoint)
                 ],
             )
         case EndQuorumEpochRequest():
@@ -104,15 +105,15 @@ def encode_request(
                 leader_epoch=body.epoch,
                 preferred_successors=list(body.preferred_successors),
                 preferred_candidates=[
-                    end.ReplicaInfo(candidate_id=each, candidate_directory_id=ZERO_UUID)
-                    for each in body.preferred_successors
+                    end.ReplicaInfo(candidate_id=successor, candidate_directory_id=ZERO_UUID)
+                    for successor in body.preferred_successors
                 ],
             )
             return end.EndQuorumEpochRequest(
                 cluster_id=cluster_id,
                 topics=[end.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[ended])],
                 leader_endpoints=[
-                    end.LeaderEndpoint(name=listener, host=host, port=port) for host, port in _listed(endpoint)
+                    end.LeaderEndpoint(name=listener, host=host, port=port) for host, port in _optional(endpoint)
                 ],
             )
         case FetchRequest():
@@ -152,52 +153,54 @@ def encode_request(
             )
 
 
-def _listed(endpoint: tuple[str, int] | None) -> list[tuple[str, int]]:
+def _optional(endpoint: tuple[str, int] | None) -> list[tuple[str, int]]:
     return [] if endpoint is None else [endpoint]
 
 
 # Requests, inbound
 
 
-def decode_request(request: Any) -> Incoming:
-    """What another member asks; Refused INVALID_REQUEST when it is not about the metadata log alone."""
+def decode_request(request: Any) -> IncomingRequest:
+    """Decode a request; TopLevelError INVALID_REQUEST when it names other partitions than the metadata log."""
     match request:
         case vote.VoteRequest():
-            asked = _only_partition(request.topics)
-            return Incoming(
-                asked.replica_id,
+            partition = _only_partition(request.topics)
+            return IncomingRequest(
+                partition.replica_id,
                 VoteRequest(
-                    ReplicaKey(asked.replica_id, asked.replica_directory_id),
-                    asked.replica_epoch,
-                    OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch),
-                    asked.pre_vote,
+                    ReplicaKey(partition.replica_id, partition.replica_directory_id),
+                    partition.replica_epoch,
+                    OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch),
+                    partition.pre_vote,
                 ),
                 request.cluster_id,
-                _voter(request.voter_id, asked.voter_directory_id),
+                _voter(request.voter_id, partition.voter_directory_id),
             )
         case begin.BeginQuorumEpochRequest():
             started = _only_partition(request.topics)
-            return Incoming(
+            return IncomingRequest(
                 started.leader_id,
                 BeginQuorumEpochRequest(started.leader_id, started.leader_epoch),
                 request.cluster_id,
                 _voter(request.voter_id, started.voter_directory_id),
-                next(((each.host, each.port) for each in request.leader_endpoints), None),
+                _first_endpoint(request.leader_endpoints),
             )
         case end.EndQuorumEpochRequest():
             ended = _only_partition(request.topics)
-            successors = [each.candidate_id for each in ended.preferred_candidates] or ended.preferred_successors
-            return Incoming(
+            # Version 0 has ids only, version 1 candidates with directories.
+            candidates = [candidate.candidate_id for candidate in ended.preferred_candidates]
+            successors = candidates or ended.preferred_successors
+            return IncomingRequest(
                 ended.leader_id,
                 EndQuorumEpochRequest(ended.leader_id, ended.leader_epoch, tuple(successors)),
                 request.cluster_id,
                 None,
-                next(((each.host, each.port) for each in request.leader_endpoints), None),
+                _first_endpoint(request.leader_endpoints),
             )
         case fetch.FetchRequest():
-            wanted = _only_fetched(request)
+            wanted = _only_fetch_partition(request)
             replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
-            return Incoming(
+            return IncomingRequest(
                 replica_id,
                 FetchRequest(
                     ReplicaKey(replica_id, wanted.replica_directory_id),
@@ -212,7 +215,7 @@ def decode_request(request: Any) -> Incoming:
             )
         case fetch_snapshot.FetchSnapshotRequest():
             piece = _only_partition(request.topics, "name", "partition")
-            return Incoming(
+            return IncomingRequest(
                 request.replica_id,
                 FetchSnapshotRequest(
                     ReplicaKey(request.replica_id, piece.replica_directory_id),
@@ -224,7 +227,11 @@ def decode_request(request: Any) -> Incoming:
                 request.cluster_id,
                 None,
             )
-    raise TypeError(f"{type(request).__name__} is no request of the quorum")
+    raise TypeError(f"{type(request).__name__} is not a quorum request")
+
+
+def _first_endpoint(endpoints: Any) -> tuple[str, int] | None:
+    return next(((endpoint.host, endpoint.port) for endpoint in endpoints), None)
 
 
 def _only_partition(topics: Any, name: str = "topic_name", index: str = "partition_index") -> Any:
@@ -234,33 +241,34 @@ def _only_partition(topics: Any, name: str = "topic_name", index: str = "partiti
         or len(topics[0].partitions) != 1
         or getattr(topics[0].partitions[0], index) != 0
     ):
-        raise Refused(ErrorCode.INVALID_REQUEST)
+        raise TopLevelError(ErrorCode.INVALID_REQUEST)
     return topics[0].partitions[0]
 
 
-def _only_fetched(request: fetch.FetchRequest) -> fetch.FetchPartition:
+def _only_fetch_partition(request: fetch.FetchRequest) -> fetch.FetchPartition:
     topics = request.topics
+    # Topic ids since Fetch 13, names before.
     known = len(topics) == 1 and (topics[0].topic_id == METADATA_TOPIC_ID or topics[0].topic == CLUSTER_METADATA_TOPIC)
     if not known or len(topics[0].partitions) != 1 or topics[0].partitions[0].partition != 0:
-        raise Refused(ErrorCode.INVALID_REQUEST)
+        raise TopLevelError(ErrorCode.INVALID_REQUEST)
     return topics[0].partitions[0]
 
 
 def _voter(node_id: int, directory_id: bytes) -> ReplicaKey | None:
-    return None if node_id == NOBODY else ReplicaKey(node_id, directory_id)
+    return None if node_id == NO_NODE_ID else ReplicaKey(node_id, directory_id)
 
 
 # Responses, outbound
 
 
 def encode_response(body: Response, endpoints: Endpoints) -> Any:
-    """The answer; the leader it names comes with its address."""
-    leader_id = NOBODY if body.leader_id is None else body.leader_id
+    """Encode a response, with the address of the leader it names."""
+    leader_id = NO_NODE_ID if body.leader_id is None else body.leader_id
     node = [(leader_id, *endpoints[leader_id])] if leader_id in endpoints else []
     name = CLUSTER_METADATA_TOPIC
     match body:
         case VoteResponse():
-            answered = vote.PartitionDataResponse(
+            voted = vote.PartitionDataResponse(
                 partition_index=0,
                 error_code=body.error,
                 leader_id=leader_id,
@@ -268,7 +276,7 @@ def encode_response(body: Response, endpoints: Endpoints) -> Any:
                 vote_granted=body.granted,
             )
             return vote.VoteResponse(
-                topics=[vote.TopicDataResponse(topic_name=name, partitions=[answered])],
+                topics=[vote.TopicDataResponse(topic_name=name, partitions=[voted])],
                 node_endpoints=[vote.NodeEndpoint(node_id=i, host=h, port=p) for i, h, p in node],
             )
         case BeginQuorumEpochResponse():
@@ -291,19 +299,21 @@ def encode_response(body: Response, endpoints: Endpoints) -> Any:
             return fetch.FetchResponse(
                 responses=[
                     fetch.FetchableTopicResponse(
-                        topic=name, topic_id=METADATA_TOPIC_ID, partitions=[_fetched(body, leader_id)]
+                        topic=name, topic_id=METADATA_TOPIC_ID, partitions=[_fetch_partition(body, leader_id)]
                     )
                 ],
                 node_endpoints=[fetch.NodeEndpoint(node_id=i, host=h, port=p) for i, h, p in node],
             )
         case FetchSnapshotResponse():
             return fetch_snapshot.FetchSnapshotResponse(
-                topics=[fetch_snapshot.TopicSnapshotResponse(name=name, partitions=[_piece(body, leader_id)])],
+                topics=[
+                    fetch_snapshot.TopicSnapshotResponse(name=name, partitions=[_snapshot_partition(body, leader_id)])
+                ],
                 node_endpoints=[fetch_snapshot.NodeEndpoint(node_id=i, host=h, port=p) for i, h, p in node],
             )
 
 
-def _fetched(body: FetchResponse, leader_id: int) -> fetch.PartitionData:
+def _fetch_partition(body: FetchResponse, leader_id: int) -> fetch.PartitionData:
     diverging, snapshot = body.diverging, body.snapshot_id
     return fetch.PartitionData(
         partition_index=0,
@@ -319,7 +329,7 @@ def _fetched(body: FetchResponse, leader_id: int) -> fetch.PartitionData:
     )
 
 
-def _piece(body: FetchSnapshotResponse, leader_id: int) -> fetch_snapshot.PartitionSnapshotResponse:
+def _snapshot_partition(body: FetchSnapshotResponse, leader_id: int) -> fetch_snapshot.PartitionSnapshotResponse:
     snapshot = body.snapshot_id or OffsetAndEpoch(0, 0)
     return fetch_snapshot.PartitionSnapshotResponse(
         index=0,
@@ -332,8 +342,8 @@ def _piece(body: FetchSnapshotResponse, leader_id: int) -> fetch_snapshot.Partit
     )
 
 
-def refuse_request(request: Any, code: ErrorCode) -> Any:
-    """The answer to a request that never reached the quorum's state."""
+def encode_error_response(request: Any, code: ErrorCode) -> Any:
+    """Encode the response to a request that is rejected before it reaches the core."""
     match request:
         case vote.VoteRequest():
             return vote.VoteResponse(error_code=code)
@@ -345,11 +355,11 @@ def refuse_request(request: Any, code: ErrorCode) -> Any:
             return fetch.FetchResponse(error_code=code)
         case fetch_snapshot.FetchSnapshotRequest():
             return fetch_snapshot.FetchSnapshotResponse(error_code=code)
-    raise TypeError(f"{type(request).__name__} is no request of the quorum")
+    raise TypeError(f"{type(request).__name__} is not a quorum request")
 
 
-def wrong_voter(body: Request, epoch: int, leader_id: int | None) -> Response:
-    """The answer to a request that was meant for another replica of this node: its disk was wiped, say."""
+def reject_wrong_voter(body: Request, epoch: int, leader_id: int | None) -> Response:
+    """The response to a request meant for another replica of this node, for example before its disk was wiped."""
     if isinstance(body, VoteRequest):
         return VoteResponse(epoch, leader_id, error=ErrorCode.INVALID_VOTER_KEY)
     return BeginQuorumEpochResponse(epoch, leader_id, ErrorCode.INVALID_VOTER_KEY)
@@ -359,63 +369,66 @@ def wrong_voter(body: Request, epoch: int, leader_id: int | None) -> Response:
 
 
 def decode_response(response: Any) -> tuple[Response, dict[int, tuple[str, int]]]:
-    """The answer and the addresses in it; Refused when it is an error as a whole."""
+    """Decode a response, with the addresses in it; TopLevelError when it is only an error code."""
     if response.error_code:
-        raise Refused(ErrorCode(response.error_code))
-    endpoints = {each.node_id: (each.host, each.port) for each in response.node_endpoints}
+        raise TopLevelError(ErrorCode(response.error_code))
+    endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
     if isinstance(response, fetch.FetchResponse):
         topics: Any = response.responses
     else:
         topics = response.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
-    found = topics[0].partitions[0]
-    error = ErrorCode(found.error_code)
+        raise TopLevelError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    partition = topics[0].partitions[0]
+    error = ErrorCode(partition.error_code)
     match response:
         case vote.VoteResponse():
-            voted = VoteResponse(found.leader_epoch, _known(found.leader_id), found.vote_granted, error)
+            voted = VoteResponse(partition.leader_epoch, _leader_id(partition.leader_id), partition.vote_granted, error)
             return voted, endpoints
         case begin.BeginQuorumEpochResponse():
-            return BeginQuorumEpochResponse(found.leader_epoch, _known(found.leader_id), error), endpoints
+            return BeginQuorumEpochResponse(partition.leader_epoch, _leader_id(partition.leader_id), error), endpoints
         case end.EndQuorumEpochResponse():
-            return EndQuorumEpochResponse(found.leader_epoch, _known(found.leader_id), error), endpoints
+            return EndQuorumEpochResponse(partition.leader_epoch, _leader_id(partition.leader_id), error), endpoints
         case fetch.FetchResponse():
-            return _read_fetched(found, error), endpoints
+            return _decode_fetch_partition(partition, error), endpoints
         case fetch_snapshot.FetchSnapshotResponse():
-            return _read_piece(found, error), endpoints
-    raise TypeError(f"{type(response).__name__} is no answer of the quorum")
+            return _decode_snapshot_partition(partition, error), endpoints
+    raise TypeError(f"{type(response).__name__} is not a quorum response")
 
 
-def _read_fetched(found: fetch.PartitionData, error: ErrorCode) -> FetchResponse:
-    leader, diverging, snapshot = found.current_leader, found.diverging_epoch, found.snapshot_id
+def _decode_fetch_partition(partition: fetch.PartitionData, error: ErrorCode) -> FetchResponse:
+    leader, diverging, snapshot = partition.current_leader, partition.diverging_epoch, partition.snapshot_id
     return FetchResponse(
         -1 if leader is None else leader.leader_epoch,
-        None if leader is None else _known(leader.leader_id),
-        high_watermark=found.high_watermark,
-        log_start_offset=found.log_start_offset,
+        None if leader is None else _leader_id(leader.leader_id),
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log_start_offset,
         diverging=_position(diverging),
         snapshot_id=_position(snapshot),
-        entries=read_entries(bytes(found.records or b"")),
+        entries=read_entries(bytes(partition.records or b"")),
         error=error,
     )
 
 
-def _position(found: fetch.EpochEndOffset | fetch.SnapshotId | None) -> OffsetAndEpoch | None:
-    return None if found is None or found.epoch < 0 else OffsetAndEpoch(found.end_offset, found.epoch)
+def _position(end: fetch.EpochEndOffset | fetch.SnapshotId | None) -> OffsetAndEpoch | None:
+    # Kafka encodes an absent value as epoch -1.
+    return None if end is None or end.epoch < 0 else OffsetAndEpoch(end.end_offset, end.epoch)
 
 
-def _read_piece(found: fetch_snapshot.PartitionSnapshotResponse, error: ErrorCode) -> FetchSnapshotResponse:
-    leader = found.current_leader
+def _decode_snapshot_partition(
+    partition: fetch_snapshot.PartitionSnapshotResponse, error: ErrorCode
+) -> FetchSnapshotResponse:
+    leader = partition.current_leader
     return FetchSnapshotResponse(
         -1 if leader is None else leader.leader_epoch,
-        None if leader is None else _known(leader.leader_id),
-        OffsetAndEpoch(found.snapshot_id.end_offset, found.snapshot_id.epoch),
-        found.position,
-        size=found.size,
-        chunk=bytes(found.unaligned_records or b""),
+        None if leader is None else _leader_id(leader.leader_id),
+        OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+        partition.position,
+        size=partition.size,
+        chunk=bytes(partition.unaligned_records or b""),
         error=error,
     )
 
 
-def _known(leader_id: int) -> int | None:
+def _leader_id(leader_id: int) -> int | None:
     return None if leader_id < 0 else leader_id

@@ -1,1 +1,6 @@
-"""The pure part of the quorum: decides over events, without a clock, a disk, a socket or chance of its own."""
+"""The pure part of the quorum: a state machine over events that reads no clock, disk, socket or random source.
+
+`raft` is the entry point (RaftCore). It owns one `replica`, the state that all parts share, and the parts that change
+it: `role_transitions`, `leader_discovery`, `elections`, `replication`, `voter_changes`. `roles`, `quorum`,
+`voter_history`, `log_positions`, `requests`, `messages` and `events` are the values they work on.
+"""

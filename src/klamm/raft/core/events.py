@@ -1,4 +1,4 @@
-"""What goes into the core and what comes out of it: the words between a pure quorum member and who drives it."""
+"""The interface between the pure core and its driver: events in, Ready out."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -8,15 +8,15 @@ from klamm.raft.core.roles import ElectionState
 
 
 class Randomness(Protocol):
-    """The one thing the core needs of random.Random; seeded by who owns the core."""
+    """What the core needs of random.Random; passed in, so that a simulation can seed it."""
 
     def randrange(self, stop: int, /) -> int:
-        """A whole number below `stop`."""
+        """Return a number from 0 up to, not including, `stop`."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumTimeouts:
-    """How long silence lasts before somebody acts; names and defaults are Kafka's `controller.quorum.*`."""
+    """Timeouts and limits of the protocol; names and defaults are those of Kafka's `controller.quorum.*`."""
 
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
@@ -36,9 +36,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """A request did not reach `peer`, or its answer will not come.
+    """A request did not reach `peer`, or its response was lost.
 
-    `refused` says that the peer's machine is there and its process is not: nobody need wait for a timeout.
+    `refused` means that the peer's machine runs and its process does not: no timeout has to be waited for.
     """
 
     peer: int
@@ -55,7 +55,7 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot of ours is complete on disk; `base` is the oldest one kept, where the log now starts."""
+    """A snapshot of this replica is complete on disk; `base` is the oldest one kept, where the log now starts."""
 
     snapshot_id: OffsetAndEpoch
     base: OffsetAndEpoch
@@ -63,7 +63,7 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """Give up leadership: the node stops."""
+    """The node stops: give up leadership and do not campaign again."""
 
 
 Event: TypeAlias = Received | Unreachable | Persisted | SnapshotTaken | Resign
@@ -78,7 +78,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log back: what follows was never committed."""
+    """Truncate the log to `end_offset`: what follows was never committed."""
 
     end_offset: int
 
@@ -98,7 +98,7 @@ LogOperation: TypeAlias = Append | Truncate | StoreSnapshotChunk
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads which epoch; nobody, as far as we know, when `leader_id` is None."""
+    """The leader of an epoch; `leader_id` is None while it is unknown."""
 
     leader_id: int | None
     epoch: int
@@ -106,9 +106,10 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What the core wants done, in the order of the fields."""
+    """What the driver has to do, in the order of the fields."""
 
     election: ElectionState | None
+    """Must be durable before anything else is done: a vote that is sent and then forgotten could be granted twice."""
     log: tuple[LogOperation, ...]
     messages: tuple[Message, ...]
     high_watermark: int

@@ -1,6 +1,7 @@
-"""Where the log starts, ends, is durable and changes epoch: all that elections and replication must know of it.
+"""Positions of the log: its start, end, durable end and epoch boundaries.
 
-The core keeps these positions itself, so it decides without touching a disk; the driver makes the log follow.
+Elections and replication need no more than that of the log, so the core decides without a disk; the driver then
+changes the log on disk accordingly.
 """
 
 from bisect import bisect_right
@@ -16,7 +17,7 @@ class Valid:
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """The follower must truncate to at most this end of this epoch."""
+    """The follower must truncate to this end of this epoch, or before."""
 
     end: OffsetAndEpoch
 
@@ -32,10 +33,10 @@ class LogPositions:
     """Offsets and epochs of one replica's log.
 
     `base` is the start of the log with the epoch of the record before it: the oldest snapshot kept, or (0, 0).
-    `persisted_offset` is the end of what is known to survive a crash; it trails `end_offset` by what is being synced.
+    `persisted_offset` is the end of what survives a crash; it trails `end_offset` by what is not synced yet.
     """
 
-    __slots__ = ("_epochs", "_starts", "base", "cuts", "end_offset", "persisted_offset", "snapshot_id")
+    __slots__ = ("_epochs", "_starts", "base", "end_offset", "persisted_offset", "snapshot_id", "truncations")
 
     def __init__(
         self,
@@ -49,8 +50,8 @@ class LogPositions:
         self.persisted_offset = self.end_offset
         self.snapshot_id = snapshot_id
         """The newest snapshot, sent to a follower whose position is before our log."""
-        self.cuts = 0
-        """How often the end was cut back; a sync that began before a cut says nothing about what came after."""
+        self.truncations = 0
+        """How often the log was truncated: a sync that began before a truncation proves nothing about the log after."""
         self._epochs = [epoch for epoch, _ in epochs]
         self._starts = [start for _, start in epochs]
 
@@ -79,7 +80,7 @@ class LogPositions:
         return (other.epoch, other.offset) >= (self.last_epoch, self.end_offset)
 
     def append(self, base_offset: int, end_offset: int, epoch: int) -> None:
-        """A batch continues the log."""
+        """Extend the log by a batch."""
         if base_offset != self.end_offset or epoch < self.last_epoch:
             raise AssertionError(f"batch {base_offset}@{epoch} does not continue a log that ends at {self.end}")
         if not self._epochs or epoch > self._epochs[-1]:
@@ -88,8 +89,8 @@ class LogPositions:
         self.end_offset = end_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on."""
-        self.cuts += 1
+        """Remove everything from `offset` on."""
+        self.truncations += 1
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
@@ -97,15 +98,15 @@ class LogPositions:
         self.persisted_offset = min(self.persisted_offset, self.end_offset)
 
     def start_at(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A snapshot from the leader replaces the whole log."""
-        self.cuts += 1
+        """Replace the log by a snapshot that was fetched from the leader."""
+        self.truncations += 1
         self._epochs.clear()
         self._starts.clear()
         self.base = self.snapshot_id = snapshot_id
         self.end_offset = self.persisted_offset = snapshot_id.offset
 
     def advance_start(self, base: OffsetAndEpoch) -> None:
-        """The log before `base`, which is a snapshot's id, was deleted."""
+        """Remove the log before `base`, the id of a snapshot."""
         if base.offset <= self.base.offset:
             return
         self.base = base
@@ -118,12 +119,12 @@ class LogPositions:
             self._starts.clear()
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at `offset` (of the last one for the end of the log)."""
+        """The epoch of the record at `offset`; at the end of the log, that of the last record."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else self.base.epoch
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The largest epoch of our log that is not above `epoch`, and where it ends."""
+        """The largest epoch of this log that is not above `epoch`, with its end offset."""
         index = bisect_right(self._epochs, epoch) - 1
         if index < 0:
             return self.base
@@ -131,9 +132,9 @@ class LogPositions:
         return OffsetAndEpoch(end, self._epochs[index])
 
     def validate(self, offset: int, epoch: int) -> Valid | Diverging | NeedsSnapshot:
-        """How a follower whose log ends at (offset, epoch) can be brought to ours."""
+        """Whether a follower whose log ends at (offset, epoch) can go on, must truncate, or must load a snapshot."""
         if offset == 0 and self.start_offset == 0:
-            return Valid()
+            return Valid()  # an empty log is a prefix of any other
         base = self.base
         if self.start_offset > 0 and (
             offset < base.offset or (offset == base.offset and epoch != base.epoch) or epoch < base.epoch
@@ -145,8 +146,9 @@ class LogPositions:
         return Valid()
 
     def truncation_point(self, diverging: OffsetAndEpoch) -> int:
-        """Where to cut our log so that it agrees with a leader whose `diverging.epoch` ends at `diverging.offset`."""
+        """The offset to truncate to, for a leader whose `diverging.epoch` ends at `diverging.offset`."""
         ours = self.end_offset_for_epoch(diverging.epoch)
+        # Without that epoch, cut to the end of the last one below it: the next Fetch finds out whether that agrees.
         if ours.epoch == diverging.epoch:
             return min(ours.offset, diverging.offset)
         return ours.offset

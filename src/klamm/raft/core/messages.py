@@ -1,6 +1,6 @@
-"""What quorum members say to each other, as values: Kafka's raft RPCs without their wire clothes.
+"""The messages between quorum members as values: Kafka's raft RPCs, independent of their encoding.
 
-A transport turns a `Message` into a Kafka request or response and back; the simulation passes them as they are.
+The transport encodes them with `raft/codec/wire`; the simulation passes them as they are.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ Payload: TypeAlias = "tuple[bytes, ...] | LeaderChange | VoterChange | bytes"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One batch of the log: it is appended, replicated and committed whole."""
+    """One batch of the log; appended, replicated and committed atomically."""
 
     base_offset: int
     last_offset: int
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Ask for a vote, or with `pre_vote` only whether one would be given; nothing is promised by a pre-vote."""
+    """Asks for a vote, or with `pre_vote` whether one would be granted; a pre-vote binds no voter."""
 
     candidate: ReplicaKey
     epoch: int
@@ -71,7 +71,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """A new leader tells a voter that has not fetched from it yet."""
+    """Announces a new leader to a voter that has not fetched from it yet."""
 
     leader_id: int
     epoch: int
@@ -79,7 +79,7 @@ class BeginQuorumEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochResponse:
-    """Heard, or fenced by a newer epoch."""
+    """Acknowledges the request, or fences its sender with a newer epoch."""
 
     epoch: int
     leader_id: int | None
@@ -88,7 +88,7 @@ class BeginQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """A leader resigns and names its successors, the best first, so that nobody waits for a timeout."""
+    """Announces that a leader resigned, with its preferred successors, so that they need not wait for a timeout."""
 
     leader_id: int
     epoch: int
@@ -97,7 +97,7 @@ class EndQuorumEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochResponse:
-    """Heard, or fenced by a newer epoch."""
+    """Acknowledges the request, or fences its sender with a newer epoch."""
 
     epoch: int
     leader_id: int | None
@@ -106,7 +106,7 @@ class EndQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Replicate from `fetch_offset` on; everything before it is durable at the sender."""
+    """Asks for records from `fetch_offset` on, and acknowledges that everything before is durable at the sender."""
 
     replica: ReplicaKey
     epoch: int
@@ -120,7 +120,7 @@ class FetchRequest:
 class FetchResponse:
     """Entries, or where the logs diverge, or which snapshot to fetch instead.
 
-    The leader's core sets `read_from`: who sends the response puts the entries from there on into `entries`.
+    The core sets `read_from`; the driver reads the entries from there on when it sends the response.
     """
 
     epoch: int
@@ -136,7 +136,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
-    """The bytes of a snapshot from `position` on."""
+    """Asks for the bytes of a snapshot from `position` on."""
 
     replica: ReplicaKey
     epoch: int
@@ -147,7 +147,7 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse:
-    """A piece of a snapshot. The leader's core leaves `size` and `chunk` to who sends the response."""
+    """A chunk of a snapshot; the driver fills in `size` and `chunk` when it sends the response."""
 
     epoch: int
     leader_id: int | None
@@ -167,7 +167,7 @@ Response: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request or response on its way; a response carries its request's correlation id."""
+    """A request or response with its addresses; a response carries the correlation id of its request."""
 
     source: int
     destination: int

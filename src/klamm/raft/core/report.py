@@ -1,4 +1,4 @@
-"""The quorum as DescribeQuorum shows it: who leads, how far each replica is, when it was last heard."""
+"""The state of the quorum for DescribeQuorum: the leader, and the position of each replica."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReport:
-    """What one member knows of the quorum; only the leader knows positions."""
+    """The quorum as seen by one member; only the leader knows the positions of others."""
 
     leader_id: int | None
     leader_epoch: int
@@ -29,7 +29,7 @@ class QuorumReport:
 
 
 def report_quorum(core: RaftCore, now_ms: int, monotonic_ms: int) -> QuorumReport:
-    """Put the core's monotonic times on the wall clock and its progress into words."""
+    """Build the report; the core's monotonic times become wall-clock times."""
     leadership, state = core.leadership, core.state
 
     def wall(at_ms: int) -> int:

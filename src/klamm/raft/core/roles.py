@@ -1,13 +1,13 @@
-"""The states of a quorum member, what each must remember, and which may follow which.
+"""The roles of a quorum member, the state that belongs to each, and the transitions between them.
 
-    Unattached   knows an epoch, follows nobody; may have voted.
-    Prospective  has missed its leader and asks, with pre-votes, whether an election would succeed.
-    Candidate    has taken a new epoch, voted for itself and asks for votes.
+    Unattached   knows an epoch but no leader in it; may have voted.
+    Prospective  has lost its leader and asks for pre-votes: would an election succeed?
+    Candidate    has started a new epoch, voted for itself and asks for votes.
     Leader       won a majority of its epoch.
     Follower     knows the leader of its epoch and fetches from it.
-    Resigned     was leader of this epoch and no longer is: it may neither vote nor lead in it again.
+    Resigned     was leader of this epoch; it may neither vote nor lead in it again.
 
-Only TRANSITIONS may happen. Epochs never go back, and a step into another epoch forgets the vote of the last one.
+Only TRANSITIONS are legal. Epochs never decrease, and a vote is valid only within its epoch.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet, high_watermark
 
 
 class Role(Enum):
-    """The name of a state, as DescribeQuorum and the log lines speak of it."""
+    """The name of a role, as log lines show it."""
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -30,11 +30,11 @@ class Role(Enum):
 
 
 TRANSITIONS: dict[Role, frozenset[Role]] = {
-    # a higher epoch, or a vote given; the election timeout; a leader made itself known
+    # a higher epoch or a vote granted; the election timeout; a leader is known
     Role.UNATTACHED: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),
-    # a higher epoch or pre-votes lost; a vote given; pre-votes won; a leader made itself known
+    # a higher epoch or pre-votes lost; a vote granted; pre-votes won; a leader is known
     Role.PROSPECTIVE: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE, Role.FOLLOWER}),
-    # a higher epoch; the election timeout; votes won; another leader made itself known
+    # a higher epoch; the election timeout; votes won; another leader is known
     Role.CANDIDATE: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.LEADER, Role.FOLLOWER}),
     # a higher epoch; shutdown or a lost majority; the leader of a higher epoch
     Role.LEADER: frozenset({Role.UNATTACHED, Role.RESIGNED, Role.FOLLOWER}),
@@ -47,7 +47,7 @@ TRANSITIONS: dict[Role, frozenset[Role]] = {
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What must survive a crash: the epoch, who leads it, whom we voted for in it."""
+    """What must survive a crash: the epoch, its leader, and the vote granted in it."""
 
     epoch: int = 0
     leader_id: int | None = None
@@ -56,7 +56,7 @@ class ElectionState:
 
 @dataclass(slots=True)
 class Unattached:
-    """Waits for a leader to speak, or for the election timeout."""
+    """Waits for a leader or for the election timeout."""
 
     epoch: int
     deadline_ms: int
@@ -67,36 +67,36 @@ class Unattached:
 
 @dataclass(slots=True)
 class Ballot:
-    """Votes of one round, counted against the voters of its start."""
+    """The votes of one election, counted against the voters at its start."""
 
     voters: VoterSet
     granted: set[int] = field(default_factory=set)
     rejected: set[int] = field(default_factory=set)
 
     def record(self, voter_id: int, granted: bool) -> None:
-        """Count one answer; the first of a voter holds."""
+        """Count the vote of `voter_id`; a second one is ignored, as are those of non-voters."""
         if voter_id in self.voters and voter_id not in self.granted and voter_id not in self.rejected:
             (self.granted if granted else self.rejected).add(voter_id)
 
     @property
     def unrecorded(self) -> list[int]:
-        """Voters that have not answered."""
+        """The voters that have not voted."""
         return [voter_id for voter_id in self.voters.ids if voter_id not in self.granted | self.rejected]
 
     @property
     def won(self) -> bool:
-        """A majority said yes."""
+        """Whether a majority has granted its vote."""
         return self.voters.is_majority(self.granted)
 
     @property
     def lost(self) -> bool:
-        """A majority can no longer be reached."""
+        """Whether a majority can no longer be reached."""
         return not self.voters.can_still_reach_majority(self.rejected)
 
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks for pre-votes in its current epoch; changes nothing at anybody."""
+    """Asks for pre-votes in its current epoch; a pre-vote changes no state at the voters."""
 
     epoch: int
     deadline_ms: int
@@ -108,7 +108,7 @@ class Prospective:
 
 @dataclass(slots=True)
 class Candidate:
-    """Asks for votes in an epoch of its own making."""
+    """Asks for votes in an epoch that it has started itself."""
 
     epoch: int
     deadline_ms: int
@@ -120,15 +120,16 @@ class Candidate:
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches from the leader; a silence of the fetch timeout makes it Prospective."""
+    """Fetches from the leader; becomes Prospective when no response arrives within the fetch timeout."""
 
     epoch: int
     deadline_ms: int
     leader_id: int
     voted: ReplicaKey | None = None
     has_fetched: bool = False
+    """Whether this leader has answered a fetch: it is alive, and pre-votes against it are rejected."""
     leader_silent: bool = False
-    """Whether an observer should ask others who leads."""
+    """Whether an observer should ask other peers for the leader."""
     fetching_snapshot: OffsetAndEpoch | None = None
     snapshot_position: int = 0
     role: Role = field(default=Role.FOLLOWER, init=False)
@@ -136,7 +137,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Resigned:
-    """Tells the voters that its epoch is over, and waits one election timeout for another leader."""
+    """Announces the end of its epoch to the voters, and waits one election timeout for another leader."""
 
     epoch: int
     deadline_ms: int
@@ -149,7 +150,7 @@ class Resigned:
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What the leader knows of one replica from its fetches."""
+    """The position of one replica, as its fetches show it to the leader."""
 
     key: ReplicaKey
     end_offset: int = -1
@@ -159,14 +160,15 @@ class ReplicaProgress:
     acknowledged_epoch: bool = False
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, within_ms: int) -> bool:
-        """Whether it holds all of the log, or did a moment ago and still fetches."""
+        """Whether the replica holds all of the log, or did so within the last `within_ms`."""
         recently = now_ms - self.last_caught_up_ms <= within_ms and self.last_caught_up_ms >= 0
         return self.end_offset >= leader_end_offset or recently
 
     def on_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """The replica holds everything before `fetch_offset`."""
+        """Record that the replica holds everything before `fetch_offset`."""
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        # Under constant load it never reaches the end: what was the end at its last fetch counts as of then.
         elif 0 < self.leader_end_at_last_fetch <= fetch_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
         self.end_offset = fetch_offset
@@ -177,7 +179,7 @@ class ReplicaProgress:
 
 @dataclass(slots=True)
 class Leader:
-    """Counts how far the voters are, and whether a majority of them still listens."""
+    """Tracks how far each voter is, and whether a majority of them still fetches."""
 
     epoch: int
     local: ReplicaKey
@@ -190,7 +192,7 @@ class Leader:
     observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     fetched_since_check: set[int] = field(default_factory=set)
     reported_voters: dict[int, Voter] = field(default_factory=dict)
-    """Fixed voters as they told this leader of themselves: directory, address, versions."""
+    """What static voters have reported of themselves: directory, address, versions."""
     voted: ReplicaKey | None = None
     elected_by: VoterSet = field(init=False)
     role: Role = field(default=Role.LEADER, init=False)
@@ -201,14 +203,14 @@ class Leader:
             self.progress.setdefault(voter.id, ReplicaProgress(voter.key))
 
     def change_voters(self, voters: VoterSet) -> None:
-        """Count these from now on; what is known of a replica is kept when it changes sides."""
+        """Replace the voters; progress is kept when a replica changes between voter and observer."""
         before, self.progress, self.voters = self.progress, {}, voters
         for voter in voters:
-            known = before.pop(voter.id, None)
-            if known is None or not known.key.same_replica(voter.key):
-                known = self.observers.pop(voter.key, None) or ReplicaProgress(voter.key)
-            known.key = voter.key
-            self.progress[voter.id] = known
+            progress = before.pop(voter.id, None)
+            if progress is None or not progress.key.same_replica(voter.key):
+                progress = self.observers.pop(voter.key, None) or ReplicaProgress(voter.key)
+            progress.key = voter.key
+            self.progress[voter.id] = progress
         for removed in before.values():
             self.fetched_since_check.discard(removed.key.id)
             if removed.key != self.local:
@@ -221,16 +223,17 @@ class Leader:
 
     @property
     def peers(self) -> list[int]:
-        """The voters besides this one."""
+        """The voters other than this replica."""
         return [voter_id for voter_id in self.voters.ids if voter_id != self.local.id]
 
     @property
     def deadline_ms(self) -> int:
-        """When something is due without a message: a lost majority, or a reminder to a silent voter."""
+        """When the next check of the majority, or the next BeginQuorumEpoch to a silent voter, is due."""
         return min(self.check_quorum_deadline_ms, self.begin_epoch_deadline_ms)
 
     def high_watermark(self, local_persisted_offset: int, current: int) -> int:
-        """The high watermark now; the leader counts itself only up to what it has synced."""
+        """The high watermark now; the leader's own log counts only as far as it is synced."""
+        # A leader that is being removed is not in `progress` any more, so its own log does not count.
         ends = [
             local_persisted_offset if voter_id == self.local.id else progress.end_offset
             for voter_id, progress in self.progress.items()
@@ -238,7 +241,7 @@ class Leader:
         return high_watermark(ends, self.epoch_start_offset, current)
 
     def on_fetch(self, key: ReplicaKey, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """A replica fetched: note how far it is."""
+        """Record the position of a replica that fetched."""
         if self.voters.is_voter(key):
             progress = self.progress[key.id]
             self.fetched_since_check.add(key.id)
@@ -247,15 +250,18 @@ class Leader:
         progress.on_fetch(fetch_offset, leader_end_offset, now_ms)
 
     def majority_fetched(self) -> bool:
-        """Whether, with this replica, a majority has fetched since the last check."""
+        """Whether a majority, this replica included, has fetched since the last check."""
         return self.voters.is_majority({*self.fetched_since_check, self.local.id})
 
     def successors(self) -> tuple[int, ...]:
         """The other voters, the one with the longest log first."""
-        return tuple(sorted(self.peers, key=lambda voter_id: -self.progress[voter_id].end_offset))
+        return tuple(sorted(self.peers, key=self._end_offset, reverse=True))
+
+    def _end_offset(self, voter_id: int) -> int:
+        return self.progress[voter_id].end_offset
 
     def forget_silent_observers(self, before_ms: int) -> None:
-        """Drop observers not heard of since `before_ms`: they keep no promise and would only pile up."""
+        """Drop observers that have not fetched since `before_ms`: brokers that are gone for good would pile up."""
         stale = [key for key, progress in self.observers.items() if progress.last_fetch_ms < before_ms]
         for key in stale:
             del self.observers[key]
@@ -265,21 +271,24 @@ RoleState: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower 
 
 
 def election_of(state: RoleState) -> ElectionState:
-    """What of a state must be on disk before anybody hears of it; a leader's vote for itself goes without saying."""
+    """The part of a role's state that must be on disk before any message reveals it.
+
+    A leader's vote for itself follows from the leader id and is not stored.
+    """
     led = state.role in {Role.LEADER, Role.RESIGNED}
     return ElectionState(state.epoch, state.leader_id, None if led else state.voted)
 
 
 def check_transition(old: RoleState, new: RoleState) -> None:
-    """Refuse a step the table does not have, an epoch going back, and a second leader or vote within one epoch."""
+    """Raise AssertionError for an illegal transition, a lower epoch, or a second leader or vote within an epoch."""
     if new.role not in TRANSITIONS[old.role]:
         raise AssertionError(f"{old.role.value} may not become {new.role.value}")
     if new.epoch < old.epoch:
-        raise AssertionError(f"epoch may not go back from {old.epoch} to {new.epoch}")
+        raise AssertionError(f"epoch may not decrease from {old.epoch} to {new.epoch}")
     if new.epoch == old.epoch:
         if old.voted not in (None, new.voted):
             raise AssertionError(f"the vote for {old.voted} in epoch {old.epoch} may not become {new.voted}")
         if old.leader_id not in (None, new.leader_id):
             raise AssertionError(f"epoch {old.epoch} is led by {old.leader_id}, it may not become {new.leader_id}")
         if old.role is Role.RESIGNED and new.role is not Role.PROSPECTIVE:
-            raise AssertionError(f"a leader that resigned from epoch {old.epoch} waits for a higher one")
+            raise AssertionError(f"a leader that resigned in epoch {old.epoch} may act only in a higher one")

@@ -15,15 +15,15 @@ from klamm.net import Peer, PeerGone, Peers
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from klamm.raft import RaftDriver
 from klamm.raft.codec.wire import (
-    Incoming,
-    Refused,
+    IncomingRequest,
+    TopLevelError,
     decode_request,
     decode_response,
     encode_request,
     encode_response,
-    wrong_voter,
+    reject_wrong_voter,
 )
-from klamm.raft.codec.wire import refuse_request as refuse
+from klamm.raft.codec.wire import encode_error_response as refuse
 from klamm.raft.core.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -163,7 +163,7 @@ class RaftTransport:
         node_id = message.destination
         peer = self.peer(node_id)
         if peer is None:
-            self.driver.lost(message)
+            self.driver.report_lost(message)
             return
         voter = self.driver.core.voters.get(node_id)
         key = voter.key if voter is not None else ReplicaKey(max(node_id, -1))
@@ -177,15 +177,15 @@ class RaftTransport:
         try:
             body, endpoints = decode_response(await peer.ask(request, timeout_ms=self._timeout_ms))
         except PeerGone as gone:
-            self.driver.lost(message, refused=gone.refused)
+            self.driver.report_lost(message, refused=gone.refused)
             return
-        except Refused as refused:
+        except TopLevelError as refused:
             self._complain(node_id, refused.code)
-            self.driver.lost(message)
+            self.driver.report_lost(message)
             return
         except (KlammError, ProtocolError, OSError) as error:
             log.debug("a request of the quorum failed", peer=node_id, reason=error)
-            self.driver.lost(message)
+            self.driver.report_lost(message)
             return
         if len(self._learned) < ADDRESSES_MAX:
             self._learned.update({each: found for each, found in endpoints.items() if each >= 0})
@@ -250,14 +250,14 @@ class RaftTransport:
         """Answer a request of another member."""
         try:
             incoming = decode_request(request)
-        except Refused as refused:
+        except TopLevelError as refused:
             return refuse(request, refused.code)
         code = self._objection(incoming)
         if code is not ErrorCode.NONE:
             return refuse(request, code)
         if incoming.voter is not None and not incoming.voter.same_replica(self.driver.config.local):
             leader = self.driver.core.leadership
-            return encode_response(wrong_voter(incoming.body, leader.epoch, leader.leader_id), self.endpoints())
+            return encode_response(reject_wrong_voter(incoming.body, leader.epoch, leader.leader_id), self.endpoints())
         if incoming.endpoint is not None and len(self._told) < ADDRESSES_MAX:
             self._told[incoming.source] = (incoming.endpoint, self.driver.core.voters.get(incoming.source))
         number = next(self._numbers)
@@ -270,7 +270,7 @@ class RaftTransport:
             self._pending.pop(number, None)
         return encode_response(body, self.endpoints())
 
-    def _objection(self, incoming: Incoming) -> ErrorCode:
+    def _objection(self, incoming: IncomingRequest) -> ErrorCode:
         if self._closed or not self.driver.running:
             return ErrorCode.BROKER_NOT_AVAILABLE
         if incoming.cluster_id is not None and incoming.cluster_id != self._cluster_id:
