@@ -199,7 +199,7 @@ def _keep_in_sync() -> Patches:
     def stay(*_: Any, **__: Any) -> Any:
         return iter(())
 
-    return [(brokers, "without_broker", stay)]
+    return [(brokers, "remove_from_isrs", stay)]
 
 
 @_bug("take the quorum's files for what was written", in_situation="damaged voters")

@@ -210,7 +210,7 @@ def test_the_first_voters_are_in_a_snapshot_before_the_log(file, tmp_path):
     assert "directory.id=JEXY6aqzQY-32P5TStzaFg" in (tmp_path / "meta" / "meta.properties").read_text()
     folder = SnapshotFolder(str(tmp_path / "meta" / "__cluster_metadata-0"), Disk())
     assert folder.ids() == [(0, 0)]
-    named = folder.configuration(folder.ids()[0])
+    named = folder.read_voter_change(folder.ids()[0])
     assert named.kraft_version == 1
     assert [(v.id, v.host, v.port) for v in named.voters] == [(7, "localhost", 9093), (8, "::1", 9094)]
 

@@ -124,7 +124,7 @@ def test_a_new_controller_gives_everybody_a_full_session(cluster):
 def test_a_controller_that_stood_still_fences_none_for_that_time(cluster):
     three = cluster(3)
     three.now_ms += 60_000
-    three.controller.was_paused(60_000)
+    three.controller.extend_sessions(60_000)
     assert not three.controller.tick(three.now_ms + 8_999).records
     assert three.controller.tick(three.now_ms + 9_000).records
 
@@ -265,35 +265,35 @@ def test_an_unregistered_broker_is_forgotten(cluster):
 def test_a_dead_process_is_fenced_without_waiting(cluster):
     made = cluster(3)
     made.create("orders", assignments=[[1, 2, 3]])
-    assert made.commit(made.controller.fence_dead(1, made.epochs[1])) is True
+    assert made.commit(made.controller.fence_dead_broker(1, made.epochs[1])) is True
     assert made.image.cluster.brokers[1].fenced
     assert made.partition("orders").leader == 2
-    assert made.commit(made.controller.fence_dead(1, made.epochs[1])) is False, "once is enough"
+    assert made.commit(made.controller.fence_dead_broker(1, made.epochs[1])) is False, "once is enough"
 
 
 def test_only_the_process_that_died_is_fenced(cluster):
     made = cluster(2)
-    assert made.commit(made.controller.fence_dead(1, made.epochs[1] - 1)) is False
-    assert made.commit(made.controller.fence_dead(7, 1)) is False
+    assert made.commit(made.controller.fence_dead_broker(1, made.epochs[1] - 1)) is False
+    assert made.commit(made.controller.fence_dead_broker(7, 1)) is False
     assert not made.image.cluster.brokers[1].fenced
 
 
 def test_who_was_taken_for_dead_comes_back_with_its_next_heartbeat(cluster):
     made = cluster(2)
-    made.commit(made.controller.fence_dead(1, made.epochs[1]))
+    made.commit(made.controller.fence_dead_broker(1, made.epochs[1]))
     assert not made.heartbeat(1).is_fenced
 
 
 def test_after_a_death_the_next_process_need_not_wait(cluster):
     made = cluster(2)
-    made.commit(made.controller.fence_dead(1, made.epochs[1]))
+    made.commit(made.controller.fence_dead_broker(1, made.epochs[1]))
     assert made.register(1, incarnation_id=b"n" * 16).error_code == 0
 
 
 def test_a_process_at_the_same_address_follows_one_whose_connection_ended(cluster):
     made = cluster(2)
     assert ErrorCode(made.register(1, incarnation_id=b"n" * 16).error_code) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    made.controller.disconnected(1)
+    made.controller.on_broker_disconnected(1)
     elsewhere = [Listener(name="PLAINTEXT", host="127.0.0.1", port=9999)]
     refused = made.register(1, incarnation_id=b"n" * 16, listeners=elsewhere)
     assert ErrorCode(refused.error_code) is ErrorCode.DUPLICATE_BROKER_REGISTRATION, "both may be alive"
@@ -302,6 +302,6 @@ def test_a_process_at_the_same_address_follows_one_whose_connection_ended(cluste
 
 def test_a_connection_that_came_back_counts_again(cluster):
     made = cluster(2)
-    made.controller.disconnected(1)
+    made.controller.on_broker_disconnected(1)
     made.heartbeat(1)
     assert ErrorCode(made.register(1, incarnation_id=b"n" * 16).error_code) is ErrorCode.DUPLICATE_BROKER_REGISTRATION

@@ -226,11 +226,11 @@ def test_allowing_an_unclean_leader_helps_partitions_that_have_none(three):
     propose(three, [1])
     three.silence(1)
     assert three.partition("orders").leader == -1
-    assert three.commit(three.controller.elect_where_allowed()) is False
+    assert three.commit(three.controller.elect_unclean_leaders()) is False
     assert three.partition("orders").leader == -1, "records would be lost"
     three.commit(three.controller.incremental_alter_configs(unclean_allowed("orders")))
     assert three.partition("orders").leader == -1
-    three.commit(three.controller.elect_where_allowed())
+    three.commit(three.controller.elect_unclean_leaders())
     partition = three.partition("orders")
     assert (partition.leader, partition.isr, partition.leader_recovery_state) == (2, (2,), 1)
 

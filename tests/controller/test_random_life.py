@@ -42,7 +42,7 @@ class Life:
             (self.fail_over, 1),
             (self.move, 4),
             (self.die, 2),
-            (self.elect_where_allowed, 1),
+            (self.elect_unclean_leaders, 1),
         ]
         self.random.choices([move for move, _ in moves], [weight for _, weight in moves])[0]()
 
@@ -144,12 +144,12 @@ class Life:
         """A process ends, and the controller notices at once."""
         if brokers := self.registered():
             broker_id = self.random.choice(brokers)
-            self.cluster.controller.disconnected(broker_id)
+            self.cluster.controller.on_broker_disconnected(broker_id)
             epoch = self.cluster.image.cluster.brokers[broker_id].epoch
-            self.cluster.commit(self.cluster.controller.fence_dead(broker_id, epoch))
+            self.cluster.commit(self.cluster.controller.fence_dead_broker(broker_id, epoch))
 
-    def elect_where_allowed(self):
-        self.cluster.commit(self.cluster.controller.elect_where_allowed(limit=5))
+    def elect_unclean_leaders(self):
+        self.cluster.commit(self.cluster.controller.elect_unclean_leaders(limit=5))
 
     def balance(self):
         self.cluster.commit(self.cluster.controller.balance_leaders(limit=5))

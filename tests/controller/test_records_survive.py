@@ -11,7 +11,7 @@ import pytest
 
 from klamm.controller import brokers, partitions, reassignment
 from klamm.controller.context import Context
-from klamm.controller.partitions import Placement
+from klamm.controller.partitions import ReplicaPlacement
 from klamm.protocol.messages import alter_partition as ap
 from klamm.protocol.messages import alter_partition_reassignments as apr
 from klamm.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -198,7 +198,7 @@ class Life:
 
     def die(self):
         broker_id = self.random.choice(sorted(self.down) or list(BROKERS))
-        self.decide(self.cluster.controller.fence_dead(broker_id, self.broker(broker_id).epoch))
+        self.decide(self.cluster.controller.fence_dead_broker(broker_id, self.broker(broker_id).epoch))
 
     def speak(self):
         broker_id = self.random.choice(BROKERS)
@@ -229,7 +229,7 @@ class Life:
         self.decide(self.cluster.controller.elect_leaders(ElectLeadersRequest(election_type=0, topic_partitions=None)))
 
     def allow(self):
-        self.decide(self.cluster.controller.elect_where_allowed())
+        self.decide(self.cluster.controller.elect_unclean_leaders())
 
     def balance(self):
         self.decide(self.cluster.controller.balance_leaders())
@@ -255,21 +255,21 @@ def elects_anybody(monkeypatch):
 
 
 def forgets_that_a_process_crashed(monkeypatch):
-    right = brokers.without_broker
+    right = brokers.remove_from_isrs
 
-    def without_broker(context, broker_id, found, *, unclean=False):
+    def remove_from_isrs(context, broker_id, found, *, unclean=False):
         return right(context, broker_id, found, unclean=unclean and False)
 
-    monkeypatch.setattr(brokers, "without_broker", without_broker)
+    monkeypatch.setattr(brokers, "remove_from_isrs", remove_from_isrs)
 
 
 def ends_a_move_when_one_is_in_sync(monkeypatch):
     def finished(self, isr):
         staying = tuple(r for r in self.replicas if r not in self.removing)
         in_sync = tuple(r for r in isr if r not in self.removing)
-        return (Placement(staying), in_sync or staying[:1]) if staying else (self, isr)
+        return (ReplicaPlacement(staying), in_sync or staying[:1]) if staying else (self, isr)
 
-    monkeypatch.setattr(Placement, "finished", finished)
+    monkeypatch.setattr(ReplicaPlacement, "complete_move", finished)
 
 
 def takes_moves_back_at_any_price(monkeypatch):
@@ -286,22 +286,22 @@ def takes_moves_back_at_any_price(monkeypatch):
 
 
 def believes_an_old_isr(monkeypatch):
-    right = partitions._check_alteration
+    right = partitions._check_proposal
 
     def check(context, broker_id, partition, data, new_isr):
         data.partition_epoch = partition.partition_epoch
         right(context, broker_id, partition, data, new_isr)
 
-    monkeypatch.setattr(partitions, "_check_alteration", check)
+    monkeypatch.setattr(partitions, "_check_proposal", check)
 
 
 def believes_an_old_process(monkeypatch):
-    right = partitions._check_alteration
+    right = partitions._check_proposal
 
     def check(context, broker_id, partition, data, new_isr):
         right(context, broker_id, partition, data, [(replica, -1) for replica, _ in new_isr])
 
-    monkeypatch.setattr(partitions, "_check_alteration", check)
+    monkeypatch.setattr(partitions, "_check_proposal", check)
 
 
 def keeps_eligible_who_missed_writes(monkeypatch):

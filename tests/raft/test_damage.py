@@ -36,7 +36,7 @@ def write_folder(config, image):
         for _ in range(4):
             offset = storage.log.end_offset
             storage.log.append(data_batch([b"%d" % epoch * 40, b"x" * 60], NOW, offset, epoch))
-    storage.quorum_state.write(ElectionState(6, None, ReplicaKey(2, DIRECTORY)), config.configuration)
+    storage.quorum_state.write(ElectionState(6, None, ReplicaKey(2, DIRECTORY)), config.initial_voters)
     for snapshot_id in (OffsetAndEpoch(0, 0), OffsetAndEpoch(8, 1)):
         storage.snapshots.write(
             snapshot_id,

@@ -1,7 +1,7 @@
-"""Deciding what the cluster should be: topics, partitions, leaders, brokers, configs, feature levels, producer ids.
+"""The controller's decisions about topics, partitions, leaders, brokers, configs, feature levels and producer ids.
 
-Pure: a decision looks at the metadata image and returns records; replaying them is what changes state. How records
-become durable is `klamm.raft`'s concern, what they mean is `klamm.metadata`'s, who asks is the server's.
+Pure: a decision reads the metadata image and returns records; replaying the records changes the state. `klamm.raft`
+makes records durable, `klamm.metadata` gives them their meaning, `klamm.server` receives the requests.
 """
 
 from klamm.controller.config_validation import CatalogValidator, ConfigValidator

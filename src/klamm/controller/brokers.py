@@ -1,14 +1,14 @@
-r"""Brokers coming, living and going: registration, heartbeats, fencing, controlled shutdown.
+r"""The lifecycle of a broker: registration, heartbeats, fencing, controlled shutdown.
 
-registered, fenced  --caught up-->  active  --asks to stop-->  controlled shutdown  --others know-->  fenced
-                                      \--silent for a session, or asks for it--> fenced
+registered, fenced  --caught up-->  active  --wants shutdown-->  controlled shutdown  --leaders moved-->  fenced
+                                      \--session expired, or wants fencing--> fenced
 """
 
 from collections.abc import Sequence
 
 from klamm.controller.context import METADATA_VERSION, Context, Decision
 from klamm.controller.heartbeats import Heartbeats
-from klamm.controller.partitions import in_sync_partitions, leads_any, with_broker, without_broker
+from klamm.controller.partitions import elect_leaderless, in_sync_partitions, leads_any, remove_from_isrs
 from klamm.metadata.image import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR, BrokerImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import broker_heartbeat as bh
@@ -23,10 +23,10 @@ FENCE, UNFENCE, IN_CONTROLLED_SHUTDOWN = 1, -1, 1
 def register_broker(
     context: Context, heartbeats: Heartbeats, request: br.BrokerRegistrationRequest, *, next_offset: int, now_ms: int
 ) -> Decision[br.BrokerRegistrationResponse]:
-    """Let a broker process in, under the offset of its registration as epoch; it starts fenced.
+    """Register a broker process; its epoch is the offset of the registration record, and it starts fenced.
 
-    A new process with the id of a live one is refused. What the old process was in sync with is taken from it first:
-    after a clean stop it stays eligible to lead, after a crash it may have lost what it acknowledged.
+    A process with the id of a live broker is rejected. A new process first leaves the ISRs of the one before: after a
+    clean shutdown it stays eligible to lead (KIP-966), after a crash it may have lost records it had acknowledged.
     """
     existing = context.image.cluster.get(request.broker_id)
     try:
@@ -38,29 +38,35 @@ def register_broker(
         incarnation_id=request.incarnation_id,
         broker_epoch=next_offset,
         end_points=[
-            r.BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
-            for each in request.listeners
+            r.BrokerEndpoint(
+                name=listener.name,
+                host=listener.host,
+                port=listener.port,
+                security_protocol=listener.security_protocol,
+            )
+            for listener in request.listeners
         ],
         features=[
             r.BrokerFeature(
-                name=each.name,
-                min_supported_version=each.min_supported_version,
-                max_supported_version=each.max_supported_version,
+                name=feature.name,
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
             )
-            for each in request.features
+            for feature in request.features
         ],
         rack=request.rack,
         log_dirs=list(request.log_dirs),
     )
     records: list[r.MetadataRecord] = []
     if existing is not None and existing.incarnation_id == request.incarnation_id:
+        # The same process again, whose first response was lost: it keeps its epoch and state.
         record.broker_epoch = existing.epoch
         record.fenced = existing.fenced
         record.in_controlled_shutdown = existing.in_controlled_shutdown
     elif existing is not None:
         unclean = context.elr_enabled and request.previous_broker_epoch != existing.epoch
         affected = in_sync_partitions(context, request.broker_id, eligible=unclean)
-        records += without_broker(context, request.broker_id, affected, unclean=unclean)
+        records += remove_from_isrs(context, request.broker_id, affected, unclean=unclean)
     records.append(record)
     response = br.BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
     return Decision(tuple(records), response, divisible=True)
@@ -80,13 +86,13 @@ def _check_registration(
         and existing.incarnation_id != request.incarnation_id
         and not existing.in_controlled_shutdown
         and heartbeats.has_session(request.broker_id, now_ms)
-        and not _took_its_place(heartbeats, request, existing)
+        and not _replaces_dead(heartbeats, request, existing)
     ):
         raise KlammError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
     if request.is_migrating_zk_broker:
         raise KlammError(ErrorCode.BROKER_ID_NOT_REGISTERED)
     _check_directories(context, request)
-    supported = {each.name: each for each in request.features}
+    supported = {feature.name: feature for feature in request.features}
     for name, level in context.image.features.items():
         span = supported.get(name)
         if span is None and name == METADATA_VERSION:
@@ -96,12 +102,14 @@ def _check_registration(
             raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _took_its_place(heartbeats: Heartbeats, request: br.BrokerRegistrationRequest, existing: BrokerImage) -> bool:
-    """Whether the process before has gone: its connection ended, and the new one listens where only one can."""
+def _replaces_dead(heartbeats: Heartbeats, request: br.BrokerRegistrationRequest, existing: BrokerImage) -> bool:
+    """Whether the former process is dead: its connection is closed, and the new process has bound its addresses."""
     if heartbeats.is_connected(existing.id):
         return False
-    listeners = {each.name: (each.host, each.port) for each in request.listeners}
-    return bool(listeners) and listeners == {name: (e.host, e.port) for name, e in existing.endpoints.items()}
+    listeners = {listener.name: (listener.host, listener.port) for listener in request.listeners}
+    return bool(listeners) and listeners == {
+        name: (endpoint.host, endpoint.port) for name, endpoint in existing.endpoints.items()
+    }
 
 
 def _check_directories(context: Context, request: br.BrokerRegistrationRequest) -> None:
@@ -118,14 +126,15 @@ def _check_directories(context: Context, request: br.BrokerRegistrationRequest) 
 def broker_heartbeat(
     context: Context, heartbeats: Heartbeats, request: bh.BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
 ) -> Decision[bh.BrokerHeartbeatResponse]:
-    """Keep a broker's session, and move it along: unfence it when it has caught up, let it go when it may.
+    """Renew a broker's session, and decide its next state: unfence it when caught up, let it shut down when it may.
 
-    Who has begun to stop comes back only by registering anew.
+    A broker in controlled shutdown becomes active again only by a new registration.
     """
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return Decision((), bh.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     heartbeats.touch(broker.id, broker.epoch, now_ms, request.current_metadata_offset)
+    # The epoch is the offset of its registration: whatever read that far knows the state it was registered into.
     caught_up = request.current_metadata_offset >= broker.epoch
     response = bh.BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=broker.fenced)
     records: list[r.MetadataRecord] = []
@@ -141,7 +150,8 @@ def broker_heartbeat(
         response.should_shut_down = request.want_shut_down
     elif request.want_shut_down and not broker.in_controlled_shutdown:
         records.append(_change(broker, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN))
-        records += without_broker(context, broker.id, in_sync_partitions(context, broker.id))
+        records += remove_from_isrs(context, broker.id, in_sync_partitions(context, broker.id))
+        # It may stop once the other brokers have read these records: until then they look for leaders on it.
         heartbeats.begin_shutdown(broker.id, next_offset + len(records) - 1)
     records += _directory_changes(context, broker, request)
     return Decision(tuple(records), response, divisible=True)
@@ -154,19 +164,19 @@ def _can_stop(context: Context, heartbeats: Heartbeats, broker: BrokerImage) -> 
 
 
 def _unfence(context: Context, broker: BrokerImage) -> list[r.MetadataRecord]:
-    return [_change(broker, fenced=UNFENCE), *with_broker(context, broker.id)]
+    return [_change(broker, fenced=UNFENCE), *elect_leaderless(context, broker.id)]
 
 
 def fence_records(context: Context, broker: BrokerImage) -> list[r.MetadataRecord]:
-    """Take a broker out of service: out of every ISR, out of leadership, fenced."""
-    changes = without_broker(context, broker.id, in_sync_partitions(context, broker.id))
+    """The records that fence a broker: it leaves every ISR and leadership."""
+    changes = remove_from_isrs(context, broker.id, in_sync_partitions(context, broker.id))
     return [*changes, _change(broker, fenced=FENCE)]
 
 
 def _directory_changes(
     context: Context, broker: BrokerImage, request: bh.BrokerHeartbeatRequest
 ) -> list[r.MetadataRecord]:
-    """What failed and cordoned directories mean: replicas on a failed one leave their ISRs."""
+    """The records for failed and cordoned directories; replicas on a failed one leave their ISRs (KIP-858)."""
     offline = [directory for directory in broker.directories if directory in request.offline_log_dirs]
     cordoned = request.cordoned_log_dirs
     if not offline:
@@ -179,7 +189,7 @@ def _directory_changes(
         if partition.directory(broker.id) in offline
     ]
     online = [directory for directory in broker.directories if directory not in offline]
-    return [*without_broker(context, broker.id, affected), _change(broker, log_dirs=online, cordoned=cordoned)]
+    return [*remove_from_isrs(context, broker.id, affected), _change(broker, log_dirs=online, cordoned=cordoned)]
 
 
 def _change(
@@ -200,14 +210,14 @@ def _change(
 
 
 def unregister_broker(context: Context, request: ub.UnregisterBrokerRequest) -> Decision[ub.UnregisterBrokerResponse]:
-    """Forget a broker; partitions it was in sync with go on without it."""
+    """Unregister a broker, and remove it from the ISRs it is in."""
     broker = context.image.cluster.get(request.broker_id)
     if broker is None:
         message = f"Broker ID {request.broker_id} is not currently registered"
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
         return Decision((), ub.UnregisterBrokerResponse(error_code=code, error_message=message))
     affected = in_sync_partitions(context, broker.id, eligible=True)
-    changes = without_broker(context, broker.id, affected, unclean=True)
+    changes = remove_from_isrs(context, broker.id, affected, unclean=True)
     record = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     return Decision((*changes, record), ub.UnregisterBrokerResponse(error_message=None), divisible=True)
 
@@ -215,24 +225,27 @@ def unregister_broker(context: Context, request: ub.UnregisterBrokerRequest) -> 
 def register_controller(
     request: cr.ControllerRegistrationRequest,
 ) -> Decision[cr.ControllerRegistrationResponse]:
-    """Note where a controller listens and which feature levels it can run."""
+    """Record a controller's listeners and the feature levels it supports."""
     record = r.RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
         zk_migration_ready=False,
         end_points=[
             r.ControllerEndpoint(
-                name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+                name=listener.name,
+                host=listener.host,
+                port=listener.port,
+                security_protocol=listener.security_protocol,
             )
-            for each in request.listeners
+            for listener in request.listeners
         ],
         features=[
             r.ControllerFeature(
-                name=each.name,
-                min_supported_version=each.min_supported_version,
-                max_supported_version=each.max_supported_version,
+                name=feature.name,
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
             )
-            for each in request.features
+            for feature in request.features
         ],
     )
     return Decision((record,), cr.ControllerRegistrationResponse(error_message=None))

@@ -1,4 +1,4 @@
-"""Which configs may be set, and which values topics end up with."""
+"""Validation of configs, and the values that topics inherit from brokers."""
 
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
@@ -15,7 +15,7 @@ Layers = tuple[Mapping[str, V], Mapping[str, V]]
 
 
 class ConfigValidator(Protocol):
-    """What the controller asks about configs; a refusal is a ConfigError whose text goes to the client."""
+    """What the controller needs to know about configs; ConfigError carries the message for the client."""
 
     def validate_topic(self, configs: Mapping[str, str], layers: Layers[Value]) -> None:
         """Check all configs of one topic together."""
@@ -40,23 +40,23 @@ class ConfigValidator(Protocol):
 
 
 class CatalogValidator:
-    """The validator every node uses: Klamm's catalog of configs and the node's own property file."""
+    """Validates against the catalog of configs and the node's own properties file."""
 
     def __init__(self, static_configs: Mapping[str, str] | None = None) -> None:
         self._static = dict(static_configs or {})
         self._static_values = read_broker_values(self._static)
-        self._known: tuple[Mapping[str, Value], Mapping[str, Value], dict[str, Value]] | None = None
+        self._defaults: tuple[Mapping[str, Value], Mapping[str, Value], dict[str, Value]] | None = None
         self._described: (
             tuple[Mapping[str, str], Mapping[str, str], tuple[tuple[str, str], ...], list[DescribedConfig]] | None
         ) = None
-        """The last answer of describe_topic: topics made together mostly have the same settings."""
+        """The last result of describe_topic: topics that are created together usually have the same configs."""
 
     def validate_topic(self, configs: Mapping[str, str], layers: Layers[Value]) -> None:
         """Check all configs of one topic together."""
         validate_topic_configs(configs, self._topic_defaults(layers))
 
     def validate_broker(self, configs: Mapping[str, str], *, all_brokers: bool) -> None:
-        """Check dynamic configs of one broker, or of all brokers; names nobody knows belong to plugins."""
+        """Check dynamic configs of a broker, or of all brokers; unknown names may belong to plugins."""
         for name, value in configs.items():
             if broker_key(name) is not None:
                 validate_dynamic_broker_config(name, value, per_broker=not all_brokers)
@@ -82,20 +82,20 @@ class CatalogValidator:
 
     def describe_topic(self, configs: Mapping[str, str], layers: Layers[str]) -> list[DescribedConfig]:
         """Every topic config in force for a topic with these configs of its own, by name."""
-        known = self._described
+        described = self._described
         own = tuple(configs.items())
-        if known is None or known[0] is not layers[0] or known[1] is not layers[1] or known[2] != own:
-            known = (*layers, own, describe_topic(configs, *layers, self._static))
-            self._described = known
-        return known[3]
+        if described is None or described[0] is not layers[0] or described[1] is not layers[1] or described[2] != own:
+            described = (*layers, own, describe_topic(configs, *layers, self._static))
+            self._described = described
+        return described[3]
 
     def _topic_defaults(self, layers: Layers[Value]) -> dict[str, Value]:
-        """What topics inherit; asked once per partition when a broker goes, so the last answer is kept.
+        """The values that topics inherit; the last result is kept, since fencing a broker needs it for every partition.
 
-        Configs inside an image never change: the same mapping means the same answer.
+        Mappings of an image never change, so the identity of the mapping is enough to recognize the same input.
         """
-        known = self._known
-        if known is None or known[0] is not layers[0] or known[1] is not layers[1]:
-            known = (*layers, topic_defaults(effective_broker(*layers, self._static_values)))
-            self._known = known
-        return known[2]
+        defaults = self._defaults
+        if defaults is None or defaults[0] is not layers[0] or defaults[1] is not layers[1]:
+            defaults = (*layers, topic_defaults(effective_broker(*layers, self._static_values)))
+            self._defaults = defaults
+        return defaults[2]

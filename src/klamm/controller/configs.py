@@ -42,58 +42,58 @@ def topic_creation_records(
 def incremental_alter_configs(
     context: Context, request: iac.IncrementalAlterConfigsRequest
 ) -> Decision[iac.IncrementalAlterConfigsResponse]:
-    """Change single configs; all changes to one resource count together or not at all."""
+    """Change single configs; the changes of a resource are made together or not at all."""
     response = iac.IncrementalAlterConfigsResponse()
 
-    def change(asked: iac.AlterConfigsResource) -> list[MetadataRecord]:
-        _check_names(config.name for config in asked.configs)
-        resource = ConfigResource(asked.resource_type, asked.resource_name)
+    def change(entry: iac.AlterConfigsResource) -> list[MetadataRecord]:
+        _check_names(config.name for config in entry.configs)
+        resource = ConfigResource(entry.resource_type, entry.resource_name)
         current = context.image.configs.get(resource, {})
-        changed = {config.name: _changed_value(context, resource, config, current) for config in asked.configs}
+        changed = {config.name: _changed_value(context, resource, config, current) for config in entry.configs}
         return _alter(context, resource, changed)
 
-    records, results = _each_resource(request.resources, change)
-    for asked, code, message in results:
+    records, results = _change_resources(request.resources, change)
+    for entry, code, message in results:
         response.responses.append(
             iac.AlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
+                resource_type=entry.resource_type,
+                resource_name=entry.resource_name,
             )
         )
     return Decision(() if request.validate_only else tuple(records), response)
 
 
 def alter_configs(context: Context, request: ac.AlterConfigsRequest) -> Decision[ac.AlterConfigsResponse]:
-    """Replace all configs of a resource: what is not named goes back to its default."""
+    """Replace all configs of a resource; those that are not named return to their defaults."""
     response = ac.AlterConfigsResponse()
 
-    def change(asked: ac.AlterConfigsResource) -> list[MetadataRecord]:
-        _check_names(config.name for config in asked.configs)
-        nulls = [config.name for config in asked.configs if config.value is None]
+    def change(entry: ac.AlterConfigsResource) -> list[MetadataRecord]:
+        _check_names(config.name for config in entry.configs)
+        nulls = [config.name for config in entry.configs if config.value is None]
         if nulls:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"These configs have no value: {','.join(nulls)}")
-        resource = ConfigResource(asked.resource_type, asked.resource_name)
+        resource = ConfigResource(entry.resource_type, entry.resource_name)
         changed: dict[str, str | None] = dict.fromkeys(context.image.configs.get(resource, {}))
-        changed.update({config.name: config.value for config in asked.configs})
+        changed.update({config.name: config.value for config in entry.configs})
         return _alter(context, resource, changed)
 
-    records, results = _each_resource(request.resources, change)
-    for asked, code, message in results:
+    records, results = _change_resources(request.resources, change)
+    for entry, code, message in results:
         response.responses.append(
             ac.AlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
+                resource_type=entry.resource_type,
+                resource_name=entry.resource_name,
             )
         )
     return Decision(() if request.validate_only else tuple(records), response)
 
 
 class _Resource(Protocol):
-    """What both requests call a resource."""
+    """The fields that the resources of both requests share."""
 
     resource_type: int
     resource_name: str
@@ -102,23 +102,23 @@ class _Resource(Protocol):
 A = TypeVar("A", bound=_Resource)
 
 
-def _each_resource(
+def _change_resources(
     resources: Sequence[A], change: Callable[[A], list[MetadataRecord]]
 ) -> tuple[list[MetadataRecord], list[tuple[A, ErrorCode, str | None]]]:
-    """Change resource by resource; a refused one changes nothing and does not hold up the others."""
-    times = Counter((asked.resource_type, asked.resource_name) for asked in resources)
+    """Change resource by resource; an invalid one is not changed and does not affect the others."""
+    times = Counter((entry.resource_type, entry.resource_name) for entry in resources)
     records: list[MetadataRecord] = []
     results: dict[tuple[int, str], tuple[A, ErrorCode, str | None]] = {}
-    for asked in resources:
-        key = (asked.resource_type, asked.resource_name)
+    for entry in resources:
+        key = (entry.resource_type, entry.resource_name)
         try:
             if times[key] > 1:
                 refuse(ErrorCode.INVALID_REQUEST, "A resource is named twice in the request; name it once.")
-            records += change(asked)
+            records += change(entry)
         except KlammError as error:
-            results[key] = (asked, error.code, str(error))
+            results[key] = (entry, error.code, str(error))
         else:
-            results[key] = (asked, ErrorCode.NONE, None)
+            results[key] = (entry, ErrorCode.NONE, None)
     return records, list(results.values())
 
 
@@ -131,7 +131,7 @@ def _check_names(names: Iterable[str]) -> None:
 def _changed_value(
     context: Context, resource: ConfigResource, config: iac.AlterableConfig, current: Mapping[str, str]
 ) -> str | None:
-    """The value one operation leads to; None removes the config."""
+    """The value after an operation; None removes the config."""
     name = config.name
     if config.config_operation == ConfigOperation.DELETE:
         return None
@@ -162,18 +162,18 @@ def _changed_value(
 
 
 def _alter(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> list[MetadataRecord]:
-    """Records for configs that change, once the resource as a whole has been found valid."""
+    """The records for changed configs, after all configs of the resource were validated together."""
     current = context.image.configs.get(resource, {})
     merged = {name: value for name, value in {**current, **changed}.items() if value is not None}
     _check_resource(context, resource, merged, changed)
     _check_changes(context, resource, changed)
-    # A broker hears of a config set to what it already is: files it names may have changed.
+    # Written for brokers even if the value is the same: a file that it names, like a keystore, may have changed.
     always = resource.type == ResourceType.BROKER
     records: list[MetadataRecord] = [
         _record(resource, name, value) for name, value in changed.items() if always or current.get(name) != value
     ]
     if context.elr_enabled and _changes_min_isr(resource, current, changed):
-        # Eligible leader replicas were counted by the old minimum and no longer mean anything.
+        # The eligible leader replicas were determined by the old minimum and are no longer valid.
         records.append(ClearElrRecord(topic_name=resource.name if resource.type == ResourceType.TOPIC else ""))
     return records
 
@@ -215,9 +215,9 @@ def _check_resource(
 
 
 def _check_changes(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
-    """Refuse single changes that Kafka refuses whatever the rest of the resource says."""
+    """Reject changes that Kafka rejects regardless of the other configs of the resource."""
     for name, value in changed.items():
-        if value is not None and len(value.encode()) > MAX_SHORT:  # older versions of DescribeConfigs could not tell it
+        if value is not None and len(value.encode()) > MAX_SHORT:  # older DescribeConfigs cannot carry it
             message = f"The value of {name} exceeds the maximum value size of {MAX_SHORT} bytes."
             raise KlammError(ErrorCode.INVALID_CONFIG, message)
         if name != "min.insync.replicas" or resource.type != ResourceType.BROKER or not context.elr_enabled:

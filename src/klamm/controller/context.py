@@ -1,7 +1,8 @@
-"""What a decision may look at, and what it returns."""
+"""The input of a decision (Context) and its result (Decision)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from klamm.controller.config_validation import ConfigValidator, Layers
@@ -19,24 +20,32 @@ ELR_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 
+_FINALIZED_FEATURES = {METADATA_VERSION: 30, ELR_VERSION: 1, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
+_SUPPORTED_FEATURES = {
+    METADATA_VERSION: FeatureRange(30, 30),
+    ELR_VERSION: FeatureRange(0, 1),
+    GROUP_VERSION: FeatureRange(0, 1),
+    TRANSACTION_VERSION: FeatureRange(0, 2),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[R]):
-    """What should become durable, all of it or nothing, and what to answer once it is."""
+    """Records to write atomically, and the response to send once they are committed."""
 
     records: tuple[MetadataRecord, ...]
     response: R
     divisible: bool = False
-    """Whether a first part of the records may count without the rest: then any number of them can be decided on."""
+    """Whether the records may be written in several batches, so that their number is not limited by the batch size."""
 
 
 def refuse(code: ErrorCode, message: str = "") -> NoReturn:
-    """Say no to one part of a request; the others go on."""
+    """Reject one part of a request; the other parts are handled."""
     raise KlammError(code, message)
 
 
 class RandomSource(Protocol):
-    """Chance as an argument; `random.Random(seed)` is one."""
+    """A source of randomness; `random.Random(seed)` is one."""
 
     def randrange(self, stop: int, /) -> int:
         """A number from 0 up to, not including, `stop`."""
@@ -47,7 +56,7 @@ class RandomSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """The settings the controller decides by; names are Kafka's."""
+    """The configs of the controller; names are Kafka's."""
 
     node_id: int
     cluster_id: str
@@ -56,23 +65,14 @@ class ControllerConfig:
     delete_topic_enable: bool = True
     broker_session_timeout_ms: int = 9_000
     max_partitions_per_request: int = 10_000
-    finalized_features: Mapping[str, int] = field(
-        default_factory=lambda: {METADATA_VERSION: 30, ELR_VERSION: 1, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
-    )
-    """The levels a fresh cluster starts with: only what this build serves whole."""
-    supported_features: Mapping[str, FeatureRange] = field(
-        default_factory=lambda: {
-            METADATA_VERSION: FeatureRange(30, 30),
-            ELR_VERSION: FeatureRange(0, 1),
-            GROUP_VERSION: FeatureRange(0, 1),
-            TRANSACTION_VERSION: FeatureRange(0, 2),
-        }
-    )
+    finalized_features: Mapping[str, int] = field(default_factory=partial(dict, _FINALIZED_FEATURES))
+    """The feature levels of a new cluster: only features that this build supports completely."""
+    supported_features: Mapping[str, FeatureRange] = field(default_factory=partial(dict, _SUPPORTED_FEATURES))
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The state and the helpers of one decision; nothing in it changes while it is made."""
+    """The state and helpers that a decision reads; immutable."""
 
     image: MetadataImage
     config: ControllerConfig
@@ -98,17 +98,17 @@ class Context:
         return self.image.broker_values(self.config.node_id), self.image.broker_values(None)
 
     def default_directory(self, broker_id: int) -> Uuid:
-        """Where a new replica of a broker will lie: in its only directory, or where the broker will say."""
+        """The directory of a new replica: the broker's only one, or UNASSIGNED until the broker has chosen."""
         broker = self.image.cluster.get(broker_id)
         online = broker.directories if broker is not None else ()
         return online[0] if len(online) == 1 else UNASSIGNED_DIR
 
     def min_insync_replicas(self, topic: str, replicas: int) -> int:
-        """How many replicas must be in sync for a write to be safe; never more than there are."""
+        """min.insync.replicas of a topic, at most the number of replicas."""
         needed = self.topic_value(topic, "min.insync.replicas")
         assert isinstance(needed, int)
         return min(needed, replicas)
 
     def unclean_election_allowed(self, topic: str) -> bool:
-        """Whether the topic prefers an old leader to none."""
+        """Whether unclean.leader.election.enable is true for the topic."""
         return self.topic_value(topic, "unclean.leader.election.enable") is True

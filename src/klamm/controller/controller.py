@@ -1,12 +1,12 @@
-"""The active controller: every admin request goes through it, and only what it decided gets into the metadata log.
+"""The active controller: decides every admin request; only its decisions are written to the metadata log.
 
-Decide methods look at the image and return a Decision; they change nothing. `replay` alone moves the image, by the
-same code every node uses. The caller appends a decision's records as one batch and replays them at once, so that the
-next decision sees them; the answer waits until they are committed. When leadership is lost, whatever was replayed but
-not committed is dropped by taking over again from the committed image.
+Decide methods read the image and return a Decision; they change nothing. Only `replay` changes the image, by the same
+code that every node uses. The caller appends a decision's records as one batch and replays them at once, so that the
+next decision sees them; the response waits until they are committed. When leadership is lost, records that were
+replayed but not committed are dropped by taking over again from the committed image.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from klamm.controller import (
@@ -20,6 +20,7 @@ from klamm.controller import (
     reassignment,
     topics,
 )
+from klamm.controller.change_logging import log_changes
 from klamm.controller.config_validation import ConfigValidator
 from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
 from klamm.controller.heartbeats import Heartbeats
@@ -57,7 +58,7 @@ from klamm.protocol.messages.update_features import UpdateFeaturesRequest, Updat
 
 
 class Controller:
-    """Decides about the cluster; pure: time, offsets and chance are arguments."""
+    """Decides about the cluster; pure: time, offsets and randomness are arguments."""
 
     def __init__(
         self,
@@ -68,13 +69,13 @@ class Controller:
     ) -> None:
         self.config = config
         self.image = image
-        """The state decisions are made on: everything replayed, committed or not yet."""
+        """The state that decisions are based on: everything replayed, committed or not."""
         self._validator = validator
         self._random = random
         self._heartbeats = Heartbeats(config.broker_session_timeout_ms)
 
     def take_over(self, image: MetadataImage, now_ms: int) -> Decision[None]:
-        """Become active on the committed image; the decision holds what an empty log must start with."""
+        """Become active on the committed image; the decision holds the first records of an empty log."""
         self.image = image
         self._heartbeats.take_over(image, now_ms)
         if image.features:
@@ -82,13 +83,14 @@ class Controller:
         return Decision(features.bootstrap_records(self._context()), None)
 
     def replay(self, records: Iterable[MetadataRecord], offset: int = -1, epoch: int = -1) -> None:
-        """Let a decision's records count, the last of which will stand at `offset`."""
+        """Apply a decision's records, the last of which gets `offset`."""
         records = tuple(records)
         if not records:
             return
         delta = MetadataDelta(self.image)
         delta.replay_all(records)
         self.image = delta.apply(offset, epoch)
+        log_changes(delta, records)
         for broker_id, broker in delta.brokers_changed.items():
             if broker is None:
                 self._heartbeats.forget(broker_id)
@@ -97,8 +99,41 @@ class Controller:
         return Context(self.image, self.config, self._validator, self._random)
 
     def decide(self, request: Any, version: int, *, next_offset: int, now_ms: int) -> Decision[Any]:
-        """Decide about any request a controller answers; `next_offset` is where the first record will stand."""
-        return _DECIDE[type(request)](self, request, version, next_offset, now_ms)
+        """Decide any request of the controller API; `next_offset` is the offset of the decision's first record."""
+        match request:
+            case BrokerHeartbeatRequest():
+                return self.broker_heartbeat(request, next_offset=next_offset, now_ms=now_ms)
+            case AlterPartitionRequest():
+                return self.alter_partition(request, version)
+            case CreateTopicsRequest():
+                return self.create_topics(request)
+            case DeleteTopicsRequest():
+                return self.delete_topics(request, version)
+            case CreatePartitionsRequest():
+                return self.create_partitions(request)
+            case IncrementalAlterConfigsRequest():
+                return self.incremental_alter_configs(request)
+            case AlterConfigsRequest():
+                return self.alter_configs(request)
+            case BrokerRegistrationRequest():
+                return self.register_broker(request, next_offset=next_offset, now_ms=now_ms)
+            case UnregisterBrokerRequest():
+                return self.unregister_broker(request)
+            case ControllerRegistrationRequest():
+                return self.register_controller(request)
+            case AssignReplicasToDirsRequest():
+                return self.assign_replicas_to_dirs(request)
+            case ElectLeadersRequest():
+                return self.elect_leaders(request)
+            case AlterPartitionReassignmentsRequest():
+                return self.alter_partition_reassignments(request)
+            case ListPartitionReassignmentsRequest():
+                return self.list_partition_reassignments(request)
+            case AllocateProducerIdsRequest():
+                return self.allocate_producer_ids(request)
+            case UpdateFeaturesRequest():
+                return self.update_features(request, version)
+        raise TypeError(f"{type(request).__name__} is not a request of the controller")
 
     # Topics
 
@@ -131,14 +166,14 @@ class Controller:
     def register_broker(
         self, request: BrokerRegistrationRequest, *, next_offset: int, now_ms: int
     ) -> Decision[BrokerRegistrationResponse]:
-        """BrokerRegistration v0-4; `next_offset` is where the decision's first record will stand."""
+        """BrokerRegistration v0-4; `next_offset` becomes the broker epoch."""
         context = self._context()
         return brokers.register_broker(context, self._heartbeats, request, next_offset=next_offset, now_ms=now_ms)
 
     def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
     ) -> Decision[BrokerHeartbeatResponse]:
-        """BrokerHeartbeat v0-2; also keeps the session, which is the one thing a decision may note down."""
+        """BrokerHeartbeat v0-2; also renews the session, the only state that a decision changes itself."""
         context = self._context()
         return brokers.broker_heartbeat(context, self._heartbeats, request, next_offset=next_offset, now_ms=now_ms)
 
@@ -151,7 +186,7 @@ class Controller:
         return brokers.register_controller(request)
 
     def tick(self, now_ms: int) -> Decision[bool]:
-        """Fence one broker that was silent for a session; the response says whether to tick again at once."""
+        """Fence a broker whose session has expired; the response is whether another one waits to be fenced."""
         stale = self._heartbeats.stale_brokers(self.image, now_ms)
         if not stale:
             return Decision((), response=False)
@@ -162,16 +197,16 @@ class Controller:
         """When `tick` may next have something to do."""
         return self._heartbeats.next_expiry_ms(self.image)
 
-    def was_paused(self, pause_ms: int) -> None:
-        """This process stood still for so long; sessions of brokers go on by that time."""
+    def extend_sessions(self, pause_ms: int) -> None:
+        """Extend the sessions of all brokers by a pause of this process."""
         self._heartbeats.extend(pause_ms)
 
-    def disconnected(self, broker_id: int) -> None:
-        """The broker's connection ended; its session goes on, but a new process at its address may follow it."""
+    def on_broker_disconnected(self, broker_id: int) -> None:
+        """Record that a broker's connection was closed: a new process at its address may now replace it."""
         self._heartbeats.disconnected(broker_id)
 
-    def fence_dead(self, broker_id: int, broker_epoch: int) -> Decision[bool]:
-        """Fence a broker whose process is known to be gone; the response says whether it was still in service."""
+    def fence_dead_broker(self, broker_id: int, broker_epoch: int) -> Decision[bool]:
+        """Fence a broker whose process is known to be dead; the response is whether it was unfenced before."""
         broker = self.image.cluster.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             return Decision((), response=False)
@@ -195,12 +230,12 @@ class Controller:
         return partition_elections.elect_leaders(self._context(), request)
 
     def balance_leaders(self, limit: int = 1_000) -> Decision[bool]:
-        """Give partitions their preferred leaders back; the response says whether more may be waiting."""
+        """Move leadership back to preferred replicas; the response is whether more partitions may need it."""
         return partition_elections.balance_leaders(self._context(), limit)
 
-    def elect_where_allowed(self, limit: int = 1_000) -> Decision[bool]:
-        """Give leaderless partitions a leader where their topic allows an unclean one."""
-        return partition_elections.elect_where_allowed(self._context(), limit)
+    def elect_unclean_leaders(self, limit: int = 1_000) -> Decision[bool]:
+        """Elect leaders for leaderless partitions whose topic allows an unclean election."""
+        return partition_elections.elect_unclean_leaders(self._context(), limit)
 
     def alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest
@@ -214,7 +249,7 @@ class Controller:
         """ListPartitionReassignments v0."""
         return reassignment.list_partition_reassignments(self._context(), request)
 
-    # The rest
+    # Producer ids and features
 
     def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
         """AllocateProducerIds v0."""
@@ -223,27 +258,5 @@ class Controller:
     def update_features(
         self, request: UpdateFeaturesRequest, version: int, kraft_version: int = 0
     ) -> Decision[UpdateFeaturesResponse]:
-        """UpdateFeatures v0-2; `kraft_version` is the quorum's level now."""
+        """UpdateFeatures v0-2; `kraft_version` is the present level of the quorum."""
         return features.update_features(self._context(), request, version, kraft_version)
-
-
-_Decide = Callable[[Controller, Any, int, int, int], Decision[Any]]
-
-_DECIDE: dict[type[Any], _Decide] = {
-    CreateTopicsRequest: lambda c, q, _v, _o, _t: c.create_topics(q),
-    DeleteTopicsRequest: lambda c, q, v, _o, _t: c.delete_topics(q, v),
-    CreatePartitionsRequest: lambda c, q, _v, _o, _t: c.create_partitions(q),
-    IncrementalAlterConfigsRequest: lambda c, q, _v, _o, _t: c.incremental_alter_configs(q),
-    AlterConfigsRequest: lambda c, q, _v, _o, _t: c.alter_configs(q),
-    BrokerRegistrationRequest: lambda c, q, _v, o, t: c.register_broker(q, next_offset=o, now_ms=t),
-    BrokerHeartbeatRequest: lambda c, q, _v, o, t: c.broker_heartbeat(q, next_offset=o, now_ms=t),
-    UnregisterBrokerRequest: lambda c, q, _v, _o, _t: c.unregister_broker(q),
-    ControllerRegistrationRequest: lambda c, q, _v, _o, _t: c.register_controller(q),
-    AlterPartitionRequest: lambda c, q, v, _o, _t: c.alter_partition(q, v),
-    AssignReplicasToDirsRequest: lambda c, q, _v, _o, _t: c.assign_replicas_to_dirs(q),
-    ElectLeadersRequest: lambda c, q, _v, _o, _t: c.elect_leaders(q),
-    AlterPartitionReassignmentsRequest: lambda c, q, _v, _o, _t: c.alter_partition_reassignments(q),
-    ListPartitionReassignmentsRequest: lambda c, q, _v, _o, _t: c.list_partition_reassignments(q),
-    AllocateProducerIdsRequest: lambda c, q, _v, _o, _t: c.allocate_producer_ids(q),
-    UpdateFeaturesRequest: lambda c, q, v, _o, _t: c.update_features(q, v),
-}

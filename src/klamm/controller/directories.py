@@ -1,4 +1,4 @@
-"""Which log directory of a broker holds a replica, as the broker itself reports it (KIP-858)."""
+"""The log directory of each replica, as its broker reports it (KIP-858)."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionCh
 def assign_replicas_to_dirs(
     context: Context, request: ard.AssignReplicasToDirsRequest
 ) -> Decision[ard.AssignReplicasToDirsResponse]:
-    """Note where replicas lie. One that lies on a failed directory is out of sync at once."""
+    """Record the directories of replicas; a replica in a failed directory leaves the ISR at once."""
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return Decision((), ard.AssignReplicasToDirsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
@@ -22,18 +22,19 @@ def assign_replicas_to_dirs(
     records: list[MetadataRecord] = []
     for directory in request.directories:
         topics = []
-        for asked in directory.topics:
-            topic = context.image.topics.by_id.get(Uuid(asked.topic_id))
+        for topic_data in directory.topics:
+            topic = context.image.topics.by_id.get(Uuid(topic_data.topic_id))
             results = []
-            for each in asked.partitions:
+            for partition_data in topic_data.partitions:
+                index = partition_data.partition_index
                 code = ErrorCode.NONE
                 try:
-                    record = _assign(context, broker, topic, each.partition_index, Uuid(directory.id))
+                    record = _assign(context, broker, topic, index, Uuid(directory.id))
                     records += [] if record is None else [record]
                 except KlammError as error:
                     code = error.code
-                results.append(ard.PartitionDataResponse(partition_index=each.partition_index, error_code=code))
-            topics.append(ard.TopicDataResponse(topic_id=asked.topic_id, partitions=results))
+                results.append(ard.PartitionDataResponse(partition_index=index, error_code=code))
+            topics.append(ard.TopicDataResponse(topic_id=topic_data.topic_id, partitions=results))
         response.directories.append(ard.DirectoryDataResponse(id=directory.id, topics=topics))
     return Decision(tuple(records), response)
 
@@ -50,7 +51,9 @@ def _assign(
         raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if partition.directory(broker.id) == directory:
         return None
-    directories = tuple(directory if r == broker.id else partition.directory(r) for r in partition.replicas)
+    directories = tuple(
+        directory if replica == broker.id else partition.directory(replica) for replica in partition.replicas
+    )
     moved = replace(partition, directories=directories)
     online = broker.has_directory(directory)
     record = change_partition(

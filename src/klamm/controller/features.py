@@ -1,4 +1,4 @@
-"""Feature levels: which protocols the whole cluster has agreed to speak."""
+"""Feature levels: the protocol versions that all nodes of the cluster use (KIP-584)."""
 
 from klamm.controller.context import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Context, Decision, refuse
 from klamm.metadata.image import ConfigResource, FeatureRange, ResourceType
@@ -20,19 +20,24 @@ _KRAFT_VERSIONS = FeatureRange(*KRAFT_VERSIONS)
 
 
 def bootstrap_records(context: Context) -> tuple[MetadataRecord, ...]:
-    """What a fresh cluster starts with: its feature levels, metadata.version first."""
+    """The first records of a new cluster: its feature levels, metadata.version first."""
     levels = context.config.finalized_features
     if METADATA_VERSION not in levels:
         raise ValueError("a cluster cannot start without a metadata.version")
-    ordered = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
-    records: list[MetadataRecord] = [FeatureLevelRecord(name=n, feature_level=levels[n]) for n in ordered if levels[n]]
+    others = sorted(name for name in levels if name != METADATA_VERSION)
+    # A reader must know metadata.version before any record whose format depends on it.
+    records: list[MetadataRecord] = [
+        FeatureLevelRecord(name=name, feature_level=levels[name])
+        for name in (METADATA_VERSION, *others)
+        if levels[name]
+    ]
     if levels.get(ELR_VERSION):
         records += _min_isr_for_all(context)
     return tuple(records)
 
 
 def _min_isr_for_all(context: Context) -> list[MetadataRecord]:
-    """Eligible leader replicas need one min.insync.replicas for all brokers: write down the one in force."""
+    """The record of the min.insync.replicas in force: ELR needs one value for all brokers."""
     if "min.insync.replicas" in context.image.broker_configs(None):
         return []
     value = format_value(context.validator.inherited_by_topics("min.insync.replicas", ({}, {})))
@@ -42,9 +47,11 @@ def _min_isr_for_all(context: Context) -> list[MetadataRecord]:
     ]
 
 
-def kraft_version_asked(request: uf.UpdateFeaturesRequest) -> int | None:
-    """The level of the quorum's own feature that a request asks for; None when it is about others only."""
-    return next((each.max_version_level for each in request.feature_updates if each.feature == KRAFT_VERSION), None)
+def requested_kraft_version(request: uf.UpdateFeaturesRequest) -> int | None:
+    """The kraft.version that a request sets, or None."""
+    return next(
+        (update.max_version_level for update in request.feature_updates if update.feature == KRAFT_VERSION), None
+    )
 
 
 def update_features(
@@ -52,8 +59,8 @@ def update_features(
 ) -> Decision[uf.UpdateFeaturesResponse]:
     """Raise or lower feature levels, all of them or none.
 
-    `kraft_version` is the quorum's level now, which no metadata record tells: the quorum raises it itself, before the
-    records of this decision are written.
+    `kraft_version` is the present level of the quorum. It is not in a metadata record: the quorum raises it itself,
+    before the records of this decision are written.
     """
     records: list[MetadataRecord] = []
     try:
@@ -63,14 +70,14 @@ def update_features(
         for update in request.feature_updates:
             records += _update(context, update, version, kraft_version)
     except KlammError as error:
-        return Decision((), answer(request, version, error))
-    return Decision(() if request.validate_only else tuple(records), answer(request, version))
+        return Decision((), build_response(request, version, error))
+    return Decision(() if request.validate_only else tuple(records), build_response(request, version))
 
 
-def answer(
+def build_response(
     request: uf.UpdateFeaturesRequest, version: int, error: KlammError | None = None
 ) -> uf.UpdateFeaturesResponse:
-    """That everything was done, or that nothing was because of `error`."""
+    """The response after success, or after `error`, for which no feature was changed."""
     code, message = ErrorCode.NONE, None
     if error is not None:
         code, message = error.code, f"No feature was changed: {error}"
@@ -89,9 +96,9 @@ def _update(context: Context, update: uf.FeatureUpdateKey, version: int, kraft_v
     current = kraft_version if name == KRAFT_VERSION else context.image.features.get(name, 0)
     complaint = None
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        complaint = "The upgrade type is none that exists."
+        complaint = "The upgrade type is unknown."
     elif level < 0:
-        complaint = "Levels begin at 0."
+        complaint = "Levels start at 0."
     elif (reason := _unsupported(context, name, level)) is not None:
         complaint = reason
     elif level < current and kind == UPGRADE:
@@ -103,12 +110,12 @@ def _update(context: Context, update: uf.FeatureUpdateKey, version: int, kraft_v
             "metadata.version cannot be downgraded: the log already holds records that older versions cannot read."
         )
     elif name == KRAFT_VERSION and level < current:
-        complaint = "kraft.version cannot be downgraded: the log already names the voters."
+        complaint = "kraft.version cannot be downgraded: the voters are part of the log."
     if complaint is not None:
         message = f"Invalid update version {level} for feature {name}. {complaint}"
         raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, message)
     if name == KRAFT_VERSION:
-        return [NoOpRecord()]  # brokers that have read it have also read what the quorum wrote before it
+        return [NoOpRecord()]  # brokers that have applied it have also read the control record before it
     if level == current:
         return []
     records: list[MetadataRecord] = [FeatureLevelRecord(name=name, feature_level=level)]
@@ -118,18 +125,20 @@ def _update(context: Context, update: uf.FeatureUpdateKey, version: int, kraft_v
 
 
 def _unsupported(context: Context, name: str, level: int) -> str | None:
-    """Why some node could not run the feature at this level; None when all can."""
+    """Why a node does not support the feature at this level; None when all do."""
     own = _KRAFT_VERSIONS if name == KRAFT_VERSION else context.config.supported_features.get(name, _DISABLED)
     spans = [("The controller", own)]
     brokers = context.image.cluster.brokers.values()
     spans += [(f"Broker {broker.id}", broker.features.get(name, _DISABLED)) for broker in brokers]
     for controller in context.image.cluster.controllers.values():
-        found = [f for f in controller.features if f.name == name]
-        span = FeatureRange(found[0].min_supported_version, found[0].max_supported_version) if found else _DISABLED
-        spans.append((f"Controller {controller.controller_id}", span))
-    for who, span in spans:
+        ranges = {
+            feature.name: FeatureRange(feature.min_supported_version, feature.max_supported_version)
+            for feature in controller.features
+        }
+        spans.append((f"Controller {controller.controller_id}", ranges.get(name, _DISABLED)))
+    for node, span in spans:
         if span == _DISABLED and level:
-            return f"{who} does not know the feature."
+            return f"{node} does not know the feature."
         if not span.min_level <= level <= span.max_level:
-            return f"{who} only supports versions {span.min_level}-{span.max_level}"
+            return f"{node} only supports versions {span.min_level}-{span.max_level}"
     return None

@@ -1,6 +1,6 @@
-"""Who was heard of when: what the active controller knows about brokers beside the log.
+"""Broker sessions: when the active controller last received a heartbeat from each broker.
 
-Nothing here is durable. A controller that takes over gives every broker a full session to be heard of.
+Nothing here is durable. A controller that becomes active gives every broker a full session timeout.
 """
 
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from klamm.metadata.image import MetadataImage
 
 
 @dataclass(slots=True)
-class _Contact:
-    """The last word from one broker."""
+class _Session:
+    """The session of one broker epoch."""
 
     epoch: int
-    last_contact_ms: int
-    heard: bool
-    """Whether the broker itself spoke, to this controller."""
+    last_heartbeat_ms: int
+    confirmed: bool
+    """Whether this controller has received a heartbeat; False for a session taken over from the image."""
     metadata_offset: int = -1
     shutdown_offset: int = -1
-    """Once the others have read this far, nobody looks for leaders on the broker any more."""
+    """Once the other active brokers have read this far, none of them looks for leaders on this broker."""
     connected: bool = True
-    """Whether the connection it last spoke through still stands, as far as is known."""
+    """Whether the connection of its last heartbeat is open, as far as is known."""
 
 
 class Heartbeats:
@@ -28,85 +28,85 @@ class Heartbeats:
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
-        self._contacts: dict[int, _Contact] = {}
+        self._sessions: dict[int, _Session] = {}
 
     def take_over(self, image: MetadataImage, now_ms: int) -> None:
-        """Start anew with the brokers of `image`."""
-        self._contacts = {
-            broker.id: _Contact(broker.epoch, now_ms, heard=False) for broker in image.cluster.brokers.values()
+        """Start with a full session for every broker of `image`."""
+        self._sessions = {
+            broker.id: _Session(broker.epoch, now_ms, confirmed=False) for broker in image.cluster.brokers.values()
         }
 
     def touch(self, broker_id: int, epoch: int, now_ms: int, metadata_offset: int = -1) -> None:
-        """The broker spoke."""
-        contact = self._contacts.get(broker_id)
-        if contact is None or contact.epoch != epoch:
-            contact = self._contacts[broker_id] = _Contact(epoch, now_ms, heard=True)
-        contact.last_contact_ms = now_ms
-        contact.heard = True
-        contact.connected = True
-        contact.metadata_offset = max(contact.metadata_offset, metadata_offset)
+        """Record a heartbeat."""
+        session = self._sessions.get(broker_id)
+        if session is None or session.epoch != epoch:
+            session = self._sessions[broker_id] = _Session(epoch, now_ms, confirmed=True)
+        session.last_heartbeat_ms = now_ms
+        session.confirmed = True
+        session.connected = True
+        session.metadata_offset = max(session.metadata_offset, metadata_offset)
 
     def extend(self, pause_ms: int) -> None:
-        """Count a time in which the controller heard nothing because it stood still itself against no broker."""
-        for contact in self._contacts.values():
-            contact.last_contact_ms += pause_ms
+        """Extend all sessions by a pause of the controller itself, during which it could receive no heartbeat."""
+        for session in self._sessions.values():
+            session.last_heartbeat_ms += pause_ms
 
     def disconnected(self, broker_id: int) -> None:
-        """The connection the broker spoke through ended."""
-        contact = self._contacts.get(broker_id)
-        if contact is not None:
-            contact.connected = False
+        """Record that the broker's connection was closed."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.connected = False
 
     def is_connected(self, broker_id: int) -> bool:
-        """Whether the broker's connection stands, as far as is known."""
-        contact = self._contacts.get(broker_id)
-        return contact is not None and contact.connected
+        """Whether the broker's connection is open, as far as is known."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.connected
 
     def forget(self, broker_id: int) -> None:
-        """The broker is no longer registered."""
-        self._contacts.pop(broker_id, None)
+        """Remove the session of a broker that is not registered any more."""
+        self._sessions.pop(broker_id, None)
 
     def has_session(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker itself spoke to this controller within the session timeout."""
-        contact = self._contacts.get(broker_id)
-        return contact is not None and contact.heard and not self._expired(contact, now_ms)
+        """Whether this controller received a heartbeat of the broker within the session timeout."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.confirmed and not self._expired(session, now_ms)
 
     def stale_brokers(self, image: MetadataImage, now_ms: int) -> list[int]:
-        """The unfenced brokers whose session is over, longest silence first."""
+        """The unfenced brokers whose session has expired, the longest expired first."""
         stale = []
         for broker in image.cluster.brokers.values():
             if broker.fenced:
                 continue
-            contact = self._contacts.get(broker.id)
-            if contact is None or contact.epoch != broker.epoch:
-                self._contacts[broker.id] = _Contact(broker.epoch, now_ms, heard=False)
-            elif self._expired(contact, now_ms):
-                stale.append((contact.last_contact_ms, broker.id))
+            session = self._sessions.get(broker.id)
+            if session is None or session.epoch != broker.epoch:
+                self._sessions[broker.id] = _Session(broker.epoch, now_ms, confirmed=False)
+            elif self._expired(session, now_ms):
+                stale.append((session.last_heartbeat_ms, broker.id))
         return [broker_id for _, broker_id in sorted(stale)]
 
     def next_expiry_ms(self, image: MetadataImage) -> int | None:
-        """When the first unfenced broker will be silent for too long, if nobody speaks until then."""
+        """When the next session of an unfenced broker expires without further heartbeats."""
         times = [
-            self._contacts[broker.id].last_contact_ms + self._session_timeout_ms
+            self._sessions[broker.id].last_heartbeat_ms + self._session_timeout_ms
             for broker in image.cluster.brokers.values()
-            if not broker.fenced and broker.id in self._contacts
+            if not broker.fenced and broker.id in self._sessions
         ]
         return min(times, default=None)
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
-        """Remember where the records end that move leaders off the broker."""
-        contact = self._contacts[broker_id]
-        if contact.shutdown_offset < 0:
-            contact.shutdown_offset = offset
+        """Record the offset of the last record that moves leaders off the broker."""
+        session = self._sessions[broker_id]
+        if session.shutdown_offset < 0:
+            session.shutdown_offset = offset
 
     def may_stop(self, image: MetadataImage, broker_id: int) -> bool:
-        """Whether every active broker has read of the leaders' move."""
-        limit = self._contacts[broker_id].shutdown_offset
+        """Whether every other active broker has read the records that move its leaders."""
+        limit = self._sessions[broker_id].shutdown_offset
         return all(
-            contact.metadata_offset >= limit
-            for other, contact in self._contacts.items()
+            session.metadata_offset >= limit
+            for other, session in self._sessions.items()
             if other != broker_id and image.cluster.is_active(other)
         )
 
-    def _expired(self, contact: _Contact, now_ms: int) -> bool:
-        return now_ms - contact.last_contact_ms >= self._session_timeout_ms
+    def _expired(self, session: _Session, now_ms: int) -> bool:
+        return now_ms - session.last_heartbeat_ms >= self._session_timeout_ms

@@ -1,4 +1,4 @@
-"""Electing leaders on request and on a whim of the clock: preferred ones back, unclean ones where that is allowed."""
+"""Leader elections on request and periodically: preferred replicas, and unclean ones where the topic allows it."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,9 @@ PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
 
 
 def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision[el.ElectLeadersResponse]:
-    """Move leadership to the preferred replicas, or give leaderless partitions any leader at all.
+    """Elect preferred replicas, or any live replica for leaderless partitions.
 
-    Asked for all partitions (null), those that need nothing are left out of the answer.
+    When all partitions are requested (null), those that need no election are left out of the response.
     """
     response = el.ElectLeadersResponse()
     if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
@@ -25,14 +25,14 @@ def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision
     if request.topic_partitions is None:
         wanted = [(topic.name, sorted(topic.partitions)) for topic in context.image.topics.by_name.values()]
     else:
-        wanted = [(asked.topic, asked.partitions) for asked in request.topic_partitions]
+        wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     records: list[MetadataRecord] = []
     for name, indexes in wanted:
         results = []
         for index in indexes:
             code, message = ErrorCode.NONE, None
             try:
-                records.append(_elect_one(context, name, index, request.election_type))
+                records.append(_elect_leader(context, name, index, request.election_type))
             except KlammError as error:
                 if everything and error.code is ErrorCode.ELECTION_NOT_NEEDED:
                     continue
@@ -42,7 +42,7 @@ def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision
     return Decision(tuple(records), response)
 
 
-def _elect_one(context: Context, name: str, index: int, election_type: int) -> PartitionChangeRecord:
+def _elect_leader(context: Context, name: str, index: int, election_type: int) -> PartitionChangeRecord:
     topic = context.image.topics.get(name)
     if topic is None:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
@@ -51,7 +51,7 @@ def _elect_one(context: Context, name: str, index: int, election_type: int) -> P
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{index}.")
     preferred = election_type == PREFERRED_ELECTION
     if partition.has_leader and (not preferred or partition.leader == partition.preferred_replica):
-        raise KlammError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has the leader that was asked for.")
+        raise KlammError(ErrorCode.ELECTION_NOT_NEEDED, "The partition already has the requested leader.")
     record = change_partition(
         context,
         topic,
@@ -68,7 +68,7 @@ def _elect_one(context: Context, name: str, index: int, election_type: int) -> P
 
 
 def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
-    """Give up to `limit` partitions their preferred leader back; the response says whether more may be waiting."""
+    """Elect up to `limit` preferred leaders; the response is whether more partitions may need it."""
     records: list[MetadataRecord] = []
     for topic, index, partition in context.image.topics.partitions():
         if partition.leader == partition.preferred_replica:
@@ -88,10 +88,10 @@ def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
     return Decision(tuple(records), response=False)
 
 
-def elect_where_allowed(context: Context, limit: int = 1_000) -> Decision[bool]:
-    """Give up to `limit` leaderless partitions a leader where their topic allows an unclean one.
+def elect_unclean_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
+    """Elect up to `limit` leaders for leaderless partitions whose topic allows an unclean election.
 
-    For topics that were allowed one only after their last leader had gone.
+    For topics whose configuration was changed after their last leader had failed.
     """
     records: list[MetadataRecord] = []
     for topic, index, partition in context.image.topics.partitions():

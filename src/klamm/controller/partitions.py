@@ -1,6 +1,6 @@
-"""How a partition changes: its ISR, its leader, its eligible leader replicas (KIP-966).
+"""Changes of a partition: its ISR, its leader, its eligible leader replicas (KIP-966), its replicas.
 
-Everything that changes a partition goes through `change_partition`, so leaders are elected by one set of rules.
+Every change goes through `change_partition`, so that leaders are elected by one set of rules.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,35 +20,35 @@ RECOVERED, RECOVERING = 0, 1
 
 
 class Election(Enum):
-    """Who may become leader."""
+    """The rule by which a leader is elected."""
 
     ONLINE = "keep the leader if it can stay, else the first replica in sync"
     PREFERRED = "the preferred replica if it is in sync, else as ONLINE"
-    UNCLEAN = "as ONLINE, else any live replica, at the price of records"
+    UNCLEAN = "as ONLINE, else any live replica, which may lose records"
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a partition lives and which of its replicas are on the move."""
+class ReplicaPlacement:
+    """The replicas of a partition, and those that a reassignment adds and removes."""
 
     replicas: tuple[int, ...]
     removing: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, partition: PartitionImage) -> "Placement":
-        """Where it lives now."""
+    def of(cls, partition: PartitionImage) -> "ReplicaPlacement":
+        """The present placement of `partition`."""
         return cls(partition.replicas, partition.removing_replicas, partition.adding_replicas)
 
-    def finished(self, isr: tuple[int, ...]) -> tuple["Placement", tuple[int, ...]]:
-        """The placement and ISR once the move is over, if this ISR holds everybody who stays; else unchanged."""
+    def complete_move(self, isr: tuple[int, ...]) -> tuple["ReplicaPlacement", tuple[int, ...]]:
+        """The placement and ISR after the move, if all replicas that stay are in sync; else both unchanged."""
         if not self.removing and not self.adding:
             return self, isr
         staying = tuple(replica for replica in self.replicas if replica not in self.removing)
         in_sync = tuple(replica for replica in isr if replica not in self.removing)
         if not staying or not set(staying) <= set(in_sync):
             return self, isr
-        return Placement(staying), in_sync
+        return ReplicaPlacement(staying), in_sync
 
 
 def change_partition(
@@ -62,22 +62,27 @@ def change_partition(
     election: Election | None = None,
     unclean_shutdown: int = NO_LEADER,
     leader_recovery_state: int | None = None,
-    placement: Placement | None = None,
+    placement: ReplicaPlacement | None = None,
 ) -> PartitionChangeRecord | None:
     """The record that gives the partition a new ISR and, if needed, a new leader; None when nothing changes.
 
-    Without an `election` the topic's own rule decides between ONLINE and UNCLEAN. A `placement` moves replicas; a
-    move is finished here as soon as the ISR holds everybody who is to stay.
+    Without an `election` the topic's configuration decides between ONLINE and UNCLEAN. A `placement` moves replicas;
+    the move is completed here as soon as all replicas that stay are in sync.
     """
     if election is None:
         election = Election.UNCLEAN if context.unclean_election_allowed(topic.name) else Election.ONLINE
     elr_enabled = context.elr_enabled
     target_isr = tuple(partition.isr if isr is None else isr)
-    placed, target_isr = (placement or Placement.of(partition)).finished(target_isr)
+    placed, target_isr = (placement or ReplicaPlacement.of(partition)).complete_move(target_isr)
+    # KIP-966: below min.insync.replicas the high watermark stands still, so replicas that leave the ISR now hold every
+    # committed record and stay eligible, unless they stopped uncleanly and may have lost what was not synced.
     target_elr: tuple[int, ...] = ()
     if elr_enabled and len(target_isr) < context.min_insync_replicas(topic.name, len(placed.replicas)):
-        candidates = [r for r in dict.fromkeys((*partition.elr, *partition.isr)) if r in placed.replicas]
-        target_elr = tuple(r for r in candidates if r not in target_isr and r != unclean_shutdown)
+        former = dict.fromkeys((*partition.elr, *partition.isr))
+        candidates = [replica for replica in former if replica in placed.replicas]
+        target_elr = tuple(
+            replica for replica in candidates if replica not in target_isr and replica != unclean_shutdown
+        )
     leader, unclean = _elect(
         partition, placed.replicas, target_isr, target_elr, acceptable, election, elr_enabled=elr_enabled
     )
@@ -90,11 +95,11 @@ def change_partition(
                 record.leader_recovery_state = RECOVERING
         elif leader in target_elr:
             target_isr = (leader,)
-            target_elr = tuple(r for r in target_elr if r != leader)
+            target_elr = tuple(replica for replica in target_elr if replica != leader)
     elif not set(partition.replicas) <= set(placed.replicas):
-        # Who was removed must notice: a new leader epoch fences it.
+        # A new leader epoch fences the removed replicas, which would otherwise go on fetching.
         record.leader = leader
-    # Without eligible leader replicas the last member stays in the ISR: it alone knows all records.
+    # Without ELR the last replica stays in the ISR even when it is down: only it is known to hold all records.
     if target_isr != partition.isr and (target_isr or elr_enabled):
         record.isr = list(target_isr)
     if target_elr != partition.elr:
@@ -108,8 +113,10 @@ def change_partition(
     return None if record == unchanged else record
 
 
-def _place(context: Context, partition: PartitionImage, placed: Placement, record: PartitionChangeRecord) -> None:
-    """Write down which replicas move, and where the new ones may be put."""
+def _place(
+    context: Context, partition: PartitionImage, placed: ReplicaPlacement, record: PartitionChangeRecord
+) -> None:
+    """Set the replicas of `record`, and the directories of new ones."""
     if placed.replicas != partition.replicas:
         record.replicas = list(placed.replicas)
         record.directories = [
@@ -132,7 +139,7 @@ def _elect(
     *,
     elr_enabled: bool,
 ) -> tuple[int, bool]:
-    """The leader, and whether choosing it may lose records."""
+    """The leader, and whether the election is unclean."""
     eligible = isr or elr
 
     def valid(replica: int) -> bool:
@@ -146,6 +153,7 @@ def _elect(
         if valid(replica):
             return replica, False
     if elr_enabled and not eligible and len(partition.last_known_elr) == 1:
+        # Balanced recovery of KIP-966: with no eligible replica left, the last leader is the best choice.
         last_leader = partition.last_known_elr[0]
         if last_leader in replicas and acceptable(last_leader):
             return last_leader, True
@@ -157,18 +165,18 @@ def _elect(
 
 
 def _last_known_leader(partition: PartitionImage, record: PartitionChangeRecord) -> list[int] | None:
-    """What to remember about the last leader: it is the best choice once nobody is eligible any more."""
-    known = partition.last_known_elr
-    if record.isr is not None and not record.isr and partition.has_leader and known != (partition.leader,):
+    """The new value of `last_known_elr`: the last leader, once no replica is eligible any more; None to keep it."""
+    last_known = partition.last_known_elr
+    if record.isr is not None and not record.isr and partition.has_leader and last_known != (partition.leader,):
         return [partition.leader]
     leader = partition.leader if record.leader == UNCHANGED_LEADER else record.leader
-    return [] if leader != NO_LEADER and known else None
+    return [] if leader != NO_LEADER and last_known else None
 
 
 def leader_rule(
     context: Context, partition: PartitionImage, also: int = NO_LEADER, never: int = NO_LEADER
 ) -> Callable[[int], bool]:
-    """Who can lead now: live brokers whose disk holds the replica; plus `also`, but `never`."""
+    """Return the test for replicas that can lead: broker active (or `also`, but not `never`), directory online."""
     brokers = context.image.cluster.brokers
 
     def acceptable(replica: int) -> bool:
@@ -180,14 +188,14 @@ def leader_rule(
     return acceptable
 
 
-def without_broker(
+def remove_from_isrs(
     context: Context,
     broker_id: int,
     partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
     *,
     unclean: bool = False,
 ) -> Iterator[PartitionChangeRecord]:
-    """Take a broker out of ISRs and leadership; after an unclean stop also out of the eligible replicas."""
+    """Remove a broker from ISRs and leadership; after an unclean shutdown also from the eligible leader replicas."""
     for topic, index, partition in partitions:
         record = change_partition(
             context,
@@ -205,16 +213,16 @@ def without_broker(
 def in_sync_partitions(
     context: Context, broker_id: int, *, eligible: bool = False
 ) -> list[tuple[TopicImage, int, PartitionImage]]:
-    """The partitions that count on a broker: it is in the ISR, or with `eligible` in the ISR or ELR."""
+    """The partitions with a broker in their ISR, or with `eligible` in their ISR or ELR."""
     return [
-        entry
-        for entry in context.image.topics.partitions()
-        if broker_id in entry[2].isr or (eligible and broker_id in entry[2].elr)
+        (topic, index, partition)
+        for topic, index, partition in context.image.topics.partitions()
+        if broker_id in partition.isr or (eligible and broker_id in partition.elr)
     ]
 
 
-def with_broker(context: Context, broker_id: int) -> Iterator[PartitionChangeRecord]:
-    """Give partitions without a leader one, now that a broker is back."""
+def elect_leaderless(context: Context, broker_id: int) -> Iterator[PartitionChangeRecord]:
+    """Elect leaders for leaderless partitions when a broker is unfenced."""
     for topic, index, partition in context.image.topics.partitions():
         if not partition.has_leader:
             acceptable = leader_rule(context, partition, also=broker_id)
@@ -234,32 +242,32 @@ def leads_any(context: Context, broker_id: int) -> bool:
 def alter_partition(
     context: Context, request: ap.AlterPartitionRequest, version: int
 ) -> Decision[ap.AlterPartitionResponse]:
-    """A leader proposes the ISR it sees; refused when it speaks of an older state than the controller's."""
+    """Change ISRs as their leaders propose; rejected when a proposal is based on an outdated state."""
     response = ap.AlterPartitionResponse()
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         response.error_code = ErrorCode.STALE_BROKER_EPOCH
         return Decision((), response)
     records: list[MetadataRecord] = []
-    for asked in request.topics:
-        topic = context.image.topics.by_id.get(Uuid(asked.topic_id))
-        answers = []
-        for data in asked.partitions:
+    for topic_data in request.topics:
+        topic = context.image.topics.by_id.get(Uuid(topic_data.topic_id))
+        results = []
+        for data in topic_data.partitions:
             try:
                 if topic is None:
                     refuse(ErrorCode.UNKNOWN_TOPIC_ID)
-                partition, record = _altered(context, request.broker_id, topic, data, version)
+                partition, record = _apply_proposal(context, request.broker_id, topic, data, version)
             except KlammError as error:
-                answers.append(ap.PartitionDataResponse(partition_index=data.partition_index, error_code=error.code))
+                results.append(ap.PartitionDataResponse(partition_index=data.partition_index, error_code=error.code))
                 continue
             if record is not None:
                 records.append(record)
             if partition.leader != request.broker_id:
-                # The change itself moved leadership: it is made, and the asker must look again.
+                # The change completed a reassignment and moved leadership: the sender must refresh its metadata.
                 code = ErrorCode.NEW_LEADER_ELECTED
-                answers.append(ap.PartitionDataResponse(partition_index=data.partition_index, error_code=code))
+                results.append(ap.PartitionDataResponse(partition_index=data.partition_index, error_code=code))
                 continue
-            answers.append(
+            results.append(
                 ap.PartitionDataResponse(
                     partition_index=data.partition_index,
                     leader_id=partition.leader,
@@ -269,14 +277,14 @@ def alter_partition(
                     partition_epoch=partition.partition_epoch,
                 )
             )
-        response.topics.append(ap.TopicDataResponse(topic_id=asked.topic_id, partitions=answers))
+        response.topics.append(ap.TopicDataResponse(topic_id=topic_data.topic_id, partitions=results))
     return Decision(tuple(records), response)
 
 
-def _altered(
+def _apply_proposal(
     context: Context, broker_id: int, topic: TopicImage, data: ap.PartitionData, version: int
 ) -> tuple[PartitionImage, PartitionChangeRecord | None]:
-    """The partition after the proposed change, and the record that leads there."""
+    """The partition after the proposed change, and the record of the change."""
     partition = topic.partitions.get(data.partition_index)
     if partition is None:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -284,7 +292,7 @@ def _altered(
         new_isr = [(state.broker_id, state.broker_epoch) for state in data.new_isr_with_epochs]
     else:
         new_isr = [(replica, -1) for replica in data.new_isr]
-    _check_alteration(context, broker_id, partition, data, new_isr)
+    _check_proposal(context, broker_id, partition, data, new_isr)
     record = change_partition(
         context,
         topic,
@@ -297,14 +305,14 @@ def _altered(
     return (partition if record is None else merge_partition(partition, record)), record
 
 
-def _check_alteration(
+def _check_proposal(
     context: Context,
     broker_id: int,
     partition: PartitionImage,
     data: ap.PartitionData,
     new_isr: list[tuple[int, int]],
 ) -> None:
-    # A leader that knows more than we do has heard of a newer controller.
+    # A leader with a newer epoch has been elected by a newer controller.
     if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
         raise KlammError(ErrorCode.NOT_CONTROLLER)
     if data.leader_epoch < partition.leader_epoch:

@@ -1,7 +1,7 @@
-"""Where new replicas go: spread over racks first, then over the brokers of each rack, leaders evenly.
+"""Placement of new replicas: spread over racks first, then over the brokers of each rack, leaders evenly.
 
-Racks take turns at leading, and inside a rack the brokers take turns. Where the turn starts is chance, so that
-many small topics spread as well as one large one. A fenced broker may hold replicas but never starts as leader.
+Racks lead in rotation, and so do the brokers inside a rack. The rotation starts at random, so that many small topics
+spread as well as one large topic. A fenced broker may hold replicas but is never the first leader.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from klamm.model.errors import ErrorCode, KlammError
 
 
 class UsableBroker(NamedTuple):
-    """A broker that may be given replicas."""
+    """A broker that may get new replicas."""
 
     id: int
     rack: str | None
@@ -22,13 +22,13 @@ class UsableBroker(NamedTuple):
 
 @dataclass(slots=True)
 class _Rack:
-    """The brokers of one rack, those that can lead apart from those that cannot."""
+    """The brokers of a rack: those that can lead, and fenced ones."""
 
     live: list[int]
     fenced: list[int]
 
     def order(self, turn: int) -> list[int]:
-        """All brokers of the rack, starting with the one whose turn it is; fenced ones last."""
+        """All brokers of the rack, rotated by `turn`; fenced ones last."""
         return _rotated(self.live, turn) + _rotated(self.fenced, turn)
 
 
@@ -36,7 +36,7 @@ def place_replicas(
     partitions: int, replication_factor: int, brokers: Iterable[UsableBroker], random: RandomSource
 ) -> list[list[int]]:
     """The replicas of `partitions` new partitions, preferred leader first."""
-    usable = sorted(brokers, key=lambda broker: (broker.rack or "", broker.id))
+    usable = sorted(brokers, key=_by_rack_and_id)
     if replication_factor > len(usable):
         raise KlammError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -48,24 +48,25 @@ def place_replicas(
     for broker in usable:
         rack = racks.setdefault(broker.rack, _Rack([], []))
         (rack.fenced if broker.fenced else rack.live).append(broker.id)
-    # Racks that can lead stand first, so that taking turns among them is counting.
-    ordered = sorted(racks.values(), key=lambda rack: not rack.live)
-    leading = sum(1 for rack in ordered if rack.live)
+    # Racks that can lead come first, so that the rotation among them is a remainder.
+    leading_racks = [rack for rack in racks.values() if rack.live]
+    ordered = leading_racks + [rack for rack in racks.values() if not rack.live]
+    leading = len(leading_racks)
     start = random.randrange(leading * max(len(rack.live) for rack in ordered))
     return [_replicas(ordered, leading, start + index, replication_factor) for index in range(partitions)]
 
 
 def _replicas(racks: list[_Rack], leading: int, turn: int, count: int) -> list[int]:
-    """The replicas of one partition: one broker of each rack in turn, again from the first while more are needed.
+    """The replicas of a partition: a broker of each rack in turn, again from the first while more are needed.
 
-    A rack's own turn moves by one whenever it has led and by one for every place it stands behind the leader, so
-    leaders and followers both go round all its brokers.
+    The rotation inside a rack advances by one for each time it led and for each rank behind the leading rack, so that
+    leaders and followers both rotate over all its brokers.
     """
     first = turn % leading
     columns = []
     for rank in [*range(first, leading), *range(first), *range(leading, len(racks))]:
-        rounds, place = divmod(turn - rank, leading)
-        columns.append(racks[rank].order(rounds + place))
+        rounds, distance = divmod(turn - rank, leading)
+        columns.append(racks[rank].order(rounds + distance))
     replicas: list[int] = []
     depth = 0
     while len(replicas) < count:
@@ -74,6 +75,10 @@ def _replicas(racks: list[_Rack], leading: int, turn: int, count: int) -> list[i
                 replicas.append(column[depth])
         depth += 1
     return replicas
+
+
+def _by_rack_and_id(broker: UsableBroker) -> tuple[str, int]:
+    return broker.rack or "", broker.id
 
 
 def _rotated(brokers: list[int], turn: int) -> list[int]:

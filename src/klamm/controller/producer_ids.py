@@ -1,4 +1,4 @@
-"""Producer ids are handed out to brokers in blocks, so that giving one to a client needs no quorum."""
+"""Producer ids: brokers get them in blocks, so that InitProducerId needs no write to the quorum."""
 
 from klamm.controller.context import Context, Decision
 from klamm.model.errors import ErrorCode
@@ -12,7 +12,7 @@ _MAX_INT64 = 2**63 - 1
 def allocate_producer_ids(
     context: Context, request: AllocateProducerIdsRequest
 ) -> Decision[AllocateProducerIdsResponse]:
-    """The next block, never handed out before: the record that moves past it is durable before the reply leaves."""
+    """Allocate the next block; the record that reserves it is committed before the response is sent."""
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return Decision((), AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))

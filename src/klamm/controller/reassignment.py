@@ -1,11 +1,11 @@
-"""Moving partitions to other brokers, one step at a time so that no record is ever on fewer replicas than before.
+"""Reassigning partitions to other brokers without ever having fewer replicas of a record than before.
 
-A move first widens the partition to everybody who is to hold it, old and new. Once all who stay are in sync, the
-others are let go; `change_partition` sees to that whenever an ISR changes. Taking a move back lets the new ones go.
+A reassignment first adds the new replicas to the old ones. Once all replicas that stay are in sync, `change_partition`
+removes the others. Cancelling removes the new ones.
 """
 
 from klamm.controller.context import Context, Decision
-from klamm.controller.partitions import RECOVERING, Placement, change_partition, leader_rule
+from klamm.controller.partitions import RECOVERING, ReplicaPlacement, change_partition, leader_rule
 from klamm.controller.topics import check_assignments
 from klamm.metadata.image import PartitionImage, TopicImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -17,18 +17,18 @@ from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionCh
 def alter_partition_reassignments(
     context: Context, request: apr.AlterPartitionReassignmentsRequest
 ) -> Decision[apr.AlterPartitionReassignmentsResponse]:
-    """Begin moves, change them under way, or take them back; each partition is decided on its own."""
+    """Start, change or cancel reassignments; each partition succeeds or fails by itself."""
     response = apr.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     records: list[MetadataRecord] = []
-    for asked in request.topics:
-        topic = context.image.topics.get(asked.name)
+    for topic_request in request.topics:
+        topic = context.image.topics.get(topic_request.name)
         results = []
-        unknown = f"There is no topic named {asked.name}."
-        for partition in asked.partitions:
+        unknown = f"There is no topic named {topic_request.name}."
+        for partition in topic_request.partitions:
             code, message = ErrorCode.NONE, None
-            if topic is None:  # without an exception each: a request may name twenty thousand
+            if topic is None:  # no exception per partition: a request may name twenty thousand
                 code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown
             else:
                 try:
@@ -41,24 +41,25 @@ def alter_partition_reassignments(
                     partition_index=partition.partition_index, error_code=code, error_message=message
                 )
             )
-        response.responses.append(apr.ReassignableTopicResponse(name=asked.name, partitions=results))
+        response.responses.append(apr.ReassignableTopicResponse(name=topic_request.name, partitions=results))
     return Decision(tuple(records), response)
 
 
 def _alter(
     context: Context,
     topic: TopicImage,
-    asked: apr.ReassignablePartition,
+    target: apr.ReassignablePartition,
     request: apr.AlterPartitionReassignmentsRequest,
 ) -> PartitionChangeRecord | None:
-    partition = topic.partitions.get(asked.partition_index)
+    partition = topic.partitions.get(target.partition_index)
     if partition is None:
-        complaint = f"There is no partition {topic.name}-{asked.partition_index}."
+        complaint = f"There is no partition {topic.name}-{target.partition_index}."
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, complaint)
-    if asked.replicas is None:
-        return _cancel(context, topic, asked.partition_index, partition)
-    replicas, index = asked.replicas, asked.partition_index
+    if target.replicas is None:
+        return _cancel(context, topic, target.partition_index, partition)
+    replicas, index = target.replicas, target.partition_index
     check_assignments(context, [replicas], len(replicas), first_index=index, must_lead=False)
+    # Replicas that a running reassignment adds are not part of the replication factor yet.
     before = len(partition.replicas) - len(partition.adding_replicas)
     if not request.allow_replication_factor_change and len(replicas) != before:
         raise KlammError(
@@ -71,17 +72,17 @@ def _alter(
 def _move(
     context: Context, topic: TopicImage, index: int, partition: PartitionImage, target: list[int]
 ) -> PartitionChangeRecord | None:
-    """Towards `target` from whatever holds the partition now, a move under way included."""
+    """Move the partition to `target`, from a running reassignment if there is one."""
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     added = set(target) - set(partition.replicas)
-    still_adding = set(partition.adding_replicas) & set(target)
+    already_adding = set(partition.adding_replicas) & set(target)
     return change_partition(
         context,
         topic,
         index,
         partition,
         acceptable=leader_rule(context, partition),
-        placement=Placement((*target, *removing), removing, tuple(sorted(added | still_adding))),
+        placement=ReplicaPlacement((*target, *removing), removing, tuple(sorted(added | already_adding))),
     )
 
 
@@ -91,13 +92,13 @@ def _cancel(context: Context, topic: TopicImage, index: int, partition: Partitio
     replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
     isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
     if not replicas:
-        raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is new: there is nothing to go back to.")
+        raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is new: no former replica is left.")
     recovery = None
     if not isr:
         if not context.unclean_election_allowed(topic.name):
             raise KlammError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{topic.name}-{index} cannot go back: only new replicas are in sync, and records would be lost.",
+                f"{topic.name}-{index} cannot be cancelled: only new replicas are in sync, and records would be lost.",
             )
         isr, recovery = replicas[:1], RECOVERING
     return change_partition(
@@ -108,20 +109,20 @@ def _cancel(context: Context, topic: TopicImage, index: int, partition: Partitio
         acceptable=leader_rule(context, partition),
         isr=isr,
         leader_recovery_state=recovery,
-        placement=Placement(replicas),
+        placement=ReplicaPlacement(replicas),
     )
 
 
 def list_partition_reassignments(
     context: Context, request: lpr.ListPartitionReassignmentsRequest
 ) -> Decision[lpr.ListPartitionReassignmentsResponse]:
-    """The moves under way, of the partitions asked for or of all."""
+    """The running reassignments of the requested partitions, or of all."""
     response = lpr.ListPartitionReassignmentsResponse(error_message=None)
     if request.topics is None:
         wanted = [(topic, list(topic.partitions)) for topic in context.image.topics.by_name.values()]
     else:
-        found = [(context.image.topics.get(asked.name), asked.partition_indexes) for asked in request.topics]
-        wanted = [(topic, indexes) for topic, indexes in found if topic is not None]
+        requested = [(context.image.topics.get(topic.name), topic.partition_indexes) for topic in request.topics]
+        wanted = [(topic, indexes) for topic, indexes in requested if topic is not None]
     for topic, indexes in wanted:
         moving = [
             lpr.OngoingPartitionReassignment(

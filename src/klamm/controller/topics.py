@@ -1,4 +1,4 @@
-"""Creating, growing and deleting topics."""
+"""Creation and deletion of topics, and adding partitions to them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _TOO_MANY = "The request asks for more partitions than one request may create; s
 
 
 def create_topics(context: Context, request: ct.CreateTopicsRequest) -> Decision[ct.CreateTopicsResponse]:
-    """Create what can be created; each topic succeeds or fails by itself, and with it all its partitions."""
+    """Create topics; each succeeds or fails by itself, with all its partitions."""
     response = ct.CreateTopicsResponse()
     records: list[MetadataRecord] = []
     times = Counter(topic.name for topic in request.topics)
@@ -49,7 +49,7 @@ def _partition_count(context: Context, topic: ct.CreatableTopic) -> int:
 
 
 class _CollisionCheck:
-    """Names that exist, or differ from one that does only in '.' and '_': those would share metric names."""
+    """Rejects names that exist, or differ from an existing one only in '.' and '_': they would share metric names."""
 
     def __init__(self, context: Context) -> None:
         self._existing = context.image.topics.by_name
@@ -153,7 +153,7 @@ def _place(context: Context, partitions: int, replication_factor: int) -> list[l
 
 
 def usable_brokers(context: Context) -> Iterable[UsableBroker]:
-    """The brokers new replicas may be given to: all that are not about to stop or closed to new replicas."""
+    """The brokers that may get new replicas: neither in controlled shutdown nor with all directories cordoned."""
     for broker in context.image.cluster.brokers.values():
         cordoned = broker.cordoned_directories
         closed = bool(broker.directories) and bool(cordoned) and set(broker.directories) <= set(cordoned or ())
@@ -169,7 +169,7 @@ def check_assignments(
     *,
     must_lead: bool = True,
 ) -> None:
-    """Refuse replicas chosen by hand that cannot be; with `must_lead` one of them has to be in service."""
+    """Reject invalid manual assignments; with `must_lead` one of the replicas has to be on an active broker."""
     for index, replicas in enumerate(assignments, first_index):
         if not replicas:
             complaint = f"The manual assignment of partition {index} names no broker."
@@ -207,9 +207,9 @@ def _new_partition(context: Context, topic_id: Uuid, index: int, replicas: Seque
 
 
 def _new_topic_id(context: Context) -> Uuid:
-    """A random id that is free, not reserved, and safe to write after a command-line flag."""
+    """A random id that is unused, not reserved, and does not start with '-', which a command line takes for a flag."""
     while True:
-        # Version 4 and the variant are marked, as in every random uuid.
+        # The version and variant bits of a random UUID (RFC 9562, version 4).
         raw = bytearray(context.random.randbytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
@@ -224,7 +224,7 @@ def create_partitions(context: Context, request: cp.CreatePartitionsRequest) -> 
     response = cp.CreatePartitionsResponse()
     records: list[MetadataRecord] = []
     times = Counter(topic.name for topic in request.topics)
-    # A negative count must not make room for a huge one.
+    # A negative count must not compensate for a huge one.
     total = sum(max(topic.count, 0) for topic in request.topics)
     for topic in {topic.name: topic for topic in request.topics}.values():
         code, message = ErrorCode.NONE, None
@@ -240,24 +240,24 @@ def create_partitions(context: Context, request: cp.CreatePartitionsRequest) -> 
     return Decision(() if request.validate_only else tuple(records), response)
 
 
-def _add_partitions(context: Context, asked: cp.CreatePartitionsTopic) -> list[MetadataRecord]:
-    topic = context.image.topics.get(asked.name)
+def _add_partitions(context: Context, request: cp.CreatePartitionsTopic) -> list[MetadataRecord]:
+    topic = context.image.topics.get(request.name)
     if topic is None:
-        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist.")
+        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.name}' does not exist.")
     existing = len(topic.partitions)
-    if asked.count == existing:
+    if request.count == existing:
         raise KlammError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partition(s).")
-    if asked.count < existing:
+    if request.count < existing:
         raise KlammError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {asked.name} has {existing} partition(s) and cannot shrink to {asked.count}.",
+            f"The topic {request.name} has {existing} partition(s) and cannot shrink to {request.count}.",
         )
-    additional = asked.count - existing
+    additional = request.count - existing
     replication_factor = len(topic.partitions[0].replicas)
-    if asked.assignments is None:
+    if request.assignments is None:
         assignments = _place(context, additional, replication_factor)
     else:
-        assignments = [assignment.broker_ids for assignment in asked.assignments]
+        assignments = [assignment.broker_ids for assignment in request.assignments]
         if len(assignments) != additional:
             raise KlammError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -268,16 +268,16 @@ def _add_partitions(context: Context, asked: cp.CreatePartitionsTopic) -> list[M
 
 
 def delete_topics(context: Context, request: dt.DeleteTopicsRequest, version: int) -> Decision[dt.DeleteTopicsResponse]:
-    """Delete topics by name or id; their configs go with them, their files as soon as brokers hear of it."""
-    asked = [dt.DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
+    """Delete topics by name or id, with their configs; brokers delete the files when they apply the records."""
+    states = [dt.DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
     refused = _deletion_disabled(version) if not context.config.delete_topic_enable else None
-    times = Counter(state.name for state in asked if state.name is not None)
-    times_by_id = Counter(state.topic_id for state in asked if state.topic_id != ZERO_UUID)
+    times = Counter(state.name for state in states if state.name is not None)
+    times_by_id = Counter(state.topic_id for state in states if state.topic_id != ZERO_UUID)
     response = dt.DeleteTopicsResponse()
     records: list[MetadataRecord] = []
     deleted: set[Uuid] = set()
     answered: set[tuple[str | None, bytes]] = set()
-    for state in asked:
+    for state in states:
         result = dt.DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         try:
             if refused is not None:

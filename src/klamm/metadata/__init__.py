@@ -1,8 +1,8 @@
-"""The cluster's metadata as every node sees it: records of the quorum log, the image they add up to, and its changes.
+"""The cluster's metadata on every node: records of the quorum log, the image they lead to, and its changes.
 
-`records` turns records into log values and back, `image` is the immutable whole, `delta` replays records and says
-what changed, `snapshot` writes an image down again, `publisher` follows the log and tells the rest of the node. What
-should change is decided in `klamm.controller`; how records become durable is `klamm.raft`'s concern.
+`records` encodes and decodes records, `image` is the immutable state, `delta` replays records and tracks what they
+change, `image_records` turns an image into records for a snapshot, `loader` follows the log and calls publishers.
+`klamm.controller` decides changes; `klamm.raft` makes records durable.
 """
 
 from klamm.metadata.delta import LocalChanges, MetadataDelta, TopicChange

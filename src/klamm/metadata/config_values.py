@@ -1,8 +1,7 @@
-"""From the text of a config to the value the cluster acts on.
+"""Parsing of configs: from the text in a record to the value that takes effect.
 
-The text is read once, when its record is replayed, by the same `ConfigKey.parse` that checked the request; an image
-carries both. A text that cannot be read (an older release may have written it) has no value: what would be in force
-without it counts.
+A text is parsed once, when its record is replayed, by the same `ConfigKey.parse` that validated the request; an image
+holds both. A text that cannot be parsed (an older release may have written it) has no value, as if it were not set.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ _KEYS: Final[dict[int, Callable[[str], ConfigKey | None]]] = {
 
 
 def config_key(resource: ConfigResource, name: str) -> ConfigKey | None:
-    """The catalogue's entry for a config of `resource`; None for the configs of plugins."""
+    """The definition of a config of `resource`; None for the configs of plugins."""
     lookup = _KEYS.get(resource.type)
     return lookup(name) if lookup is not None else None
 
@@ -33,11 +32,11 @@ def config_key(resource: ConfigResource, name: str) -> ConfigKey | None:
 def with_value(
     resource: ConfigResource, values: Mapping[str, Value], name: str, text: str | None
 ) -> Mapping[str, Value]:
-    """`values` of a resource after one of its configs was set, or removed where `text` is None."""
-    changed = {known: value for known, value in values.items() if known != name}
+    """The `values` of a resource after the config `name` was set to `text`, or removed if `text` is None."""
+    changed = {other: value for other, value in values.items() if other != name}
     key = config_key(resource, name) if text is not None else None
     if key is not None:
-        with contextlib.suppress(ConfigError):  # `unreadable_configs` tells of it
+        with contextlib.suppress(ConfigError):  # reported by `unreadable_configs`
             changed[name] = key.parse(text)
     return changed
 
@@ -45,7 +44,7 @@ def with_value(
 def unreadable_configs(
     image: MetadataImage, changed: Mapping[ConfigResource, Mapping[str, str | None]]
 ) -> Iterator[tuple[ConfigResource, str, str]]:
-    """Of the configs that changed, those whose text has no value, and why."""
+    """The changed configs whose text cannot be parsed, each with the reason."""
     for resource, texts in changed.items():
         values = image.values.get(resource, {})
         for name, text in texts.items():

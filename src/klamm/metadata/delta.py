@@ -1,12 +1,12 @@
-"""What a run of metadata records changes about an image, and the image they lead to.
+"""The effect of metadata records on an image: what changes, and the image after them.
 
-`replay` is the only code that knows what a record does; nodes and the controller share it. A delta copies a
-dictionary when it first writes to it and a topic when it first changes it, never the rest.
+`replay` is the only code that knows the meaning of records; nodes and the controller share it. A delta copies a
+dictionary before its first write and a topic before its first change, and shares the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from klamm.metadata.config_values import with_value
 from klamm.metadata.image import (
@@ -28,8 +28,8 @@ from klamm.model.ids import TopicPartition, Uuid
 from klamm.protocol.messages import metadata_records as r
 
 
-class _Working:
-    """A dictionary that is shared until it is first written to."""
+class _CopyOnWrite:
+    """A dictionary that is shared with the image until it is first written."""
 
     __slots__ = ("_copied", "_data")
 
@@ -64,16 +64,16 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class LocalChanges:
-    """What one broker has to do about a delta: the partitions it now leads, follows, or no longer holds."""
+    """The effect of a delta on one broker: the partitions it now leads, follows, or no longer holds."""
 
     leaders: dict[TopicPartition, tuple[Uuid, PartitionImage]]
     followers: dict[TopicPartition, tuple[Uuid, PartitionImage]]
     removed: dict[TopicPartition, tuple[Uuid, bool]]
-    """Replicas to drop; the flag says whether the whole topic was deleted."""
+    """Replicas to remove, each with its topic id and whether the topic was deleted."""
 
 
 class MetadataDelta:
-    """Replays records on top of an image and remembers what they touched."""
+    """Replays records on an image, and tracks what they change."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -88,33 +88,37 @@ class MetadataDelta:
         self.quotas_changed: set[QuotaEntity] = set()
         self.scram_changed: set[tuple[int, str]] = set()
         self.tokens_changed: set[str] = set()
-        self._features = _Working(image.features)
-        self._brokers = _Working(image.cluster.brokers)
-        self._controllers = _Working(image.cluster.controllers)
-        self._by_name = _Working(image.topics.by_name)
-        self._by_id = _Working(image.topics.by_id)
-        self._configs = _Working(image.configs)
-        self._values = _Working(image.values)
+        self._features = _CopyOnWrite(image.features)
+        self._brokers = _CopyOnWrite(image.cluster.brokers)
+        self._controllers = _CopyOnWrite(image.cluster.controllers)
+        self._by_name = _CopyOnWrite(image.topics.by_name)
+        self._by_id = _CopyOnWrite(image.topics.by_id)
+        self._configs = _CopyOnWrite(image.configs)
+        self._values = _CopyOnWrite(image.values)
         self._next_producer_id = image.next_producer_id
-        self._acls = _Working(image.acls)
-        self._quotas = _Working(image.client_quotas)
-        self._scram = _Working(image.scram)
-        self._tokens = _Working(image.delegation_tokens)
+        self._acls = _CopyOnWrite(image.acls)
+        self._quotas = _CopyOnWrite(image.client_quotas)
+        self._scram = _CopyOnWrite(image.scram)
+        self._tokens = _CopyOnWrite(image.delegation_tokens)
 
     @classmethod
     def between(cls, old: MetadataImage, new: MetadataImage) -> "MetadataDelta":
-        """The delta that leads from one image to another, found by comparing them; for snapshots."""
+        """The delta between two images, by comparison; for snapshots, which have no records of changes."""
         delta = cls(new)
         delta.image = old
         delta.features_changed = _difference(old.features, new.features)
         delta.brokers_changed = _difference(old.cluster.brokers, new.cluster.brokers)
         for topic_id, topic in new.topics.by_id.items():
             before = old.topics.by_id.get(topic_id)
-            known = before.partitions if before is not None else {}
-            changed = {i: p for i, p in topic.partitions.items() if known.get(i) != p}
+            former = before.partitions if before is not None else {}
+            changed = {
+                index: partition for index, partition in topic.partitions.items() if former.get(index) != partition
+            }
             if changed or before is None:
                 delta.topics_changed[topic_id] = TopicChange(before, topic, changed)
-        delta.topics_deleted = {i: topic for i, topic in old.topics.by_id.items() if i not in new.topics.by_id}
+        delta.topics_deleted = {
+            topic_id: topic for topic_id, topic in old.topics.by_id.items() if topic_id not in new.topics.by_id
+        }
         for resource in old.configs.keys() | new.configs.keys():
             configs = _difference(old.configs.get(resource, {}), new.configs.get(resource, {}))
             if configs:
@@ -127,16 +131,17 @@ class MetadataDelta:
         return delta
 
     def replay(self, record: r.MetadataRecord) -> None:
-        """Let one record count. A record that cannot follow what came before is a LookupError: the log is broken."""
-        _REPLAY[type(record)](self, record)
+        """Apply a record; LookupError when it contradicts the state before it, which means that the log is damaged."""
+        self._HANDLERS[type(record)](self, record)
 
     def replay_all(self, records: Iterable[r.MetadataRecord]) -> None:
-        """Let records count in order."""
+        """Apply records in order."""
+        handlers = self._HANDLERS
         for record in records:
-            _REPLAY[type(record)](self, record)
+            handlers[type(record)](self, record)
 
     def apply(self, offset: int, epoch: int) -> MetadataImage:
-        """The image after all replayed records, the last of which stands at `offset`."""
+        """The image after all replayed records, the last of which has `offset`."""
         return MetadataImage(
             provenance=Provenance(offset, epoch),
             features=self._features.read(),
@@ -152,7 +157,7 @@ class MetadataDelta:
         )
 
     def local_changes(self, broker_id: int) -> LocalChanges:
-        """What `broker_id` has to do about the changed topics."""
+        """The effect of the changed topics on `broker_id`."""
         leaders: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         followers: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         removed: dict[TopicPartition, tuple[Uuid, bool]] = {}
@@ -175,7 +180,7 @@ class MetadataDelta:
 
     # Features
 
-    def _feature_level(self, record: r.FeatureLevelRecord) -> None:
+    def _set_feature_level(self, record: r.FeatureLevelRecord) -> None:
         level = record.feature_level or None
         if level is None:
             self._features.write().pop(record.name, None)
@@ -196,9 +201,13 @@ class MetadataDelta:
                 id=record.broker_id,
                 epoch=record.broker_epoch,
                 incarnation_id=Uuid(record.incarnation_id),
-                endpoints={e.name: Endpoint(e.host, e.port, e.security_protocol) for e in record.end_points},
+                endpoints={
+                    endpoint.name: Endpoint(endpoint.host, endpoint.port, endpoint.security_protocol)
+                    for endpoint in record.end_points
+                },
                 features={
-                    f.name: FeatureRange(f.min_supported_version, f.max_supported_version) for f in record.features
+                    feature.name: FeatureRange(feature.min_supported_version, feature.max_supported_version)
+                    for feature in record.features
                 },
                 rack=record.rack,
                 fenced=record.fenced,
@@ -211,7 +220,7 @@ class MetadataDelta:
     def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
         broker: BrokerImage = self._brokers.read()[broker_id]
         if broker.epoch != epoch:
-            raise LookupError(f"broker {broker_id} has epoch {broker.epoch}, the record speaks of {epoch}")
+            raise LookupError(f"broker {broker_id} has epoch {broker.epoch}, the record is for epoch {epoch}")
         return broker
 
     def _unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
@@ -247,7 +256,7 @@ class MetadataDelta:
     # Topics
 
     def _touch(self, topic_id: Uuid) -> TopicChange:
-        """The change entry of a topic, its partitions copied so that they can be written to."""
+        """The change of a topic; its partitions are copied at the first call, so that they can be written."""
         change = self.topics_changed.get(topic_id)
         if change is None:
             before: TopicImage = self._by_id.read()[topic_id]
@@ -262,16 +271,16 @@ class MetadataDelta:
         self._by_name.write()[after.name] = after
 
     def _put_partition(self, change: TopicChange, index: int, partition: PartitionImage) -> None:
-        change.after.partitions[index] = partition  # type: ignore[index]  # ours alone until apply
+        change.after.partitions[index] = partition  # type: ignore[index]  # not shared before `apply`
         change.partitions[index] = partition
 
-    def _topic(self, record: r.TopicRecord) -> None:
+    def _create_topic(self, record: r.TopicRecord) -> None:
         topic = TopicImage(record.name, Uuid(record.topic_id), {})
         if record.name in self._by_name.read():
             raise LookupError(f"topic {record.name} exists already")
         self._put_topic(TopicChange(None, topic), topic)
 
-    def _partition(self, record: r.PartitionRecord) -> None:
+    def _create_partition(self, record: r.PartitionRecord) -> None:
         change = self._touch(Uuid(record.topic_id))
         self._put_partition(change, record.partition_id, _partition_image(record))
 
@@ -304,7 +313,7 @@ class MetadataDelta:
 
     # Configs and producer ids
 
-    def _config(self, record: r.ConfigRecord) -> None:
+    def _set_config(self, record: r.ConfigRecord) -> None:
         resource = ConfigResource(record.resource_type, record.resource_name)
         configs = self._configs.write()
         merged = dict(configs.get(resource, {}))
@@ -321,13 +330,13 @@ class MetadataDelta:
             values.pop(resource, None)
         self.configs_changed.setdefault(resource, {})[record.name] = record.value
 
-    def _producer_ids(self, record: r.ProducerIdsRecord) -> None:
+    def _set_producer_ids(self, record: r.ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
         self.producer_ids_changed = True
 
-    # Security and quotas: kept whole so that no snapshot forgets them
+    # Security and quotas: kept as they are, so that snapshots preserve them
 
-    def _acl(self, record: r.AccessControlEntryRecord) -> None:
+    def _put_acl(self, record: r.AccessControlEntryRecord) -> None:
         self._acls.write()[Uuid(record.id)] = record
         self.acls_changed[Uuid(record.id)] = record
 
@@ -335,8 +344,9 @@ class MetadataDelta:
         del self._acls.write()[Uuid(record.id)]
         self.acls_changed[Uuid(record.id)] = None
 
-    def _quota(self, record: r.ClientQuotaRecord) -> None:
-        entity = QuotaEntity(tuple(sorted(((e.entity_type, e.entity_name) for e in record.entity), key=_entity_order)))
+    def _set_quota(self, record: r.ClientQuotaRecord) -> None:
+        parts = ((part.entity_type, part.entity_name) for part in record.entity)
+        entity = QuotaEntity(tuple(sorted(parts, key=_entity_order)))
         quotas = self._quotas.write()
         merged = dict(quotas.get(entity, {}))
         if record.remove:
@@ -359,7 +369,7 @@ class MetadataDelta:
         self._scram.write().pop(key, None)
         self.scram_changed.add(key)
 
-    def _token(self, record: r.DelegationTokenRecord) -> None:
+    def _put_token(self, record: r.DelegationTokenRecord) -> None:
         self._tokens.write()[record.token_id] = record
         self.tokens_changed.add(record.token_id)
 
@@ -367,12 +377,41 @@ class MetadataDelta:
         self._tokens.write().pop(record.token_id, None)
         self.tokens_changed.add(record.token_id)
 
-    def _nothing(self, record: Any) -> None:
-        """Records that say nothing about the image; transactions are resolved by the loader."""
+    def _ignore(self, record: Any) -> None:
+        """Ignore records without effect on the image; the loader resolves transactions."""
+
+    _HANDLERS: ClassVar[dict[type[Any], Callable[["MetadataDelta", Any], None]]] = {
+        r.RegisterBrokerRecord: _register_broker,
+        r.UnregisterBrokerRecord: _unregister_broker,
+        r.TopicRecord: _create_topic,
+        r.PartitionRecord: _create_partition,
+        r.ConfigRecord: _set_config,
+        r.PartitionChangeRecord: _change_partition,
+        r.FenceBrokerRecord: _fence_broker,
+        r.UnfenceBrokerRecord: _unfence_broker,
+        r.RemoveTopicRecord: _remove_topic,
+        r.DelegationTokenRecord: _put_token,
+        r.UserScramCredentialRecord: _put_scram,
+        r.FeatureLevelRecord: _set_feature_level,
+        r.ClientQuotaRecord: _set_quota,
+        r.ProducerIdsRecord: _set_producer_ids,
+        r.BrokerRegistrationChangeRecord: _change_broker,
+        r.AccessControlEntryRecord: _put_acl,
+        r.RemoveAccessControlEntryRecord: _remove_acl,
+        r.NoOpRecord: _ignore,
+        r.ZkMigrationStateRecord: _ignore,
+        r.RemoveUserScramCredentialRecord: _remove_scram,
+        r.BeginTransactionRecord: _ignore,
+        r.EndTransactionRecord: _ignore,
+        r.AbortTransactionRecord: _ignore,
+        r.RemoveDelegationTokenRecord: _remove_token,
+        r.RegisterControllerRecord: _register_controller,
+        r.ClearElrRecord: _clear_elr,
+    }
 
 
 def merge_partition(partition: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
-    """The partition after a change record. A named leader starts a new leader epoch; anything a partition epoch."""
+    """The partition after a change record: every change raises the partition epoch, a leader also the leader epoch."""
     replicas = partition.replicas if record.replicas is None else tuple(record.replicas)
     if record.directories is not None:
         directories = _uuids(record.directories)
@@ -380,6 +419,7 @@ def merge_partition(partition: PartitionImage, record: r.PartitionChangeRecord) 
         directories = tuple(partition.directory(replica) for replica in replicas)
     else:
         directories = partition.directories
+    # -2 means unchanged. The same leader again still raises the epoch, which fences replicas that were removed.
     new_leader = record.leader != -2
     return PartitionImage(
         replicas=replicas,
@@ -416,7 +456,7 @@ def _partition_image(record: r.PartitionRecord) -> PartitionImage:
 
 
 def _difference(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any]:
-    """What changed from `old` to `new`: new values, None for what is gone."""
+    """The changed entries from `old` to `new`: their new values, or None for removed ones."""
     changed: dict[Any, Any] = {key: value for key, value in new.items() if key not in old or old[key] != value}
     changed.update(dict.fromkeys(key for key in old if key not in new))
     return changed
@@ -432,33 +472,3 @@ def _uuids(values: Iterable[bytes]) -> tuple[Uuid, ...]:
 
 def _entity_order(part: tuple[str, str | None]) -> tuple[str, str]:
     return part[0], part[1] or ""
-
-
-_REPLAY: dict[type[Any], Callable[[MetadataDelta, Any], None]] = {
-    r.RegisterBrokerRecord: MetadataDelta._register_broker,
-    r.UnregisterBrokerRecord: MetadataDelta._unregister_broker,
-    r.TopicRecord: MetadataDelta._topic,
-    r.PartitionRecord: MetadataDelta._partition,
-    r.ConfigRecord: MetadataDelta._config,
-    r.PartitionChangeRecord: MetadataDelta._change_partition,
-    r.FenceBrokerRecord: MetadataDelta._fence_broker,
-    r.UnfenceBrokerRecord: MetadataDelta._unfence_broker,
-    r.RemoveTopicRecord: MetadataDelta._remove_topic,
-    r.DelegationTokenRecord: MetadataDelta._token,
-    r.UserScramCredentialRecord: MetadataDelta._put_scram,
-    r.FeatureLevelRecord: MetadataDelta._feature_level,
-    r.ClientQuotaRecord: MetadataDelta._quota,
-    r.ProducerIdsRecord: MetadataDelta._producer_ids,
-    r.BrokerRegistrationChangeRecord: MetadataDelta._change_broker,
-    r.AccessControlEntryRecord: MetadataDelta._acl,
-    r.RemoveAccessControlEntryRecord: MetadataDelta._remove_acl,
-    r.NoOpRecord: MetadataDelta._nothing,
-    r.ZkMigrationStateRecord: MetadataDelta._nothing,
-    r.RemoveUserScramCredentialRecord: MetadataDelta._remove_scram,
-    r.BeginTransactionRecord: MetadataDelta._nothing,
-    r.EndTransactionRecord: MetadataDelta._nothing,
-    r.AbortTransactionRecord: MetadataDelta._nothing,
-    r.RemoveDelegationTokenRecord: MetadataDelta._remove_token,
-    r.RegisterControllerRecord: MetadataDelta._register_controller,
-    r.ClearElrRecord: MetadataDelta._clear_elr,
-}

@@ -1,7 +1,7 @@
-"""What the cluster looks like at one offset of the metadata log: immutable, cheap to share, safe to keep.
+"""The state of the cluster at an offset of the metadata log, immutable.
 
-A reader holds an image as long as it likes; the next one shares everything that did not change. Dictionaries
-inside an image are never written after it was made.
+A reader may keep an image as long as it needs. The next image shares everything that did not change; dictionaries are
+never written after the image that holds them was created.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,20 @@ NO_LEADER = -1
 MIGRATING_DIR = ZERO_UUID
 """The directory of a replica placed before directories had ids."""
 UNASSIGNED_DIR = Uuid(bytes(15) + b"\x01")
-"""The directory of a replica whose broker has not said yet where it put it."""
+"""The directory of a replica whose broker has not reported it yet."""
 LOST_DIR = Uuid(bytes(15) + b"\x02")
-"""The directory of a replica whose disk is gone; no leader may be chosen there."""
+"""The directory of a replica whose disk has failed; it cannot lead."""
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
+def _empty() -> Mapping[Any, Any]:
+    # A dataclass rejects the mapping itself as default, because it is not hashable in Python 3.11.
+    return _EMPTY
+
+
 class ResourceType(IntEnum):
-    """What a config belongs to; the numbers are Kafka's."""
+    """The type of a config's resource; the numbers are Kafka's."""
 
     TOPIC = 2
     BROKER = 4
@@ -42,7 +47,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """The owner of a set of configs; broker "" stands for all brokers."""
+    """The resource of a set of configs; a broker with the name "" stands for all brokers."""
 
     type: int
     name: str
@@ -60,7 +65,7 @@ NOWHERE = Provenance()
 
 
 class Endpoint(NamedTuple):
-    """Where one listener of a node is reached."""
+    """The address of a listener."""
 
     host: str
     port: int
@@ -68,21 +73,21 @@ class Endpoint(NamedTuple):
 
 
 class FeatureRange(NamedTuple):
-    """The levels of a feature a node can work with."""
+    """The levels of a feature that a node supports."""
 
     min_level: int
     max_level: int
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a client quota limits: (type, name) pairs, a name of None is the default of its type."""
+    """The entity of a client quota: (type, name) pairs; a name of None is the default of its type."""
 
     parts: tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: where it lives, who leads it, who is in sync."""
+    """A partition: its replicas, its leader, its ISR."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -98,17 +103,17 @@ class PartitionImage:
 
     @property
     def has_leader(self) -> bool:
-        """Whether somebody leads."""
+        """Whether the partition has a leader."""
         return self.leader != NO_LEADER
 
     @property
     def preferred_replica(self) -> int:
-        """The replica that leads when all is well."""
+        """The replica that should lead: the first one."""
         return self.replicas[0] if self.replicas else NO_LEADER
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether replicas are on the move."""
+        """Whether a reassignment is in progress."""
         return bool(self.removing_replicas or self.adding_replicas)
 
     def directory(self, broker_id: int) -> Uuid:
@@ -134,7 +139,7 @@ class PartitionImage:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """One topic and its partitions by number."""
+    """A topic and its partitions by index."""
 
     name: str
     id: Uuid
@@ -145,18 +150,18 @@ class TopicImage:
 class TopicsImage:
     """All topics, by name and by id; the two always hold the same topics."""
 
-    by_name: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
-    by_id: Mapping[Uuid, TopicImage] = field(default_factory=lambda: _EMPTY)
+    by_name: Mapping[str, TopicImage] = field(default_factory=_empty)
+    by_id: Mapping[Uuid, TopicImage] = field(default_factory=_empty)
 
     def __len__(self) -> int:
         return len(self.by_id)
 
     def get(self, name: str) -> TopicImage | None:
-        """The topic called `name`, if there is one."""
+        """Return the topic with this name, or None."""
         return self.by_name.get(name)
 
     def partition(self, name: str, index: int) -> PartitionImage | None:
-        """Partition `index` of the topic called `name`, if there is one."""
+        """Return partition `index` of a topic, or None."""
         topic = self.by_name.get(name)
         return topic.partitions.get(index) if topic is not None else None
 
@@ -175,13 +180,13 @@ class TopicsImage:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A broker as it registered, and whether it may be used."""
+    """A registered broker, and whether it is fenced."""
 
     id: int
     epoch: int
     incarnation_id: Uuid
     endpoints: Mapping[str, Endpoint]
-    features: Mapping[str, FeatureRange] = field(default_factory=lambda: _EMPTY)
+    features: Mapping[str, FeatureRange] = field(default_factory=_empty)
     rack: str | None = None
     fenced: bool = True
     in_controlled_shutdown: bool = False
@@ -204,11 +209,11 @@ class BrokerImage:
 class ClusterImage:
     """The registered brokers and controllers."""
 
-    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: _EMPTY)
-    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=lambda: _EMPTY)
+    brokers: Mapping[int, BrokerImage] = field(default_factory=_empty)
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=_empty)
 
     def get(self, broker_id: int) -> BrokerImage | None:
-        """The broker with this id, if it is registered."""
+        """Return the broker with this id, or None."""
         return self.brokers.get(broker_id)
 
     def is_active(self, broker_id: int) -> bool:
@@ -217,31 +222,31 @@ class ClusterImage:
         return broker is not None and broker.active
 
     def alive(self) -> list[BrokerImage]:
-        """The brokers clients may be told about."""
+        """The unfenced brokers, which clients may connect to."""
         return [broker for broker in self.brokers.values() if not broker.fenced]
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything the metadata log says, up to `provenance`."""
+    """The state after all records of the metadata log up to `provenance`."""
 
     provenance: Provenance = NOWHERE
-    features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    features: Mapping[str, int] = field(default_factory=_empty)
     cluster: ClusterImage = field(default_factory=ClusterImage)
     topics: TopicsImage = field(default_factory=TopicsImage)
-    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
-    """The configs as they were written."""
-    values: Mapping[ConfigResource, Mapping[str, Value]] = field(default_factory=lambda: _EMPTY)
-    """The same configs as they act: read once, by `metadata/config_values`."""
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=_empty)
+    """The texts of configs, as they were set."""
+    values: Mapping[ConfigResource, Mapping[str, Value]] = field(default_factory=_empty)
+    """The values of the same configs, parsed once by `metadata/config_values`."""
     next_producer_id: int = 0
-    acls: Mapping[Uuid, AccessControlEntryRecord] = field(default_factory=lambda: _EMPTY)
-    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
-    scram: Mapping[tuple[int, str], UserScramCredentialRecord] = field(default_factory=lambda: _EMPTY)
-    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=lambda: _EMPTY)
+    acls: Mapping[Uuid, AccessControlEntryRecord] = field(default_factory=_empty)
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=_empty)
+    scram: Mapping[tuple[int, str], UserScramCredentialRecord] = field(default_factory=_empty)
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=_empty)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing but the offset distinguishes this image from a new one."""
+        """Whether this image has no content besides its offset."""
         return same_content(self, EMPTY_IMAGE)
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
@@ -272,7 +277,7 @@ class MetadataImage:
 
     def to_records(self) -> Iterator[Any]:
         """The records that, replayed on the empty image, give this one; the content of a snapshot."""
-        from klamm.metadata.image_records import image_records  # noqa: PLC0415  snapshot reads images, images only delegate
+        from klamm.metadata.image_records import image_records  # noqa: PLC0415 - it imports this module
 
         return image_records(self)
 
@@ -293,7 +298,7 @@ class MetadataImage:
 
 
 def same_content(one: MetadataImage, other: MetadataImage) -> bool:
-    """Whether two images say the same, wherever in the log they were taken."""
+    """Whether two images have the same content, at whatever offsets."""
     return (
         one.features == other.features
         and one.cluster == other.cluster

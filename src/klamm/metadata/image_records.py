@@ -1,4 +1,4 @@
-"""An image written down as records: what a snapshot of the metadata log contains."""
+"""An image as records: the content of a snapshot of the metadata log."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ from klamm.protocol.messages import metadata_records as r
 
 
 def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
-    """Records that rebuild `image` from nothing, in an order each of them can be replayed in.
+    """The records that rebuild `image` from the empty one, in an order in which they can be replayed.
 
-    Feature levels come first so that a reader knows them before anything depends on them.
+    Feature levels come first, because the format of other records may depend on them.
     """
     for name, level in sorted(image.features.items(), key=_metadata_version_first):
         yield r.FeatureLevelRecord(name=name, feature_level=level)
@@ -36,15 +36,17 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
 
 
 def broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
-    """The registration that leads to `broker`."""
+    """The registration record of `broker`."""
     cordoned = broker.cordoned_directories
     return r.RegisterBrokerRecord(
         broker_id=broker.id,
         broker_epoch=broker.epoch,
         incarnation_id=broker.incarnation_id,
         end_points=[
-            r.BrokerEndpoint(name=name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for name, e in broker.endpoints.items()
+            r.BrokerEndpoint(
+                name=name, host=endpoint.host, port=endpoint.port, security_protocol=endpoint.security_protocol
+            )
+            for name, endpoint in broker.endpoints.items()
         ],
         features=[
             r.BrokerFeature(name=name, min_supported_version=span.min_level, max_supported_version=span.max_level)
@@ -59,7 +61,7 @@ def broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
 
 
 def partition_record(topic_id: Uuid, index: int, partition: PartitionImage) -> r.PartitionRecord:
-    """The record that creates `partition` as it is."""
+    """The record that creates `partition` in its present state."""
     return r.PartitionRecord(
         partition_id=index,
         topic_id=topic_id,

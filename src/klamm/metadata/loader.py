@@ -1,7 +1,6 @@
-"""From committed bytes to images: replays the metadata log and tells everyone who follows it.
+"""Loading the metadata log: replays committed batches and snapshots into images, and calls publishers.
 
-The loader takes batches and snapshots as a raft listener hears of them. It is pure: publishers are called in the order
-they were added, in the caller's own turn.
+The loader is the listener of the quorum. Publishers are called synchronously, in the order in which they were added.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,17 +21,17 @@ log = get_logger("metadata")
 
 
 class Publisher(Protocol):
-    """Someone whose state follows the cluster's metadata."""
+    """A component whose state follows the cluster's metadata."""
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The image moved from `delta.image` to `image`."""
+        """The image changed from `delta.image` to `image`."""
 
 
 class MetadataLoader:
-    """Keeps the newest committed image and publishes every step towards it.
+    """Keeps the newest committed image, and publishes every change of it.
 
-    A metadata transaction becomes visible at its end, at once; an aborted one never does. Offsets of records inside
-    an open transaction do not move `image.provenance`.
+    A metadata transaction (KIP-868) becomes visible when it ends; an aborted one never does. Records of an open
+    transaction do not advance `image.provenance`.
     """
 
     def __init__(self, publishers: Iterable[Publisher] = (), image: MetadataImage = EMPTY_IMAGE) -> None:
@@ -42,26 +41,26 @@ class MetadataLoader:
         self._visible_offset = -1
 
     def add_publisher(self, publisher: Publisher) -> None:
-        """Let `publisher` follow from here on; it first hears of the whole image as one change."""
+        """Add a publisher; its first call has the complete image as one change."""
         self._publishers.append(publisher)
         if self.image.provenance.offset >= 0:
-            _tell(publisher, MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
+            _publish_to(publisher, MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
 
     def on_commit(self, first_offset: int, epoch: int, values: Sequence[bytes], append_time_ms: int = -1) -> None:  # noqa: ARG002
-        """A batch of the log was committed."""
+        """Apply a committed batch."""
         self.load([decode_record(value) for value in values], first_offset + len(values) - 1, epoch)
 
     def on_snapshot(self, offset: int, epoch: int, values: Iterable[bytes]) -> None:
-        """The state up to, not including, `offset` is that of a snapshot; what was known before is replaced by it."""
-        rebuilt = MetadataDelta(EMPTY_IMAGE)
+        """Replace the image by a snapshot of everything below `offset`."""
+        delta = MetadataDelta(EMPTY_IMAGE)
         for value in values:
-            rebuilt.replay(decode_record(value))
-        image = rebuilt.apply(offset - 1, epoch)
+            delta.replay(decode_record(value))
+        image = delta.apply(offset - 1, epoch)
         self._transaction = None
         self._publish(MetadataDelta.between(self.image, image), image)
 
     def load(self, records: Sequence[MetadataRecord], last_offset: int, epoch: int) -> None:
-        """Let decoded records count, the last of which stands at `last_offset`."""
+        """Apply decoded records, the last of which has `last_offset`."""
         delta = MetadataDelta(self.image)
         for offset, record in enumerate(records, last_offset - len(records) + 1):
             if isinstance(record, BeginTransactionRecord):
@@ -83,13 +82,13 @@ class MetadataLoader:
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.image = image
         for publisher in self._publishers:
-            _tell(publisher, delta, image)
+            _publish_to(publisher, delta, image)
 
 
-def _tell(publisher: Publisher, delta: MetadataDelta, image: MetadataImage) -> None:
-    """A publisher that fails keeps neither the others nor the quorum from going on: the change is committed."""
+def _publish_to(publisher: Publisher, delta: MetadataDelta, image: MetadataImage) -> None:
+    """Call a publisher; its failure is logged, because the change is committed and the others have to follow it."""
     try:
         publisher.on_metadata_update(delta, image)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one publisher, the others are told
+    except Exception as error:  # noqa: BLE001 - a faulty publisher must not affect the others
         name, offset = type(publisher).__name__, image.provenance.offset
         log.failure("publisher cannot follow the metadata", error, publisher=name, offset=offset)

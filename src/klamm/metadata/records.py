@@ -1,4 +1,4 @@
-"""The bytes of a metadata record: three unsigned varints (frame version, type id, record version), then the body."""
+"""Encoding of metadata records: three unsigned varints (frame version, type id, record version), then the body."""
 
 from typing import Any, get_args
 
@@ -15,23 +15,23 @@ RECORD_TYPES: dict[int, type[Any]] = {declaration(cls).api_key: cls for cls in g
 
 
 def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
-    """The value to append for `record`; without a version the newest one that metadata.version 30 knows."""
-    facts = declaration(type(record))
-    if RECORD_TYPES.get(facts.api_key) is not type(record):
-        raise LocalProtocolError(f"{facts.name} is no metadata record")
+    """Encode `record`; by default in the newest version of metadata.version 30."""
+    schema = declaration(type(record))
+    if RECORD_TYPES.get(schema.api_key) is not type(record):
+        raise LocalProtocolError(f"{schema.name} is not a metadata record")
     if version is None:
-        version = facts.versions[1]
-    frame = encode_uvarint(FRAME_VERSION) + encode_uvarint(facts.api_key) + encode_uvarint(version)
+        version = schema.versions[1]
+    frame = encode_uvarint(FRAME_VERSION) + encode_uvarint(schema.api_key) + encode_uvarint(version)
     return frame + encode(record, version)
 
 
 def decode_record(value: bytes | bytearray | memoryview) -> MetadataRecord:
-    """The record in `value`; RemoteProtocolError when it is none that Kafka 4.3 writes."""
+    """Decode a record; RemoteProtocolError when Kafka 4.3 does not write such a record."""
     return decode_versioned_record(value)[0]
 
 
 def decode_versioned_record(value: bytes | bytearray | memoryview) -> tuple[MetadataRecord, int]:
-    """The record in `value` and the version it was written in."""
+    """Decode a record, with the version it was written in."""
     try:
         frame_version, offset = decode_uvarint(value, 0)
         if frame_version != FRAME_VERSION:

@@ -113,7 +113,7 @@ class QuorumLife:
         epoch = self.state.election.epoch + 1
         who = self.chance.choice((None, ReplicaKey(1), ReplicaKey(2)))
         state = ElectionState(epoch, None, who)
-        self.storage.quorum_state.write(state, self.config.configuration)
+        self.storage.quorum_state.write(state, self.config.initial_voters)
         self.state = replace(self.state, election=state)
 
     def cut(self) -> None:
@@ -142,7 +142,7 @@ class QuorumLife:
             content_of(snapshot),
             now_ms=NOW,
             last_contained_log_timestamp=NOW,
-            configuration=self.config.configuration,
+            configuration=self.config.initial_voters,
         )
         self._snapshots = [*self._snapshots, snapshot][-2:]
         if len(self._snapshots) == 2 and self.chance.random() < 0.7:
@@ -160,7 +160,7 @@ class QuorumLife:
             content_of(snapshot),
             now_ms=NOW,
             last_contained_log_timestamp=NOW,
-            configuration=self.config.configuration,
+            configuration=self.config.initial_voters,
         )
         self.storage.log.start_at(snapshot.offset)
         self.storage.snapshots.delete_before(snapshot)

@@ -50,7 +50,7 @@ class BrokerWatch:
         del self._connections[broker_id]
         controller = self._runtime.active
         if controller is not None:
-            controller.disconnected(broker_id)
+            controller.on_broker_disconnected(broker_id)
             self._look(broker_id, AFTER_A_LOSS_S)
 
     def _on_active(self, controller: Controller) -> None:
@@ -99,7 +99,7 @@ class BrokerWatch:
 
     async def _fence(self, broker: BrokerImage) -> None:
         try:
-            outcome = await self._runtime.submit(lambda c: c.fence_dead(broker.id, broker.epoch))
+            outcome = await self._runtime.submit(lambda c: c.fence_dead_broker(broker.id, broker.epoch))
         except KlammError as error:
             log.debug("a dead broker was not fenced", broker=broker.id, reason=error)
             return

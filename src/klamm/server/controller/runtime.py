@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from klamm.controller import Controller, Decision
-from klamm.controller.features import answer, kraft_version_asked
+from klamm.controller.features import build_response, requested_kraft_version
 from klamm.metadata.loader import MetadataLoader
 from klamm.metadata.records import encode_record
 from klamm.model.clock import Clock
@@ -180,7 +180,7 @@ class ControllerRuntime:
         def decide(controller: Controller) -> Decision[UpdateFeaturesResponse]:
             return controller.update_features(request, version, self._raft.kraft_version)
 
-        level = kraft_version_asked(request)
+        level = requested_kraft_version(request)
         controller = self.active
         if level is None or self._raise_kraft_version is None or controller is None:
             return await self.submit(decide)
@@ -190,7 +190,7 @@ class ControllerRuntime:
             except KlammError as error:
                 if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER):
                     raise KlammError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-                return Outcome(answer(request, version, error))
+                return Outcome(build_response(request, version, error))
         return await self.submit(decide)
 
     def _append(self, controller: Controller, decision: Decision[Any]) -> "asyncio.Future[int]":
@@ -224,7 +224,7 @@ class ControllerRuntime:
                 # Heartbeats that arrived meanwhile are still unread: a process that stood still must not fence the
                 # brokers whose heartbeats it did not read, its own among them.
                 log.warning("controller was paused, broker sessions extended", pause_ms=late_ms)
-                self._controller.was_paused(late_ms)
+                self._controller.extend_sessions(late_ms)
             try:
                 if self.active is not None:
                     await self._tick()
@@ -241,7 +241,7 @@ class ControllerRuntime:
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_unclean_ms:
             self._next_unclean_ms = now_ms + self._duties.unclean_interval_ms
-            while (await self.submit(lambda c: c.elect_where_allowed())).response:
+            while (await self.submit(lambda c: c.elect_unclean_leaders())).response:
                 pass
         if self._duties.balance_leaders and now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self._duties.balance_interval_ms
