@@ -66,8 +66,15 @@ class Replica:
 
     def fail_write(self) -> None:
         self.next_offset = self.end
-        self.acknowledgements.fail_above(self.end, ErrorCode.KAFKA_STORAGE_ERROR, "full")
+        concerned = [reply for reply in self.replies if not reply.answers and reply.required_offset > self.end]
+        before = len(self.answered)
+        lost = self.acknowledgements.take_above(self.end)
         self.acknowledgements.on_written(self.written)
+        self.acknowledgements.on_committed(self.high_watermark)
+        for reply in lost:
+            reply.fail(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+        failed = [reply for reply in self.answered[before:] if reply.answers[0][0] is ErrorCode.KAFKA_STORAGE_ERROR]
+        assert {id(reply) for reply in failed} == {id(reply) for reply in concerned}
 
     def fail_sync(self) -> None:
         self.next_offset = self.end = self.written

@@ -33,7 +33,7 @@ def plan_of(*replicas, **config):
 
 def opened(plan):
     plan.request(1, 7)
-    plan.opened(99)
+    plan.on_session_opened(99)
     return plan
 
 
@@ -53,7 +53,7 @@ def test_later_requests_name_what_moved_and_count_themselves():
     quiet = plan.request(1, 7)
     assert (quiet.session_id, quiet.session_epoch, quiet.topics) == (99, 1, [])
     first.replica.log.log_end_offset = 3
-    plan.moved(first)
+    plan.mark_moved(first)
     moved = plan.request(1, 7)
     assert (moved.session_epoch, named(moved)) == (2, {0: (3, 1, -1)})
 
@@ -62,7 +62,7 @@ def test_without_a_session_everything_is_named_every_time():
     plan, _ = plan_of(replica(0), replica(1))
     for _ in range(2):
         assert set(named(plan.request(1, 7))) == {0, 1}
-        plan.opened(0)
+        plan.on_session_opened(0)
 
 
 def test_a_lost_session_is_begun_anew():
@@ -101,7 +101,7 @@ def test_one_that_fails_is_left_out_for_longer_each_time():
     assert not plan.has_news
     assert plan.resume(50) is None
     assert named(plan.request(1, 7)) == {0: (0, 1, -1)}
-    plan.moved(first)
+    plan.mark_moved(first)
     assert plan.pause(first, 0) == FIRST_PAUSE_MS, "success forgets failures"
     plan.pause(second, 0)
     assert plan.is_idle
@@ -126,7 +126,7 @@ def test_a_new_epoch_is_said_at_once_and_the_old_life_is_over():
     new = plan.add(here)
     assert new.current
     assert named(plan.request(1, 7)) == {0: (0, 2, -1)}
-    plan.moved(old)
+    plan.mark_moved(old)
     assert not plan.has_news, "what the old one still brings is ignored"
     assert plan.add(here) is new
 

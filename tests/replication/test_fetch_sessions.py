@@ -64,9 +64,9 @@ def test_the_life_of_a_session(sessions):
 def test_what_was_told_stays_when_a_client_moves_on(sessions):
     session = sessions.ask(0, 0, [named("a")]).session_id
     context = sessions.ask(session, 1)
-    context.partitions[0].told_high_watermark = 42
+    context.partitions[0].sent_high_watermark = 42
     moved = sessions.ask(session, 2, [named("a", offset=5)])
-    assert (moved.partitions[0].told_high_watermark, moved.partitions[0].fetch_offset) == (42, 5)
+    assert (moved.partitions[0].sent_high_watermark, moved.partitions[0].fetch_offset) == (42, 5)
 
 
 def test_a_session_that_forgets_everything_ends(sessions):

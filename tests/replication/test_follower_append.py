@@ -18,7 +18,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.fetch import EpochEndOffset, PartitionData
 from klamm.records.batch import build_batch, iter_batches
 from klamm.replication import Replica, ReplicaManager
-from klamm.replication.follower_append import Taken, common_end, start_over, take
+from klamm.replication.follower_append import Applied, apply_answer, common_end, reset_to_leader
 from klamm.replication.follower_sessions import FollowedPartition, FollowerSession
 from klamm.server.handlers.data.fetch_follower import _divergence
 from klamm.storage import LogConfig, LogManager, StorageConfig
@@ -65,11 +65,11 @@ def rows(log):
             offset = view.next_offset
 
 
-def fetch(leader: Member, follower: Member, max_bytes: int = 1 << 20) -> Taken:
+def fetch(leader: Member, follower: Member, max_bytes: int = 1 << 20) -> Applied:
     """One fetch, as the handler answers it and the fetcher takes it."""
     followed = FollowedPartition(FollowerSession(1, follower.node_id, 1), (TOPIC_ID, 0))
     log = follower.log
-    followed.ask(log.log_end_offset, max_bytes, leader.replica.leader_epoch, log.leader_epochs.latest, 0)
+    followed.update(log.log_end_offset, max_bytes, leader.replica.leader_epoch, log.leader_epochs.latest, 0)
     data = PartitionData(partition_index=0, records=b"", high_watermark=leader.log.high_watermark, log_start_offset=0)
     try:
         data.diverging_epoch = _divergence(leader.replica, followed)
@@ -78,16 +78,16 @@ def fetch(leader: Member, follower: Member, max_bytes: int = 1 << 20) -> Taken:
             data.records = memoryview(bytearray(found.read())) if found is not None else b""
     except KlammError as error:
         data.error_code = error.code
-    return take(follower.manager, follower.replica, data)
+    return apply_answer(follower.manager, follower.replica, data)
 
 
 def catch_up(leader: Member, follower: Member) -> None:
     for _ in range(200):
-        taken = fetch(leader, follower)
-        if taken is Taken.NOTHING:
+        applied = fetch(leader, follower)
+        if applied is Applied.NOTHING:
             return
-        if taken is Taken.OUT_OF_RANGE:
-            start_over(follower.replica, leader.log.log_start_offset, leader.log.log_end_offset)
+        if applied is Applied.OUT_OF_RANGE:
+            reset_to_leader(follower.replica, leader.log.log_start_offset, leader.log.log_end_offset)
     raise AssertionError("the follower never arrives")
 
 
@@ -166,26 +166,26 @@ def test_a_leader_that_begins_later_is_followed_from_there():
         leader.log.advance_high_watermark(30)
         leader.log.delete_records(20)
         follower.learn(1, 0)
-        start_over(follower.replica, 20, 30)
+        reset_to_leader(follower.replica, 20, 30)
         assert (follower.log.log_start_offset, follower.log.log_end_offset) == (20, 20)
         catch_up(leader, follower)
         assert follower.content() == leader.content()
 
 
 @pytest.mark.parametrize(
-    ("code", "taken"),
+    ("code", "applied"),
     [
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Taken.FAILED),
-        (ErrorCode.FENCED_LEADER_EPOCH, Taken.FAILED),
-        (ErrorCode.OFFSET_OUT_OF_RANGE, Taken.OUT_OF_RANGE),
-        (ErrorCode.KAFKA_STORAGE_ERROR, Taken.FAILED),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Applied.FAILED),
+        (ErrorCode.FENCED_LEADER_EPOCH, Applied.FAILED),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Applied.OUT_OF_RANGE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, Applied.FAILED),
     ],
 )
-def test_refusals(code, taken):
+def test_refusals(code, applied):
     with three_members() as members:
         elect(members, 1, 0)
         data = PartitionData(partition_index=0, error_code=code, records=b"", high_watermark=-1)
-        assert take(members[2].manager, members[2].replica, data) is taken
+        assert apply_answer(members[2].manager, members[2].replica, data) is applied
 
 
 def test_a_damaged_batch_is_not_appended():
@@ -195,7 +195,7 @@ def test_a_damaged_batch_is_not_appended():
         data = bytearray(leader.log.read(0, 1000, 1).read())
         data[-1] ^= 1
         part = PartitionData(partition_index=0, records=memoryview(data), high_watermark=1, log_start_offset=0)
-        assert take(follower.manager, follower.replica, part) is Taken.FAILED
+        assert apply_answer(follower.manager, follower.replica, part) is Applied.FAILED
         assert follower.log.log_end_offset == follower.log.high_watermark == 0
 
 
@@ -218,7 +218,7 @@ def test_a_divergence_without_a_place_is_no_divergence():
         members[1].append(b"x")
         catch_up(members[1], members[2])
         data = PartitionData(partition_index=0, records=b"", high_watermark=1, diverging_epoch=EpochEndOffset())
-        assert take(members[2].manager, members[2].replica, data) is Taken.NOTHING
+        assert apply_answer(members[2].manager, members[2].replica, data) is Applied.NOTHING
         assert members[2].log.log_end_offset == 1
 
 
@@ -247,8 +247,8 @@ def test_any_history_of_leaders_ends_in_one_log(history):
                 number += 1
                 leader.append(b"%d" % number, count)
             for follower, size in fetches:
-                if follower != chosen and fetch(leader, members[follower], size) is Taken.OUT_OF_RANGE:
-                    start_over(members[follower].replica, 0, leader.log.log_end_offset)
+                if follower != chosen and fetch(leader, members[follower], size) is Applied.OUT_OF_RANGE:
+                    reset_to_leader(members[follower].replica, 0, leader.log.log_end_offset)
         expected = leader.content()
         for member in members.values():
             if member is not leader:

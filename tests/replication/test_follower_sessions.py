@@ -40,9 +40,9 @@ def test_a_replica_knows_who_follows_it_until_they_let_go():
     session = begin(sessions)
     replica, other = SimpleNamespace(followed=[]), SimpleNamespace(followed=[])
     place = session.partition(KEY)
-    place.follow(replica)
+    place.attach(replica)
     assert replica.followed == [place]
-    place.follow(other)
+    place.attach(other)
     assert (replica.followed, other.followed) == ([], [place])
     place.touch()
     session.forget(KEY)
@@ -54,7 +54,7 @@ def test_closing_lets_go_of_every_replica():
     session = begin(sessions)
     replicas = [SimpleNamespace(followed=[]) for _ in range(3)]
     for index, replica in enumerate(replicas):
-        session.partition((KEY[0], index)).follow(replica)
+        session.partition((KEY[0], index)).attach(replica)
     sessions.close(session.id, 2)
     assert [replica.followed for replica in replicas] == [[], [], []]
     assert len(sessions) == 0
@@ -84,5 +84,5 @@ def test_lost_connections_do_not_pile_up():
 def test_where_a_follower_is_ends_the_wait_for_its_word():
     place = begin(FollowerSessions()).partition(KEY)
     place.sent = True
-    place.ask(5, 100, 1, 1, 0)
+    place.update(5, 100, 1, 1, 0)
     assert (place.sent, place.fetch_offset) == (False, 5)

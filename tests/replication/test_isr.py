@@ -18,7 +18,7 @@ class House(Node):
         super().__init__(folder)
         self.asked: list[ap.AlterPartitionRequest] = []
         self.answers: list[object] = []
-        self.manager.isr.ask = self._answer
+        self.manager.isr.alter_partition = self._answer
         self.manager.isr.broker_epoch = lambda: 100
         self.brokers()
 

@@ -130,7 +130,7 @@ def test_a_high_watermark_counts_although_the_partition_was_named_again(story):
     assert story.named() == [[(1, 2)]]
     story.answer()
     following = next(iter(story.fetcher.plan.partitions.values()))
-    story.fetcher.plan.moved(following)
+    story.fetcher.plan.mark_moved(following)
     story.fetcher._schedule()
     story.loop.run()
     assert story.named() == [[], [(1, 2)]]

@@ -73,7 +73,7 @@ def test_a_follower_counts_although_leadership_came_between_two_slices():
         ],
     )  # fmt: skip
     session, _ = FollowerSessions().resolve(0, 0, FOLLOWER, 5)
-    fetch = fetch_follower._FollowerFetch(services, SimpleNamespace(), request, session, whole=True)
+    fetch = fetch_follower._FollowerFetch(services, SimpleNamespace(), request, session, full=True)
     steps = fetch_follower._handle_many(services, session, request, fetch, force=True)
     noted = 0
     while noted < COUNT:  # the first steps keep what is asked, the next ones note where the follower is

@@ -158,7 +158,7 @@ def test_one_full_log_dir_of_two(tmp_path, disk):
         disk.fill()
         assert [writer.send(where, 50_000) for where in (small, large)] == ["KAFKA_STORAGE_ERROR", ""]
         create(node.bootstrap, "late", 4)
-        until(lambda: "a replica is offline" in node.log(), "there is no room for a folder")
+        until(lambda: "replica offline" in node.log(), "there is no room for a folder")
         late = {("late", each) for each in range(4)}
         served = {where for where in late if (other / f"late-{where[1]}").exists()}
         assert served

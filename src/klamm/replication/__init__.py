@@ -1,4 +1,4 @@
-"""Replicas of partitions on this node: who leads, what is committed, who waits for it.
+"""Replicas of partitions on this node: leadership, the high watermark, and the requests that wait for it.
 
 Owns the bridge between a partition's log and its place in the cluster: leadership and epochs, the high watermark, fetch
 sessions, and requests that wait for data or for acknowledgement. Does not know the wire or the sockets.

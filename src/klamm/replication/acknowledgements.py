@@ -71,10 +71,13 @@ class Acknowledgements:
         while waiting and waiting[0].required_offset <= high_watermark:
             waiting.popleft().succeed()
 
+    def take_above(self, offset: int) -> list[PendingReply]:
+        """Remove and return the replies that need more than `offset`, for the caller to answer."""
+        return [*_take_above(self.until_written, offset), *_take_above(self.until_committed, offset)]
+
     def fail_above(self, offset: int, error: ErrorCode, message: str | None = None) -> None:
-        """Fail the replies that need more than `offset`: a write or a sync failed, and the log ends there."""
-        lost = [*_take_above(self.until_written, offset), *_take_above(self.until_committed, offset)]
-        for reply in lost:
+        """Fail the replies that need more than `offset`, beyond which the log is lost."""
+        for reply in self.take_above(offset):
             reply.fail(error, message)
 
     def fail_uncommitted(self, error: ErrorCode) -> None:

@@ -1,7 +1,7 @@
-"""What a follower asks one leader for: which partitions, from where, and what of that must be said again.
+"""What a follower fetches from one leader: which partitions, from which offsets, and what the next request must name.
 
-Pure. A session keeps what was said before, so a request names only partitions that moved, came or go. One that fails is
-left out for a while, and for longer each time.
+Pure. The session at the leader keeps what earlier requests named, so a request names only partitions that moved, came
+or go. A partition that fails is left out for a while, and for longer each time.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from klamm.replication.settings import ReplicationConfig
 Key = tuple[bytes, int]
 
 FIRST_PAUSE_MS = 20
-"""A leader that has not heard yet that it is one usually hears it within a few milliseconds."""
+"""A new leader that has not applied its election yet usually does so within a few milliseconds."""
 
 NOT_REQUESTED = -1
 
@@ -21,7 +21,17 @@ NOT_REQUESTED = -1
 class Following:
     """One partition that is copied from the leader."""
 
-    __slots__ = ("answered", "failures", "held", "key", "leader_epoch", "not_before_ms", "replica", "request", "said")
+    __slots__ = (
+        "answered",
+        "failures",
+        "held",
+        "in_session",
+        "key",
+        "leader_epoch",
+        "not_before_ms",
+        "replica",
+        "request",
+    )
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -29,10 +39,10 @@ class Following:
         self.leader_epoch = replica.state.leader_epoch
         self.not_before_ms = -1
         self.failures = 0
-        self.said = False
+        self.in_session = False
         """Whether the leader's session has the partition."""
         self.held = False
-        """Whether something must happen here first: a sync, a question to the leader."""
+        """Whether something must happen here before the next fetch: a sync, or looking up the leader's offsets."""
         self.request = NOT_REQUESTED
         """Number of the latest request that named the partition under this epoch."""
         self.answered = False
@@ -60,29 +70,29 @@ class FetchPlan:
     # Which partitions
 
     def add(self, replica: Replica) -> Following:
-        """Copy a partition from now on, or under a new epoch."""
+        """Fetch a partition from now on, or under a new leader epoch."""
         key = (replica.topic_id, replica.index)
         known = self.partitions.get(key)
         if known is not None and known.replica is replica and known.leader_epoch == replica.state.leader_epoch:
             return known
         following = self.partitions[key] = Following(replica)
-        following.said = known.said if known is not None else False
+        following.in_session = known.in_session if known is not None else False
         self._paused.pop(key, None)
         self._forgotten.pop(key, None)
         self._changed[key] = following
         return following
 
     def remove(self, key: Key) -> None:
-        """Copy a partition no longer."""
+        """Fetch a partition no longer."""
         gone = self.partitions.pop(key, None)
         if gone is not None:
             self._changed.pop(key, None)
             self._paused.pop(key, None)
-            if gone.said:
+            if gone.in_session:
                 self._forgotten[key] = None
 
-    def moved(self, following: Following) -> None:
-        """The partition's end has moved, so the leader must be told."""
+    def mark_moved(self, following: Following) -> None:
+        """Name the partition in the next request, since its log end or start has moved."""
         following.failures = 0
         if self.partitions.get(following.key) is following:
             self._changed[following.key] = following
@@ -96,17 +106,17 @@ class FetchPlan:
         return pause_ms
 
     def pause_for(self, following: Following, now_ms: int, pause_ms: int) -> None:
-        """Leave a partition out for so long."""
+        """Leave a partition out for `pause_ms`."""
         if self.partitions.get(following.key) is not following:
             return
         following.not_before_ms = now_ms + pause_ms
         self._changed.pop(following.key, None)
         self._paused[following.key] = following
-        if following.said:
+        if following.in_session:
             self._forgotten[following.key] = None
 
     def resume(self, now_ms: int) -> int | None:
-        """Take back those whose pause is over; returns how long until the next, None when none is paused."""
+        """Fetch partitions again whose pause is over; returns how long until the next, None when none is paused."""
         soonest = None
         for key, following in list(self._paused.items()):
             left = following.not_before_ms - now_ms
@@ -122,12 +132,12 @@ class FetchPlan:
 
     @property
     def has_news(self) -> bool:
-        """Whether the leader should hear something now."""
+        """Whether a request would name or forget a partition."""
         return bool(self._changed or self._forgotten)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to ask for."""
+        """Whether there is nothing to fetch."""
         return len(self.partitions) == len(self._paused) and not self._changed
 
     def request(self, node_id: int, broker_epoch: int, number: int = 0) -> FetchRequest:
@@ -136,7 +146,7 @@ class FetchPlan:
         if self.session_id == 0:
             # All of them: also those the last session had, which the next one has not.
             for key, following in self.partitions.items():
-                following.said = False
+                following.in_session = False
                 if key not in self._paused and not following.held:
                     self._changed[key] = following
             self._forgotten.clear()
@@ -161,7 +171,7 @@ class FetchPlan:
                     partition_max_bytes=limit,
                 )
             )
-            following.said = True
+            following.in_session = True
             following.request = number
         forgotten = self._forget(self._forgotten.keys() - self._changed.keys())
         self._changed = {}
@@ -184,17 +194,17 @@ class FetchPlan:
             topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(index)
             known = self.partitions.get((topic_id, index))
             if known is not None:
-                known.said = False
+                known.in_session = False
         return list(topics.values())
 
-    def opened(self, session_id: int) -> None:
-        """The leader answered a first request; with an id, the next goes on from there."""
+    def on_session_opened(self, session_id: int) -> None:
+        """Continue with the session that the answer to a full request has opened."""
         if session_id != self.session_id:
             self.session_id = session_id
             self._epoch = 1
 
     def restart(self) -> None:
-        """The session, or the connection, is lost: say everything again."""
+        """Begin a new session with the next request, since this one or its connection is lost."""
         self.session_id = 0
         self._epoch = 0
         self._forgotten.clear()

@@ -7,6 +7,7 @@ client that gets no session simply names all its partitions again.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from random import Random
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -24,7 +25,7 @@ PartitionKey = tuple[bytes | str, int]
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition of a fetch: what the client asks, and what it was told last."""
+    """One partition of a fetch: what the client wants, and what was sent to it last."""
 
     topic: str | None
     topic_id: bytes
@@ -34,8 +35,8 @@ class FetchedPartition:
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
-    told_high_watermark: int = -1
-    told_log_start_offset: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start_offset: int = -1
     known_as: str | None = None
     """The name the topic id was found to have, once it was; an id that is gone is answered by what became of it."""
 
@@ -45,7 +46,7 @@ class FetchedPartition:
         return (self.topic if self.topic_id == ZERO_UUID and self.topic is not None else self.topic_id, self.index)
 
     def ask(self, other: "FetchedPartition") -> None:
-        """Take over what the client asks now; what it was told stays."""
+        """Take over what the client wants now; what was sent to it stays."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
         self.current_leader_epoch = other.current_leader_epoch
@@ -158,7 +159,7 @@ class FetchSessions:
         """Give up the session unused for longest, if it is stale or a follower needs its place."""
         oldest = min(
             (s for s in self._sessions.values() if privileged >= s.privileged),
-            key=lambda s: (s.privileged, s.last_used_ms),
+            key=attrgetter("privileged", "last_used_ms"),
             default=None,
         )
         if oldest is None:

@@ -1,4 +1,4 @@
-"""Which partitions are copied from whom: follows the roles of this node's replicas, one fetcher per leader and lane."""
+"""Assigns every replica that follows to a fetcher: one fetcher per leader and lane."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Lane = tuple[int, int]
 
 
 class Fetchers:
-    """All fetchers of this node; `on_role` hears of every replica whose role may have changed."""
+    """All fetchers of this node; `on_role` is called with every replica whose role may have changed."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a follower does with what its leader says: append, truncate, move its offsets. Nothing here waits.
+"""Applies a leader's answer to a follower's log: append, truncate, move its offsets. Nothing here waits.
 
 Truncation goes by epochs alone. The leader names the last epoch both histories share and where it ends there; what lies
 behind that was never committed, or could not have been lost.
@@ -16,18 +16,18 @@ from klamm.telemetry.log import get_logger
 log = get_logger("replication")
 
 
-class Taken(Enum):
-    """What became of a partition's part of an answer."""
+class Applied(Enum):
+    """The effect of a partition's part of an answer."""
 
     NOTHING = "no news, or none that moved an end of the log"
     MOVED = "an end of the log is elsewhere"
-    OUT_OF_RANGE = "the leader does not have what was asked for"
+    OUT_OF_RANGE = "the leader does not have the fetch offset"
     FAILED = "not now"
     LOST = "the log here takes no more"
 
 
-def take(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Taken:
-    """Let the leader's answer for one partition count here."""
+def apply_answer(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Applied:
+    """Apply the leader's answer for a partition to its replica here."""
     code = data.error_code
     if code:
         return _refused(replica, ErrorCode(code))
@@ -35,9 +35,9 @@ def take(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Tak
         try:
             truncate(replica, data.diverging_epoch)
         except StorageFailure as failure:
-            log.warning("truncating failed", partition=_name(replica), reason=failure.message)
-            return Taken.LOST if replica.log.failed else Taken.FAILED
-        return Taken.MOVED
+            log.warning("truncation failed", partition=_name(replica), reason=failure.message)
+            return Applied.LOST if replica.log.failed else Applied.FAILED
+        return Applied.MOVED
     kept = replica.log
     moved = False
     records = data.records
@@ -46,14 +46,14 @@ def take(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Tak
         try:
             kept.append_as_follower(records)
         except StorageFailure as failure:
-            log.warning("copying failed", partition=_name(replica), reason=failure.message)
-            return Taken.LOST if kept.failed else Taken.FAILED
+            log.warning("append from leader failed", partition=_name(replica), reason=failure.message)
+            return Applied.LOST if kept.failed else Applied.FAILED
         except (CorruptBatch, KlammError) as error:
-            log.warning("the leader sent what cannot be appended", partition=_name(replica), reason=error)
-            return Taken.FAILED
+            log.warning("records from leader cannot be appended", partition=_name(replica), reason=error)
+            return Applied.FAILED
         moved = kept.log_end_offset > before
     moved |= follow_offsets(replicas, replica, data)
-    return Taken.MOVED if moved else Taken.NOTHING
+    return Applied.MOVED if moved else Applied.NOTHING
 
 
 def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> bool:
@@ -67,35 +67,41 @@ def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionDa
     return True  # the next fetch tells the leader, which waits for it before DeleteRecords is done
 
 
-def _refused(replica: Replica, code: ErrorCode) -> Taken:
+def _refused(replica: Replica, code: ErrorCode) -> Applied:
     if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return Taken.OUT_OF_RANGE
+        return Applied.OUT_OF_RANGE
     if code not in (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_ID,
     ):
-        log.warning("the leader refused a follower", partition=_name(replica), reason=code.name)
-    return Taken.FAILED
+        log.warning("leader refused fetch", partition=_name(replica), reason=code.name)
+    return Applied.FAILED
 
 
 def truncate(replica: Replica, diverging: EpochEndOffset) -> None:
-    """Cut what the leader's history does not have."""
+    """Truncate what the leader's history does not have."""
     kept = replica.log
     offset = common_end(kept, diverging.epoch, diverging.end_offset)
     if offset < kept.high_watermark:
         log.warning(
-            "truncating below the high watermark",
+            "truncation below high watermark",
             partition=_name(replica), offset=offset, high_watermark=kept.high_watermark,
         )  # fmt: skip
-    log.info("truncating", partition=_name(replica), offset=offset, end=kept.log_end_offset, epoch=diverging.epoch)
+    log.info(
+        "log truncated to leader epoch",
+        partition=_name(replica),
+        offset=offset,
+        end=kept.log_end_offset,
+        epoch=diverging.epoch,
+    )
     kept.truncate_to(max(offset, kept.log_start_offset))
     _follow_log(replica)
 
 
 def common_end(kept: Log, epoch: int, end_offset: int) -> int:
-    """Where our history and the leader's still agree, as far as one answer can tell; the next may say more."""
+    """The offset up to which both histories agree, as far as one answer can tell; the next may name an earlier one."""
     own_epoch, own_end = kept.end_offset_for_epoch(epoch)
     if own_epoch < 0:
         return min(end_offset, kept.log_end_offset)
@@ -104,14 +110,14 @@ def common_end(kept: Log, epoch: int, end_offset: int) -> int:
     return min(own_end, end_offset, kept.log_end_offset)
 
 
-def start_over(replica: Replica, leader_start: int, leader_end: int) -> None:
-    """The leader has nothing at our end: it was cut shorter, or has moved on beyond us."""
+def reset_to_leader(replica: Replica, leader_start: int, leader_end: int) -> None:
+    """Follow a leader whose log does not contain this log's end: it is shorter, or starts beyond it."""
     kept = replica.log
     if leader_end < kept.log_end_offset:
-        log.warning("the leader ends earlier, truncating", partition=_name(replica), offset=leader_end)
+        log.warning("log truncated to leader end", partition=_name(replica), offset=leader_end)
         kept.truncate_to(max(leader_end, kept.log_start_offset))
     if leader_start > kept.log_end_offset:
-        log.warning("the leader begins later, starting over", partition=_name(replica), offset=leader_start)
+        log.warning("log restarted at leader start", partition=_name(replica), offset=leader_start)
         kept.truncate_fully_and_start_at(leader_start)
     elif leader_start > kept.log_start_offset:
         kept.advance_log_start(leader_start)

@@ -14,13 +14,13 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 SESSIONS_PER_FOLLOWER_MAX = 32
-"""A follower has one for each of its fetchers; more are left over from connections that were lost."""
+"""A follower has a session for each of its fetchers; more are left over from connections that were lost."""
 
 Key = tuple[bytes, int]
 
 
 class FollowedPartition:
-    """One partition of a follower's session: where it is, and what it was told."""
+    """One partition of a follower's session: where the follower is, and what was sent to it last."""
 
     __slots__ = (
         "fetch_offset",
@@ -32,9 +32,9 @@ class FollowedPartition:
         "noted",
         "replica",
         "sent",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "session",
-        "told_high_watermark",
-        "told_log_start_offset",
     )
 
     def __init__(self, session: "FollowerSession", key: Key) -> None:
@@ -46,20 +46,20 @@ class FollowedPartition:
         self.leader_epoch = -1
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
         self.sent = False
-        """Whether records or a refusal are on their way: nothing more until the follower says where it is."""
+        """Whether records or a refusal are on their way: nothing more is sent until the follower fetches again."""
         self.noted = False
-        """Whether where the follower is counts for the replica's in-sync replicas and high watermark already."""
+        """Whether the fetch offset was counted for the replica's ISR and high watermark already."""
 
-    def ask(
+    def update(
         self, fetch_offset: int, max_bytes: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
     ) -> None:
-        """The follower says where it is."""
+        """Take over what the follower's latest fetch names."""
         if fetch_offset == self.fetch_offset or leader_epoch != self.leader_epoch:
             # It may have dropped the last answer, which came after it had decided to ask anew.
-            self.told_high_watermark = self.told_log_start_offset = -1
+            self.sent_high_watermark = self.sent_log_start_offset = -1
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.leader_epoch = leader_epoch
@@ -68,8 +68,8 @@ class FollowedPartition:
         self.sent = False
         self.noted = False
 
-    def follow(self, replica: Replica | None) -> None:
-        """Hear of appends to this replica from now on."""
+    def attach(self, replica: Replica | None) -> None:
+        """Be marked as changed by appends to this replica from now on."""
         if replica is self.replica:
             return
         if self.replica is not None and self in self.replica.followed:
@@ -80,12 +80,12 @@ class FollowedPartition:
             replica.followed.append(self)
 
     def touch(self) -> None:
-        """Something about the partition has changed."""
+        """Have the next answer of the session look at the partition."""
         self.session.changed[self] = None
 
 
 class FollowerSession:
-    """What one fetcher of one follower follows here."""
+    """The partitions that one fetcher of a follower copies from here."""
 
     __slots__ = ("changed", "epoch", "follower", "id", "parked", "partitions", "replica_epoch")
 
@@ -98,33 +98,33 @@ class FollowerSession:
         self.changed: dict[FollowedPartition, None] = {}
         """What the next answer looks at, longest waiting first."""
         self.parked: Callable[[bool], None] | None = None
-        """Answers the fetch that waits; called with True it answers whatever there is."""
+        """Answers the fetch that waits if there is enough; called with True in any case."""
 
     def partition(self, key: Key) -> FollowedPartition:
-        """The place of a partition, made when the follower names it first."""
-        found = self.partitions.get(key)
-        if found is None:
-            found = self.partitions[key] = FollowedPartition(self, key)
-        return found
+        """The entry of a partition, made when the follower names it first."""
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = FollowedPartition(self, key)
+        return partition
 
     def forget(self, key: Key) -> None:
-        """The follower does not want the partition any more."""
-        found = self.partitions.pop(key, None)
-        if found is not None:
-            found.follow(None)
-            self.changed.pop(found, None)
+        """Drop a partition that the follower copies no longer."""
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            partition.attach(None)
+            self.changed.pop(partition, None)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop all partitions."""
         for followed in self.partitions.values():
-            followed.follow(None)
+            followed.attach(None)
         self.partitions.clear()
         self.changed.clear()
         self.parked = None
 
 
 class FollowerSessions:
-    """The sessions of all followers of this node; one without is answered with all it names."""
+    """The sessions of all followers of this node; a fetch without a session is answered with all that it names."""
 
     def __init__(self) -> None:
         self._last_id = 0
@@ -137,7 +137,7 @@ class FollowerSessions:
         return iter(list(self._sessions.values()))
 
     def resolve(self, session_id: int, epoch: int, follower: int, replica_epoch: int) -> tuple[FollowerSession, bool]:
-        """The session a request goes on with or begins, and whether it goes on; KlammError is the whole answer."""
+        """Return the session a request continues or begins, and whether it continues; KlammError refuses it."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.close(session_id, follower)
             session = FollowerSession(NO_SESSION, follower, replica_epoch)
@@ -147,24 +147,24 @@ class FollowerSessions:
                 session.epoch = 1
                 self._sessions[session.id] = session
             return session, False
-        found = self._sessions.get(session_id)
-        if found is None or found.follower != follower:
+        known = self._sessions.get(session_id)
+        if known is None or known.follower != follower:
             raise KlammError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if found.epoch != epoch:
+        if known.epoch != epoch:
             raise KlammError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        found.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
-        found.replica_epoch = replica_epoch
-        return found, True
+        known.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
+        known.replica_epoch = replica_epoch
+        return known, True
 
     def close(self, session_id: int, follower: int) -> None:
-        """The follower is done with a session, or its connection is lost."""
-        found = self._sessions.get(session_id)
-        if found is not None and found.follower == follower:
+        """Drop a session that its follower has ended, or whose connection is lost."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.follower == follower:
             del self._sessions[session_id]
-            found.close()
+            session.close()
 
     def _make_room(self, follower: int, replica_epoch: int) -> None:
-        """An earlier life of the follower needs its sessions no more; neither does one that has too many."""
+        """Drop the sessions of earlier broker epochs of the follower, and its oldest when it has too many."""
         own = [s for s in self._sessions.values() if s.follower == follower]
         gone = [s for s in own if s.replica_epoch != replica_epoch]
         live = len(own) - len(gone)

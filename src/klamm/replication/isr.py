@@ -34,9 +34,9 @@ class IsrChanges:
 
     def __init__(self, replicas: "ReplicaManager") -> None:
         self._replicas = replicas
-        self.ask: Ask | None = None
+        self.alter_partition: Ask | None = None
         """Sends a request to the active controller; KlammError or OSError when it cannot be reached."""
-        self.broker_epoch: Callable[[], int] = lambda: -1
+        self.broker_epoch: Callable[[], int] = _no_epoch
         self._queue: dict[Replica, tuple[int, int]] = {}
         """(leader epoch, partition epoch) under which a change was proposed."""
         self._candidates: dict[tuple[Replica, int], None] = {}
@@ -62,7 +62,7 @@ class IsrChanges:
             return
         if state.may_join(follower) and self.eligible(follower, progress.broker_epoch):
             self._candidates.pop((replica, follower), None)
-            self._propose(replica, (*state.isr, follower), "a follower has caught up")
+            self._propose(replica, (*state.isr, follower), "replica caught up")
         else:
             self._candidates[replica, follower] = None
 
@@ -77,7 +77,7 @@ class IsrChanges:
             if not replica.leads or len(replica.state.replicas) == 1:
                 continue
             for followed in replica.followed:
-                if followed.told_log_start_offset != replica.log.log_start_offset:
+                if followed.sent_log_start_offset != replica.log.log_start_offset:
                     followed.touch()
             state = replica.state
             end = replica.log.log_end_offset
@@ -86,7 +86,7 @@ class IsrChanges:
                 self._replicas.advance(replica)
             behind = state.laggards(end, now_ms)
             if behind:
-                self._propose(replica, (r for r in state.isr if r not in behind), "a follower lags")
+                self._propose(replica, (r for r in state.isr if r not in behind), "replica lags")
             if len(state.isr) < len(state.replicas):
                 # A follower whose partition stands still names it in no request, though it has everything.
                 for followed in list(replica.followed):
@@ -97,13 +97,13 @@ class IsrChanges:
         state = replica.state
         wanted = tuple(isr)
         log.info(
-            "in-sync replicas proposed",
+            "ISR change proposed",
             partition=f"{replica.topic}-{replica.index}", before=list(state.isr), after=list(wanted), reason=why,
         )  # fmt: skip
         state.propose(wanted)
         replica.refresh()
         self._queue[replica] = (state.leader_epoch, state.partition_epoch)
-        if self._task is None and self.ask is not None:
+        if self._task is None and self.alter_partition is not None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="alter partition")
 
     # Asking
@@ -112,18 +112,18 @@ class IsrChanges:
         pause_ms = BACKOFF_MS
         try:
             while self._queue:
-                request, asked = self._request()
-                if not asked:
+                request, proposed = self._request()
+                if not proposed:
                     return
                 try:
-                    assert self.ask is not None
-                    response = await self.ask(request)
+                    assert self.alter_partition is not None
+                    response = await self.alter_partition(request)
                     if response.error_code:
                         raise KlammError(ErrorCode(response.error_code))
                 except (KlammError, OSError) as error:
-                    log.warning("the controller was not reached about in-sync replicas", reason=error)
+                    log.warning("AlterPartition failed, will retry", reason=error)
                 else:
-                    if self._settle(response, asked):
+                    if self._settle(response, proposed):
                         pause_ms = BACKOFF_MS
                         continue
                 await asyncio.sleep(pause_ms / 1000)
@@ -132,7 +132,7 @@ class IsrChanges:
             self._task = None
 
     def _request(self) -> tuple[ap.AlterPartitionRequest, dict[tuple[bytes, int], "Replica"]]:
-        asked: dict[tuple[bytes, int], Replica] = {}
+        proposed: dict[tuple[bytes, int], Replica] = {}
         topics: dict[bytes, ap.TopicData] = {}
         own_epoch = self.broker_epoch()
         for replica, epochs in list(self._queue.items()):
@@ -140,9 +140,9 @@ class IsrChanges:
             if state.proposed is None or epochs != (state.leader_epoch, state.partition_epoch) or not replica.leads:
                 del self._queue[replica]
                 continue
-            if len(asked) == PARTITIONS_PER_REQUEST_MAX:
+            if len(proposed) == PARTITIONS_PER_REQUEST_MAX:
                 break
-            asked[replica.topic_id, replica.index] = replica
+            proposed[replica.topic_id, replica.index] = replica
             members = [
                 ap.BrokerState(
                     broker_id=member,
@@ -164,21 +164,21 @@ class IsrChanges:
         request = ap.AlterPartitionRequest(
             broker_id=self._replicas.node_id, broker_epoch=own_epoch, topics=list(topics.values())
         )
-        return request, asked
+        return request, proposed
 
-    def _settle(self, response: ap.AlterPartitionResponse, asked: dict[tuple[bytes, int], "Replica"]) -> bool:
-        """Note what the controller said; False when something must be asked again after a pause."""
-        whole = True
+    def _settle(self, response: ap.AlterPartitionResponse, proposed: dict[tuple[bytes, int], "Replica"]) -> bool:
+        """Note the controller's answer; False when a proposal must be sent again after a pause."""
+        all_decided = True
         for topic in response.topics:
             for answer in topic.partitions:
-                replica = asked.get((topic.topic_id, answer.partition_index))
+                replica = proposed.get((topic.topic_id, answer.partition_index))
                 if replica is None:
                     continue
                 code = ErrorCode(answer.error_code)
                 if code and code not in _REFUSED:
                     # It could not decide, or knows of a newer state, which may yet be lost with it: ask again until
                     # the metadata log has told.
-                    whole = False
+                    all_decided = False
                     continue
                 epochs = self._queue.pop(replica, None)
                 state = replica.state
@@ -186,7 +186,7 @@ class IsrChanges:
                     continue  # the metadata log was faster
                 if code in _REFUSED or (not code and answer.partition_epoch <= state.partition_epoch):
                     self._withdraw(replica, code)
-        return whole
+        return all_decided
 
     def _withdraw(self, replica: "Replica", code: ErrorCode) -> None:
         state = replica.state
@@ -198,12 +198,15 @@ class IsrChanges:
             if follower not in state.isr:
                 self._candidates[replica, follower] = None
         if code:
-            log.info(
-                "in-sync replicas stay as they are", partition=f"{replica.topic}-{replica.index}", reason=code.name
-            )
+            log.info("ISR change refused", partition=f"{replica.topic}-{replica.index}", reason=code.name)
 
     def stop(self) -> None:
         """Ask nothing more."""
-        self.ask = None
+        self.alter_partition = None
         if self._task is not None:
             self._task.cancel()
+
+
+def _no_epoch() -> int:
+    """The broker epoch before registration."""
+    return -1

@@ -2,7 +2,7 @@
 
 A copy is made beside the replica (`storage/future_logs`): pieces of the log are read and appended to it in threads, as
 fast as `replica.alter.log.dirs.io.max.bytes.per.second` allows. Once it has everything and is durable, the controller
-is told that the replica lies in the other log dir, what was written meanwhile follows, and on the loop, between two
+is asked to assign the replica to the other log dir, what was written meanwhile follows, and on the loop, between two
 appends, the copy takes over.
 
     copying ──has all──▶ durable ──▶ assigned ──has all again──▶ taken over
@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
@@ -41,13 +42,13 @@ Assign = Callable[[Replica, Uuid], Awaitable[None]]
 """Has the metadata name a log dir for a replica; KlammError when the controller does not take it."""
 
 
-class _GivenUp(Exception):
-    """The move has come to an end, for better or worse."""
+class _MoveCancelled(Exception):
+    """Raised when a move is over: cancelled, or its replica or log dir is gone."""
 
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """A replica on its way."""
+    """A replica that is being copied to another log dir of this broker."""
 
     replica: Replica
     source: Log
@@ -115,7 +116,7 @@ class LogDirMoves:
         if any(other.failure is not None for other in self._logs.dirs):
             raise StorageFailure("no replica is moved while a log dir is offline: its copy may lie there already")
         future = self._logs.create_future(replica.log, log_dir, _first_offset(replica.log))
-        log.info("moving a replica to another log dir", partition=replica.log.name, folder=path)
+        log.info("replica move between log dirs started", partition=replica.log.name, folder=path)
         self._begin(Move(replica, replica.log, future, log_dir, replica.log.truncations))
 
     def resume(self) -> None:
@@ -128,7 +129,7 @@ class LogDirMoves:
             if self._logs.log_dir_of(replica.log) is log_dir or replica.topic_id != future.topic_id:
                 self._logs.drop_future(future)
                 continue
-            log.info("going on with the move of a replica", partition=replica.log.name, folder=log_dir.path)
+            log.info("replica move between log dirs resumed", partition=replica.log.name, folder=log_dir.path)
             self._logs.cleaner.pause(replica.log)
             self._begin(Move(replica, replica.log, future, log_dir, -1))
 
@@ -149,7 +150,7 @@ class LogDirMoves:
         move.task.add_done_callback(self._tasks.discard)
 
     def _cancel(self, move: Move) -> None:
-        """The copy is of no use any more. Its files go when nobody is writing to them."""
+        """Give up a move; the files of its copy go when no thread is writing to them."""
         move.cancelled = True
         self._logs.futures.release(move.future)
         self._moves.pop(move.replica, None)
@@ -167,11 +168,11 @@ class LogDirMoves:
             async with self._slots:
                 while not await self._step(move):
                     pass
-            log.info("a replica has moved to another log dir", partition=name, folder=folder)
-        except _GivenUp:
-            log.info("the move of a replica was given up", partition=name, folder=folder)
+            log.info("replica move between log dirs finished", partition=name, folder=folder)
+        except _MoveCancelled:
+            log.info("replica move between log dirs cancelled", partition=name, folder=folder)
         except Exception as error:  # noqa: BLE001 - a move that fails must not go unnoticed
-            log.failure("the move of a replica failed", error, partition=name, folder=folder)
+            log.failure("replica move between log dirs failed", error, partition=name, folder=folder)
         finally:
             if self._moves.get(move.replica) is move:
                 del self._moves[move.replica]
@@ -186,7 +187,7 @@ class LogDirMoves:
             if move.cuts != source.truncations:
                 await self._agree(move)
             elif future.log_end_offset < (start := _first_offset(source)):
-                await self._in_thread(lambda: future.truncate_fully_and_start_at(start))
+                await self._in_thread(partial(future.truncate_fully_and_start_at, start))
                 self._logs.checkpoint()
             elif future.log_end_offset < source.log_end_offset:
                 await self._copy(move)
@@ -207,9 +208,9 @@ class LogDirMoves:
 
     def _check(self, move: Move) -> None:
         if move.cancelled or move.replica.retired or move.log_dir.failure is not None:
-            raise _GivenUp
+            raise _MoveCancelled
         if move.source.failed or move.source.retired:
-            raise _GivenUp
+            raise _MoveCancelled
 
     async def _agree(self, move: Move) -> None:
         """Cut from the copy what the replica does not have, or has not any more."""
@@ -220,7 +221,7 @@ class LogDirMoves:
             target = min(end if end >= 0 else future.log_start_offset, source.log_end_offset)
             if target >= future.log_end_offset:
                 break
-            await self._in_thread(lambda target=target: future.truncate_to(target))  # type: ignore[misc]
+            await self._in_thread(partial(future.truncate_to, target))
             if future.leader_epochs.latest == latest and future.log_end_offset > target:
                 break  # `target` lies inside a batch that both have
         self._logs.checkpoint()  # what is on disk may promise more than the copy has now
@@ -232,7 +233,7 @@ class LogDirMoves:
             self._check(move)
         piece = _next_piece(move)
         assert piece is not None, "the copy lacks nothing and does not reach the end"
-        await self._in_thread(lambda: _append(move.future, piece))
+        await self._in_thread(partial(_append, move.future, piece))
         self.throttle.record(piece.length, self._clock.monotonic_ms())
 
     async def _tell(self, move: Move) -> None:
@@ -240,7 +241,7 @@ class LogDirMoves:
             await self._assign(move.replica, self._logs.directory_ids[move.log_dir.path])
             move.assigned = True
         except KlammError as error:
-            log.warning("the controller does not take where a replica lies", partition=move.source.name, reason=error)
+            log.warning("AssignReplicasToDirs refused, will retry", partition=move.source.name, reason=error)
             await asyncio.sleep(RETRY_S)
 
     async def _catch_up(self, move: Move) -> None:
@@ -261,7 +262,7 @@ class LogDirMoves:
                 return
             if attempt >= ROUNDS_MAX:
                 allowed *= 2
-            await self._in_thread(lambda piece=piece: _append(move.future, piece))  # type: ignore[misc]
+            await self._in_thread(partial(_append, move.future, piece))
 
     def _take_over(self, move: Move) -> None:
         replica, source, future = move.replica, move.source, move.future
@@ -279,8 +280,8 @@ class LogDirMoves:
         if move.future.failed:
             reason = failure if isinstance(failure, StorageFailure) else StorageFailure(str(failure))
             self._logs.fail_dir(move.log_dir, reason)
-            raise _GivenUp
-        log.warning("the move of a replica waits", partition=move.source.name, reason=failure)
+            raise _MoveCancelled
+        log.warning("replica move between log dirs waits", partition=move.source.name, reason=failure)
         await asyncio.sleep(RETRY_S)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
@@ -288,7 +289,7 @@ class LogDirMoves:
         try:
             await asyncio.shield(job)
         except asyncio.CancelledError:
-            # The thread goes on: nobody may touch the copy before it is done.
+            # The thread goes on: the copy must not be touched before it is done.
             await asyncio.gather(job, return_exceptions=True)
             raise
 

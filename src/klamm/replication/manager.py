@@ -1,4 +1,7 @@
-"""All replicas of this node: found by name or id, staged into during a turn, committed when it ends."""
+"""All replicas of this node: looked up by name or id, appended to during a turn, written when it ends.
+
+Every append of a turn is staged first; `commit` then writes each log once and answers the replies that waited for it.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -28,13 +31,17 @@ if TYPE_CHECKING:
 log = get_logger("replication")
 
 APPLY_SLICE = 16
-"""Partitions opened before other work of the loop gets its chance."""
+"""Partitions opened before other work of the loop is let in."""
 ROOM_MS = 500
-"""Time between two looks whether a full disk has room again for replicas that could not be made."""
+"""Time between two attempts to make replicas for which a full disk had no room."""
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class ReplicaManager:
-    """Owns the replicas; one event loop calls it."""
+    """Owns the replicas; called from one event loop only."""
 
     def __init__(
         self,
@@ -43,7 +50,7 @@ class ReplicaManager:
         clock: Clock,
         config: ReplicationConfig | None = None,
         *,
-        schedule_commit: Callable[[], None] = lambda: None,
+        schedule_commit: Callable[[], None] = _do_nothing,
     ) -> None:
         self.node_id = node_id
         self.logs = logs
@@ -62,27 +69,27 @@ class ReplicaManager:
         self.offline: set[tuple[bytes, int]] = set()
         """(topic id, partition) of replicas this node should have, in log dirs that have failed or are full."""
         self._no_room: dict[tuple[bytes, int], Callable[[str], TopicSettings]] = {}
-        """Those of them that a full disk did not let us make, and who knows their settings."""
-        self._look_at_ms = 0
+        """Those of them for which a full disk had no room, with the function that looks up their topic's settings."""
+        self._retry_room_at_ms = 0
         self._expiring: dict[Replica, None] = {}
         """Replicas with replies that wait for the high watermark, looked at for deadlines that have passed."""
         self.schedule_commit = schedule_commit
-        """Asks for `commit` to be called when the turn ends; set by whoever owns the turn."""
+        """Has `commit` called when the turn ends."""
         self.on_role: list[Callable[[Replica], None]] = []
-        """Told when a replica has a new leader, epoch or set of replicas, or is let go (`retired`)."""
+        """Called when a replica has a new leader, epoch or set of replicas, or is let go (`retired`)."""
 
     def find(self, topic: str, index: int) -> Replica | None:
-        """The replica of a partition by its topic's name."""
+        """Return the replica of a partition by its topic's name, or None."""
         partitions = self._by_name.get(topic)
         return partitions.get(index) if partitions is not None else None
 
     def find_by_id(self, topic_id: bytes, index: int) -> Replica | None:
-        """The replica of a partition by its topic's id."""
+        """Return the replica of a partition by its topic's id, or None."""
         partitions = self._by_id.get(topic_id)
         return partitions.get(index) if partitions is not None else None
 
     def absence(self, topic_id: bytes, index: int) -> ErrorCode:
-        """What to say of a partition that should be here and is not led here: its disk has failed, or others know."""
+        """The error for a partition that this node does not lead: its disk has failed, or another broker leads."""
         replica = self.find_by_id(topic_id, index)
         failed = replica.log.offline if replica is not None else (topic_id, index) in self.offline
         return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -136,7 +143,7 @@ class ReplicaManager:
         return base_offset
 
     def stage_own(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
-        """Stage a batch that a coordinator of this node made: markers are allowed, sequences are not looked at."""
+        """Stage a batch that a coordinator of this node made: markers are allowed, sequences are not checked."""
         base_offset = replica.log.stage_from(
             batch, replica.leader_epoch, self._clock.now_ms(), Origin.COORDINATOR, transaction_version
         )
@@ -168,12 +175,12 @@ class ReplicaManager:
         self._expiring[replica] = None
 
     def before_commit(self, stage: Callable[[], None]) -> None:
-        """Have `stage` called when the turn ends, before anything is written: it stages what has gathered meanwhile."""
+        """Have `stage` called when the turn ends, before anything is written, to stage what was gathered."""
         self._gathering.append(stage)
         self.schedule_commit()
 
     def commit(self) -> None:
-        """Write what the turn staged, then tell those who wait. A failed write fails exactly what it carried."""
+        """Write what the turn staged, then answer what waits for it. A failed write fails exactly what it carried."""
         if self._gathering:
             gathering, self._gathering = self._gathering, []
             for stage in gathering:
@@ -194,11 +201,13 @@ class ReplicaManager:
                 continue
             if replica.followed:
                 if replica.state.high_watermark == before_end:
+                    # Until this append no follower in sync was behind: their lag counts from here.
                     replica.state.settled_ms = self._clock.monotonic_ms()
                 for followed in replica.followed:
                     session = followed.session
                     session.changed[followed] = None
                     if session.parked is not None:
+                        # Answered after the loop: a session follows many partitions, and gets all of them at once.
                         sessions[session] = None
             if replica.awaits_sync and self._await_sync(replica):
                 continue
@@ -230,7 +239,7 @@ class ReplicaManager:
         return False
 
     def _await_sync(self, replica: Replica) -> bool:
-        """Let nothing count before it is on the device, once flush.messages have gathered; False when they have not."""
+        """Begin a sync if flush.messages records are not on the device, and count them after it; False if too few."""
         if replica.log.log_end_offset - replica.log.recovery_point < replica.log.config.flush_messages:
             return False
         self.logs.group_sync.wait(replica.log, partial(self._on_synced, replica))
@@ -249,25 +258,28 @@ class ReplicaManager:
     def _on_write_failed(self, replica: Replica, failure: StorageFailure) -> None:
         log.error("append failed", partition=f"{replica.topic}-{replica.index}", reason=failure.message)
         acknowledgements = replica.acknowledgements
-        acknowledgements.fail_above(replica.log.log_end_offset, ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
-        # What is left needs nothing of the failed write: duplicates of records that are in the log.
+        # Taken before anything is answered: an answer may stage more, which is not concerned.
+        lost = acknowledgements.take_above(replica.log.log_end_offset)
+        # Duplicates of records that are in the log need nothing of the failed write, and come first by their offsets.
         acknowledgements.on_written(replica.counted_end)
         replica.acknowledge_committed(replica.state.high_watermark)
+        for reply in lost:
+            reply.fail(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
 
     # The high watermark
 
     def advance(self, replica: Replica) -> None:
-        """Something the high watermark depends on has changed: a follower, the in-sync replicas, a setting."""
+        """Reckon the high watermark anew after a change of what it depends on: a follower, the ISR, a setting."""
         if self._advance(replica, replica.counted_end):
             _look_again(replica)
 
-    def moved(self, replica: Replica, high_watermark: int) -> None:
-        """The high watermark of a partition led here has moved."""
+    def advance_to(self, replica: Replica, high_watermark: int) -> None:
+        """Move the high watermark of a partition led here and wake the consumers that wait for it."""
         replica.advance(high_watermark)
         _look_again(replica)
 
     def advance_follower(self, replica: Replica, high_watermark: int) -> None:
-        """The leader says how far the log is committed; a follower may have less than that, and never goes back."""
+        """Move a follower's high watermark to the leader's, as far as its log reaches; it never goes back."""
         log_ = replica.log
         reached = min(high_watermark, log_.log_end_offset)
         if reached > log_.high_watermark:
@@ -275,11 +287,11 @@ class ReplicaManager:
             _look_again(replica)
 
     def tick(self) -> None:
-        """Now and then: requests whose time is up, and replicas that waited for room."""
+        """Expire requests whose deadline has passed, and retry replicas for which a disk had no room."""
         now_ms = self._clock.monotonic_ms()
-        if self._no_room and now_ms >= self._look_at_ms:
-            self._look_at_ms = now_ms + ROOM_MS
-            self._make_what_found_no_room()
+        if self._no_room and now_ms >= self._retry_room_at_ms:
+            self._retry_room_at_ms = now_ms + ROOM_MS
+            self._retry_replicas_without_room()
         for replica in list(self._expiring):
             if replica.acknowledgements.until_committed:
                 replica.acknowledgements.expire(now_ms)
@@ -296,15 +308,17 @@ class ReplicaManager:
         settings: Callable[[str], TopicSettings],
         partitions: Mapping[str, Mapping[int, PartitionImage]] | None = None,
     ) -> None:
-        """Make the replicas what the image says of these topics; long lists yield to other work in between.
+        """Bring the replicas of these topics in line with the image; long lists yield to other work in between.
 
         `partitions` names those of a topic that changed, when that is not all of them.
         """
         self.image = image
         for topic_id, name in deleted.items():
             self._drop_topic(name, topic_id)
-            self.offline = {each for each in self.offline if each[0] != topic_id}
-            self._no_room = {each: who for each, who in self._no_room.items() if each[0] != topic_id}
+            self.offline = {partition for partition in self.offline if partition[0] != topic_id}
+            self._no_room = {
+                partition: settings_of for partition, settings_of in self._no_room.items() if partition[0] != topic_id
+            }
         count = 0
         for topic in changed.values():
             if image.topics.by_id.get(topic.id) is None:
@@ -328,8 +342,8 @@ class ReplicaManager:
         else:
             self._drop(topic.name, topic.id, index)
 
-    def _make_what_found_no_room(self) -> None:
-        """As many as there is room for now; the first that finds none ends it."""
+    def _retry_replicas_without_room(self) -> None:
+        """Make as many as there is room for now; the first that finds none ends it."""
         for (topic_id, index), settings in list(self._no_room.items())[:APPLY_SLICE]:
             topic = self.image.topics.by_id.get(Uuid(topic_id))
             partition = None if topic is None else topic.partitions.get(index)
@@ -339,7 +353,7 @@ class ReplicaManager:
             self._ensure(topic, index, settings(topic.name), settings)
             if (topic_id, index) in self.offline:
                 return
-            log.info("there is room again: a replica is back", partition=f"{topic.name}-{index}")
+            log.info("replica online: its log dir has room again", partition=f"{topic.name}-{index}")
 
     def _ensure(
         self, topic: TopicImage, index: int, settings: TopicSettings, later: Callable[[str], TopicSettings]
@@ -353,9 +367,9 @@ class ReplicaManager:
             try:
                 opened = self.logs.create(topic.name, index, topic.id, settings.log, directory_id=directory)
             except StorageFailure as failure:
-                # Its log dir has failed or is full: there is no replica until that is over, and the others do not wait.
+                # Its log dir has failed or is full: no replica until that is over, and other partitions do not wait.
                 if (topic.id, index) not in self.offline:
-                    log.warning("a replica is offline", partition=f"{topic.name}-{index}", reason=failure.message)
+                    log.warning("replica offline", partition=f"{topic.name}-{index}", reason=failure.message)
                 self.offline.add((topic.id, index))
                 if is_disk_full(failure):
                     self._no_room[topic.id, index] = later
@@ -372,23 +386,25 @@ class ReplicaManager:
         replica.state.min_insync_replicas = settings.min_insync_replicas
         self._take_over(replica, topic.partitions[index])
         replica.configure(settings)
-        for told in self.on_role:
-            told(replica)
+        for listener in self.on_role:
+            listener(replica)
 
     def _take_over(self, replica: Replica, partition: PartitionImage) -> None:
         state = replica.state
         led, epoch = state.is_leader, state.leader_epoch
         if replica.has_staged and partition.leader_epoch > epoch:
-            self.commit()  # what was staged belongs to the epoch that ends
+            self.commit()  # what was staged belongs to the epoch that ends, and is answered under it
         state.apply(partition, replica.log.log_end_offset, self._clock.monotonic_ms())
         if state.leader_epoch != epoch or not state.is_leader:
             for followed in list(replica.followed):
-                followed.touch()  # a fetch that waits here is told at once that the world has changed
+                followed.touch()  # a fetch that waits here is answered with the new epoch or leader
         replica.refresh()
         if state.is_leader:
             if not led:
                 if state.leader_epoch > 0 and len(partition.replicas) > 1:
+                    # Batches that the leader before did not take are sent here now, and the later must not overtake.
                     replica.log.producers.gaps_refused_until_ms = self._clock.now_ms() + GAPS_REFUSED_MS
+                # A follower's high watermark lags behind the leader's, but all that was committed is in its log.
                 state.high_watermark = replica.log.high_watermark
                 replica.counted_end = replica.log.durable_offset
                 if replica.counted_end < replica.log.log_end_offset:
@@ -408,7 +424,7 @@ class ReplicaManager:
         _look_again(replica)
 
     def reconfigure(self, topic: str, settings: TopicSettings) -> None:
-        """A topic's settings have changed."""
+        """Give the replicas of a topic its new settings."""
         for replica in self._by_name.get(topic, {}).values():
             replica.configure(settings)
             if replica.leads:
@@ -434,13 +450,13 @@ class ReplicaManager:
         if replica.has_staged:
             self.commit()
         replica.retire()
-        for told in self.on_role:
-            told(replica)
+        for listener in self.on_role:
+            listener(replica)
         for followed in list(replica.followed):
-            followed.touch()
+            followed.touch()  # their fetches are answered with UNKNOWN_TOPIC_ID or NOT_LEADER_OR_FOLLOWER
         self._wake(replica)
         for followed in list(replica.followed):
-            followed.follow(None)
+            followed.attach(None)
         self.logs.delete(replica.topic, replica.index)
 
 

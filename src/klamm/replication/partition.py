@@ -1,12 +1,12 @@
 """What one replica knows of its partition's place in the cluster: pure, numbers in, numbers out.
 
 The leader's high watermark is the smallest log end among the in-sync replicas; it never goes back while one replica
-leads. Epochs order leaders: a request that names an older one comes from somebody who missed a change (fenced), a newer
-one from somebody who knows of a change this replica has not seen yet.
+leads. Epochs order leaders: a request that names an older epoch comes from a client or replica that missed a
+change (fenced), a newer epoch from one that knows of a change this replica has not applied yet.
 
 Three sets of followers hold the high watermark back: those in sync, those proposed to the controller and not decided
 yet (whichever way it decides, nothing was committed without them), and those about to join: without waiting for them a
-busy leader that is alone would always be ahead of everybody who could help it.
+busy leader that is alone would always be ahead of the followers that could join.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,12 +18,12 @@ from klamm.model.errors import ErrorCode
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """How far a follower has come, as its fetches tell."""
+    """How far a follower has come, by the offsets it fetches from."""
 
     log_end_offset: int = -1
     log_start_offset: int = -1
     broker_epoch: int = -1
-    """Which life of the follower's broker speaks; -1 while none has."""
+    """The broker epoch of the follower's latest fetch; -1 before the first."""
     last_fetch_ms: int = -1
     last_leader_end: int = -1
     """Where the leader's log ended when the follower last fetched."""
@@ -31,7 +31,7 @@ class FollowerProgress:
     """When the follower last had everything the leader had."""
 
     def on_fetch(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """The follower asks from `offset`, so it has all before it."""
+        """Note a fetch from `offset`: the follower has all before it."""
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif offset >= self.last_leader_end >= 0:
@@ -62,10 +62,10 @@ class PartitionState:
     epoch_start_offset: int = 0
     """Where the log ended when this node became leader; a follower that has less cannot join."""
     settled_ms: int = -1
-    """Until then nobody in sync was behind: the leader had just begun, or everybody had everything."""
+    """Until then no replica in sync was behind: the leader had just begun, or all of them had everything."""
     followers: dict[int, FollowerProgress] = field(default_factory=dict)
     proposed: tuple[int, ...] | None = None
-    """In-sync replicas the controller was asked for and has not decided on."""
+    """The ISR that was proposed to the controller and is not decided on."""
     _joining: set[int] = field(default_factory=set)
     _counted: tuple[FollowerProgress, ...] = ()
 
@@ -95,7 +95,7 @@ class PartitionState:
         return self.isr if self.proposed is None else tuple(dict.fromkeys((*self.isr, *self.proposed)))
 
     def apply(self, image: PartitionImage, log_end_offset: int = 0, now_ms: int = -1) -> bool:
-        """Take over what the metadata log says; True when a new leader epoch has begun."""
+        """Take over the partition's metadata; True when a new leader epoch has begun."""
         if image.partition_epoch < self.partition_epoch:
             return False
         new_epoch = image.leader_epoch > self.leader_epoch
@@ -121,7 +121,7 @@ class PartitionState:
         return new_epoch
 
     def on_local_append(self, log_end_offset: int) -> int:
-        """The leader's log has grown to `log_end_offset`; the high watermark that follows."""
+        """Return the high watermark after the leader's log has grown to `log_end_offset`."""
         if self.leader == self.node_id and not self.under_min_isr:
             reached = log_end_offset
             for follower in self._counted:
@@ -142,7 +142,7 @@ class PartitionState:
         broker_epoch: int = -1,
         eligible: bool = False,
     ) -> int:
-        """A follower asks from `fetch_offset`, so it has all before it; the high watermark that follows.
+        """Return the high watermark after a follower has fetched from `fetch_offset`, so has all before it.
 
         `log_end_offset` is what counts of the leader's own log; `leader_end` where it ends, if that is further.
         `eligible` says whether the controller would let the follower join.
@@ -174,27 +174,27 @@ class PartitionState:
         """In-sync followers that have been behind for too long."""
         if not self.is_leader or self.proposed is not None:
             return []
-        found = []
+        behind = []
         for replica_id in self.isr:
             progress = self.followers.get(replica_id)
             if progress is None or progress.log_end_offset >= log_end_offset:
                 continue
             if now_ms - max(progress.caught_up_ms, self.settled_ms) > self.lag_ms:
-                found.append(replica_id)
-        return found
+                behind.append(replica_id)
+        return behind
 
     def propose(self, isr: Iterable[int]) -> None:
-        """The controller is asked for these in-sync replicas; until it answers, all of them count."""
+        """Note that this ISR is proposed to the controller; until it is decided, all of its members count."""
         self.proposed = tuple(isr)
         self._recount()
 
     def withdraw(self) -> None:
-        """The controller said no, or nobody knows what it said: what is decided counts."""
+        """Drop the proposal: the controller refused it, or its answer is lost. The decided ISR counts."""
         self.proposed = None
         self._recount()
 
     def reconsider(self, log_end_offset: int, now_ms: int, eligible: Callable[[int, int], bool]) -> bool:
-        """Let those who wait to join, but have fallen behind or are gone, hold nothing back; True if there were any."""
+        """Stop counting followers that were to join but have fallen behind or are gone; True if there were any."""
         before = len(self._joining)
         for replica_id in list(self._joining):
             progress = self.followers[replica_id]

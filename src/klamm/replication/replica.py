@@ -1,4 +1,4 @@
-"""One partition on this node: its log, its place in the cluster, and the requests that wait on it."""
+"""A partition on this node: its log, its state in the cluster, and the requests that wait on it."""
 
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ class Replica:
         self.leader_epoch = -1
         self.min_insync_replicas = 1
         self.retired = False
-        """Whether this node has let go of the partition."""
+        """Whether this node has a replica of the partition no longer."""
         self.counted_end = log.log_end_offset
         """What counts of the leader's own log: all of it, or with flush.messages what the device has."""
         self.has_staged = False
@@ -75,7 +75,7 @@ class Replica:
         return f"Replica({self.topic}-{self.index}, leader {self.state.leader} epoch {self.leader_epoch})"
 
     def configure(self, settings: TopicSettings) -> None:
-        """The topic's settings are now these."""
+        """Take over the topic's settings."""
         if self.log.config != settings.log:
             self.log.config = settings.log
         self.settings = settings
@@ -84,7 +84,7 @@ class Replica:
         self.refresh()
 
     def refresh(self) -> None:
-        """Copy what the hot path looks at out of the state."""
+        """Derive what the hot path looks at from state and settings; called after every change of either."""
         state = self.state
         self.leads = state.is_leader and not self.retired
         self.leader_epoch = state.leader_epoch
@@ -94,10 +94,9 @@ class Replica:
         self.answers_early = self.leads and not self.log.config.log_append_time and not self.awaits_sync
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest known epoch up to `epoch`; (-1, -1) when that cannot be said.
+        """(epoch, end offset) of the largest known epoch up to `epoch`; (-1, -1) when it is not known.
 
-        The epoch in which this node leads counts from its first moment, though the log learns of it with its first
-        batch.
+        The epoch in which this node leads counts from its election, though the log has it only with its first batch.
         """
         log = self.log
         if self.leads:
@@ -109,7 +108,7 @@ class Replica:
         return log.end_offset_for_epoch(epoch)
 
     def low_watermark(self, cluster: ClusterImage) -> int:
-        """The smallest log start among this leader and its live followers: nothing before it can come back."""
+        """The smallest log start among this leader and its live followers: no record before it can come back."""
         starts = [self.log.log_start_offset]
         for follower, progress in self.state.followers.items():
             broker = cluster.get(follower)
@@ -117,8 +116,8 @@ class Replica:
                 starts.append(progress.log_start_offset)
         return min(starts)
 
-    def tell_followers(self) -> None:
-        """Something followers must know has changed, and it is no append: answer their fetches now."""
+    def answer_followers(self) -> None:
+        """Answer the fetches of followers now, after a change other than an append: of the log start."""
         for followed in list(self.followed):
             followed.touch()
             if followed.session.parked is not None:

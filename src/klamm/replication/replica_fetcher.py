@@ -1,14 +1,15 @@
-"""Copies the partitions this node follows from one leader: asks, takes the answer, asks again, for as long as it leads.
+"""Copies the partitions this node follows from one leader: fetch, apply the answer, fetch again.
 
-One request is always under way, waiting at the leader when there is nothing to copy. When there is something to say
-meanwhile (a partition came, or a sync is done), a second one is sent at once; the leader then answers the first. What
-arrives is appended where it was received, in the call that received it.
+One request is always under way, waiting at the leader when there is nothing to copy. When a request has something to
+name meanwhile (a partition came, or a sync is done), a second one is sent at once; the leader then answers the first.
+Records are appended from the buffer they were received into, in the call that received them.
 """
 
 import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from klamm.model.clock import Clock
@@ -20,7 +21,7 @@ from klamm.protocol.header import RequestHeader, decode_response_header, encode_
 from klamm.protocol.messages.fetch import FetchResponse, PartitionData
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.replication.fetch_plan import NOT_REQUESTED, FetchPlan, Following
-from klamm.replication.follower_append import Taken, follow_offsets, start_over, take
+from klamm.replication.follower_append import Applied, apply_answer, follow_offsets, reset_to_leader
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
 from klamm.replication.settings import is_throttled
@@ -35,7 +36,7 @@ LATEST, EARLIEST_LOCAL = -1, -4
 IN_FLIGHT_MAX = 2
 RECONNECT_MS = 20
 THROTTLE_PAUSE_MS = 100
-PATIENCE_MS_MIN = 1000
+ANSWER_TIMEOUT_MS_MIN = 1000
 
 _INT32 = struct.Struct(">i")
 _SESSION_ERRORS = (
@@ -48,7 +49,7 @@ Address = tuple[str, int]
 
 
 class Fetcher:
-    """One line to one leader and the partitions copied over it."""
+    """A connection to a leader and the partitions copied over it."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Fetcher:
     # What is copied
 
     def add(self, replica: Replica) -> None:
-        """Copy a partition from here."""
+        """Copy a partition from this leader."""
         self.plan.add(replica)
         self._schedule()
 
@@ -109,7 +110,7 @@ class Fetcher:
     # Asking
 
     def _schedule(self) -> None:
-        """Many partitions come at once: one request for all of them."""
+        """Send a request soon: partitions come many at a time, and one request names them all."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pump)
@@ -164,10 +165,10 @@ class Fetcher:
                 return
             async with asyncio.timeout(self._replicas.config.socket_timeout_ms / 1000):
                 line: Line
-                _, line = await self._loop.create_connection(lambda: Line(self._on_frame, self._on_lost), *address)
+                _, line = await self._loop.create_connection(partial(Line, self._on_frame, self._on_lost), *address)
         except (OSError, TimeoutError) as error:
             if not self._failures:
-                log.info("a leader cannot be reached", leader=self.leader, reason=error)
+                log.info("connection to leader failed", leader=self.leader, reason=error)
             self._failures += 1
             return
         finally:
@@ -184,7 +185,7 @@ class Fetcher:
         self._watch()
 
     def _watch(self) -> None:
-        """Give up a connection on which nothing comes, and try another before this node falls out of sync."""
+        """Close a connection on which no answer comes, early enough to try another before this node leaves the ISR."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         answered = self._answered
@@ -193,18 +194,18 @@ class Fetcher:
             if self._line is None:
                 return
             if answered == self._answered and self._in_flight:
-                self._line.close("the leader has not answered for long")
+                self._line.close("no answer from the leader")
             else:
                 self._watch()
 
         config = self._replicas.config
-        patience_ms = config.fetch_wait_max_ms + max(config.lag_time_max_ms // 3, PATIENCE_MS_MIN)
-        self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, patience_ms) / 1000, look)
+        timeout_ms = config.fetch_wait_max_ms + max(config.lag_time_max_ms // 3, ANSWER_TIMEOUT_MS_MIN)
+        self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, timeout_ms) / 1000, look)
 
     def _on_lost(self, reason: str) -> None:
         if self._line is None:
             return
-        log.info("the connection to a leader is lost", leader=self.leader, reason=reason)
+        log.info("connection to leader lost", leader=self.leader, reason=reason)
         self._line = None
         self._in_flight.clear()
         self.plan.restart()
@@ -219,72 +220,72 @@ class Fetcher:
         try:
             number, offset = decode_response_header(frame, FETCH, VERSION)
             if not self._in_flight or self._in_flight.popleft() != number:
-                raise ProtocolError("an answer to another question")
+                raise ProtocolError("correlation id of no request")
             response, _ = decode(FetchResponse, VERSION, frame, offset)
         except ProtocolError as error:
-            log.warning("a leader sent no answer", leader=self.leader, reason=error)
+            log.warning("answer from leader cannot be read", leader=self.leader, reason=error)
             if self._line is not None:
-                self._line.close("it sent no answer")
+                self._line.close("its answer cannot be read")
             return
-        self._take(response)
+        self._apply_response(response)
         self._pump()
 
-    def _take(self, response: FetchResponse) -> None:
+    def _apply_response(self, response: FetchResponse) -> None:
         plan = self.plan
         if response.error_code:
             code = ErrorCode(response.error_code)
             plan.restart()
             if code not in _SESSION_ERRORS:
-                log.warning("a leader refused to be followed", leader=self.leader, reason=code.name)
+                log.warning("leader refused fetch", leader=self.leader, reason=code.name)
                 now_ms = self._clock.monotonic_ms()
                 for following in plan.partitions.values():
                     plan.pause(following, now_ms)
             return
-        plan.opened(response.session_id)
+        plan.on_session_opened(response.session_id)
         throttled = 0
         for topic in response.responses:
             topic_id = topic.topic_id
             for data in topic.partitions:
                 copied = plan.partitions.get((topic_id, data.partition_index))
                 if copied is not None and copied.current:
-                    if self._is_asked_anew(copied):
-                        self._take_late(copied, data)
+                    if self._is_stale(copied):
+                        self._apply_stale(copied, data)
                     else:
                         copied.answered = True
-                        throttled += self._take_one(copied, data)
+                        throttled += self._apply_partition(copied, data)
         if throttled:
             self._replicas.follower_throttle.record(throttled, self._clock.monotonic_ms())
 
-    def _is_asked_anew(self, following: Following) -> bool:
+    def _is_stale(self, following: Following) -> bool:
         """Whether an answer that has just come is to an earlier fetch than the partition's latest.
 
-        The leader answers the latest one from its offset again, so records of both would be appended twice.
+        The leader answers the latest fetch from its offset again, so records of both would be appended twice.
         """
         return following.request == NOT_REQUESTED or following.request in self._in_flight
 
-    def _take_late(self, following: Following, data: PartitionData) -> None:
+    def _apply_stale(self, following: Following, data: PartitionData) -> None:
         """Of an answer to an earlier fetch only the leader's offsets count, and only under the same epoch."""
         if following.answered and not data.error_code and follow_offsets(self._replicas, following.replica, data):
-            self.plan.moved(following)
+            self.plan.mark_moved(following)
 
-    def _take_one(self, following: Following, data: PartitionData) -> int:
+    def _apply_partition(self, following: Following, data: PartitionData) -> int:
         replica = following.replica
-        taken = take(self._replicas, replica, data)
-        if taken is Taken.MOVED:
+        applied = apply_answer(self._replicas, replica, data)
+        if applied is Applied.MOVED:
             if replica.awaits_sync and data.diverging_epoch is None:
                 self._sync_first(following)
             elif replica.settings.throttled_followers and self._must_wait(replica):
                 self.plan.pause_for(following, self._clock.monotonic_ms(), THROTTLE_PAUSE_MS)
             else:
-                self.plan.moved(following)
+                self.plan.mark_moved(following)
             names = replica.settings.throttled_followers
             return len(data.records) if names and data.records is not None and self._is_throttled(replica) else 0
-        if taken is Taken.OUT_OF_RANGE:
+        if applied is Applied.OUT_OF_RANGE:
             following.held = True
             self._in_background(self._ask_for_offsets(following))
-        elif taken is Taken.FAILED:
+        elif applied is Applied.FAILED:
             self.plan.pause(following, self._clock.monotonic_ms())
-        elif taken is Taken.LOST:
+        elif applied is Applied.LOST:
             self.plan.remove(following.key)
         return 0
 
@@ -296,17 +297,17 @@ class Fetcher:
         return self._is_throttled(replica) and self._replicas.follower_throttle.exceeded(self._clock.monotonic_ms())
 
     def _sync_first(self, following: Following) -> None:
-        """With flush.messages a follower claims only what its own device has."""
+        """Fetch on after a sync: with flush.messages a follower claims only what its own device has."""
         kept = following.replica.log
         if kept.durable_offset == kept.log_end_offset:
-            self.plan.moved(following)
+            self.plan.mark_moved(following)
             return
         following.held = True
 
         def synced(failure: StorageFailure | None) -> None:
             following.held = False
             if failure is None and following.current:
-                self.plan.moved(following)
+                self.plan.mark_moved(following)
                 self._schedule()
 
         self._replicas.logs.group_sync.wait(kept, synced)
@@ -317,7 +318,7 @@ class Fetcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _ask_for_offsets(self, following: Following) -> None:
-        """Where the leader's log begins and ends, since it does not reach to where ours does."""
+        """Look up where the leader's log begins and ends, since it does not contain this log's end."""
         replica = following.replica
         address = self._address(self.leader)
         try:
@@ -330,11 +331,11 @@ class Fetcher:
             finally:
                 peer.close()
             if following.current:
-                start_over(replica, start, end)
+                reset_to_leader(replica, start, end)
                 following.held = False
-                self.plan.moved(following)
+                self.plan.mark_moved(following)
         except (KlammError, OSError) as error:
-            log.warning("a leader's offsets were not found out", partition=str(replica), reason=error)
+            log.warning("leader offsets not found", partition=str(replica), reason=error)
         finally:
             if following.held:
                 following.held = False
@@ -343,13 +344,13 @@ class Fetcher:
 
     async def _ask_for_offset(self, peer: Peer, following: Following, timestamp: int) -> int:
         replica = following.replica
-        asked = ListOffsetsPartition(
+        partition = ListOffsetsPartition(
             partition_index=replica.index, current_leader_epoch=following.leader_epoch, timestamp=timestamp
         )
         request = ListOffsetsRequest(
             replica_id=self._replicas.node_id,
             isolation_level=0,
-            topics=[ListOffsetsTopic(name=replica.topic, partitions=[asked])],
+            topics=[ListOffsetsTopic(name=replica.topic, partitions=[partition])],
         )
         response = await peer.ask(request, LIST_OFFSETS_VERSION)
         answer = response.topics[0].partitions[0]

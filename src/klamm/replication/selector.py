@@ -5,7 +5,7 @@ from klamm.replication.replica import Replica
 
 
 def nearest_replica(cluster: ClusterImage, replica: Replica, rack: str, offset: int) -> int:
-    """The leader if it is in the rack or nobody else is, otherwise the in-sync replica there that has come furthest."""
+    """The leader if it is in the rack or no other replica is, otherwise the in-sync replica there that is furthest."""
     state = replica.state
     leader = cluster.get(state.node_id)
     if leader is None or leader.rack == rack:

@@ -9,7 +9,7 @@ SAMPLE_MS = 1_000
 
 
 class Throttle:
-    """A rate limit that is looked at before copying and told afterwards; a large batch may pass it once."""
+    """A rate limit that is checked before copying and charged afterwards; a large batch may exceed it once."""
 
     def __init__(self, rate: int = MAX_LONG) -> None:
         self.rate = rate

@@ -35,7 +35,7 @@ class ReplicationService:
             services.loop, services.clock, replicas, address=self._address, broker_epoch=broker_epoch
         )
         replicas.on_role.append(self.fetchers.on_role)
-        replicas.isr.ask = self._alter_partition
+        replicas.isr.alter_partition = self._alter_partition
         replicas.isr.broker_epoch = broker_epoch
         self._task: asyncio.Task[None] | None = None
         self._marked = -1

@@ -81,5 +81,5 @@ class ReplicaLog:
         """Whole batches from `offset` on; empty at the end."""
         log = self._replica.log
         start = max(offset, log.log_start_offset)
-        found = log.read(start, READ_BYTES, log.log_end_offset) if start < log.log_end_offset else None
-        return found.read() if found is not None else b""
+        region = log.read(start, READ_BYTES, log.log_end_offset) if start < log.log_end_offset else None
+        return region.read() if region is not None else b""

@@ -42,7 +42,7 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
                 if target > log.log_start_offset:
                     log.delete_records(target)
                     moved = True
-                    replica.tell_followers()
+                    replica.answer_followers()
                 answer.low_watermark = log.log_start_offset
                 if replica.state.followers:
                     waiting.append((replica, target, answer))

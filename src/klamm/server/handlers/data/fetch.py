@@ -1,7 +1,7 @@
 """Fetch, v4-18: read record batches from an offset on, waiting a while when there is too little.
 
 Partitions are read in request order until max_bytes; the first one always gives its first batch, however large. Batches
-are whole, and the first contains the offset asked for. A reader sees nothing beyond the high watermark, with
+are whole, and the first contains the fetch offset. A reader sees nothing beyond the high watermark, with
 read_committed nothing beyond the last stable offset. Record bytes go from the file to the socket.
 A consumer may read from a follower (v11 on); a leader sends one that names its rack to a replica there (KIP-392).
 What followers themselves ask is answered in `fetch_follower`.
@@ -49,7 +49,7 @@ SELECTOR = "replica.selector.class"
 ZSTD_SINCE = 10
 FOLLOWERS_SINCE = 11
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""Answers that say who leads instead."""
+"""Errors whose answers name the leader."""
 
 
 @dataclass(slots=True)
@@ -72,32 +72,36 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     count = sum(len(topic.partitions) for topic in request.topics)
     if count > SLICE_ELEMENTS:
         return _handle_many(services, context, request, uses_ids)
-    asked: list[FetchedPartition] = []
+    partitions: list[FetchedPartition] = []
     for topic in request.topics:
-        asked += _asked(topic, topic.partitions, uses_ids)
-    return _answer(services, context, request, asked, uses_ids)
+        partitions += _fetched_partitions(topic, topic.partitions, uses_ids)
+    return _answer(services, context, request, partitions, uses_ids)
 
 
 def _handle_many(services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool) -> Steps[object]:
     """As `handle`, for a request that names many partitions."""
-    asked: list[FetchedPartition] = []
+    partitions: list[FetchedPartition] = []
     for topic in request.topics:
-        for partitions in cut(topic.partitions):
-            asked += _asked(topic, partitions, uses_ids)
-            yield len(partitions)
+        for named in cut(topic.partitions):
+            partitions += _fetched_partitions(topic, named, uses_ids)
+            yield len(named)
         yield 1
-    result = _answer(services, context, request, asked, uses_ids)
+    result = _answer(services, context, request, partitions, uses_ids)
     return (yield from result) if isinstance(result, GeneratorType) else result
 
 
 def _answer(
-    services: Services, context: RequestContext, request: FetchRequest, asked: list[FetchedPartition], uses_ids: bool
+    services: Services,
+    context: RequestContext,
+    request: FetchRequest,
+    partitions: list[FetchedPartition],
+    uses_ids: bool,
 ) -> object:
     try:
         fetch = services.sessions.resolve(
             request.session_id,
             request.session_epoch,
-            asked,
+            partitions,
             _forgotten(request, uses_ids),
             uses_topic_ids=uses_ids,
             privileged=False,
@@ -130,7 +134,7 @@ def _answer(
 def _read_many(services: Services, context: RequestContext, request: FetchRequest, reader: "_Reader") -> Steps[object]:
     """Read many partitions, a slice of them at a time; where there is too little, look again in the same way."""
     waiting = _ManyWaiting(services, context, reader)
-    waiting.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last one is read
+    waiting.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last slice is read
     reading = yield from reader.read_in_slices()
     if reader.suffices(reading):
         waiting.cancel()
@@ -140,7 +144,7 @@ def _read_many(services: Services, context: RequestContext, request: FetchReques
 
 
 class _ManyWaiting:
-    """A Fetch of many partitions that waits: each look at them takes several turns, and there is one at a time."""
+    """A Fetch of many partitions that waits: reading them takes several turns, and is done once at a time."""
 
     def __init__(self, services: Services, context: RequestContext, reader: "_Reader") -> None:
         self._services = services
@@ -153,7 +157,7 @@ class _ManyWaiting:
         self._force = False
 
     def listen(self, max_wait_ms: int) -> None:
-        """Hear of what changes on the partitions from now on."""
+        """Note changes of the partitions from now on."""
         self._context.connection.waiters[self._waiter] = None
         self._waiter.start(self._services.loop, max_wait_ms)
 
@@ -164,12 +168,12 @@ class _ManyWaiting:
             self._start_look()
 
     def cancel(self) -> None:
-        """Hear of nothing more."""
+        """Note no more changes."""
         self._context.connection.waiters.pop(self._waiter, None)
         self._waiter.cancel()
 
     def _attempt(self, force: bool) -> bool:
-        """Something changed, or time is up; the answer is given later."""
+        """Begin to read again after a change, or at the deadline; the answer follows later."""
         self._again = True
         self._force = self._force or force
         if self._slot is not None and self._task is None:
@@ -198,7 +202,9 @@ class _ManyWaiting:
             self._task = None
 
 
-def _asked(topic: FetchTopic, partitions: Sequence[FetchPartition], uses_ids: bool) -> list[FetchedPartition]:
+def _fetched_partitions(
+    topic: FetchTopic, partitions: Sequence[FetchPartition], uses_ids: bool
+) -> list[FetchedPartition]:
     return [
         FetchedPartition(
             None if uses_ids else topic.topic,
@@ -233,14 +239,14 @@ class _Reader:
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._selects = bool(request.rack_id) and services.config.text(SELECTOR) == RACK_AWARE
 
-    def replica(self, asked: FetchedPartition) -> Replica | None:
+    def replica(self, partition: FetchedPartition) -> Replica | None:
         """The local replica of a partition, if there is one."""
-        if asked.topic is not None:
-            return self._services.replicas.find(asked.topic, asked.index)
-        return self._services.replicas.find_by_id(asked.topic_id, asked.index)
+        if partition.topic is not None:
+            return self._services.replicas.find(partition.topic, partition.index)
+        return self._services.replicas.find_by_id(partition.topic_id, partition.index)
 
     def replicas(self) -> list[Replica]:
-        """The local replicas of what is asked for."""
+        """The local replicas of the partitions to read."""
         return [replica for replica in map(self.replica, self._fetch.partitions) if replica is not None]
 
     def suffices(self, reading: Reading) -> bool:
@@ -269,96 +275,101 @@ class _Reader:
 
     def _read_into(self, reading: Reading, partitions: Sequence[FetchedPartition]) -> None:
         budget = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
-        for asked in partitions:
-            data = PartitionData(partition_index=asked.index, aborted_transactions=None, records=b"")
-            reading.results.append((asked, data))
+        for partition in partitions:
+            data = PartitionData(partition_index=partition.index, aborted_transactions=None, records=b"")
+            reading.results.append((partition, data))
             try:
-                self._read_one(asked, data, budget - reading.bytes, reading)
+                self._read_partition(partition, data, budget - reading.bytes, reading)
             except KlammError as error:
                 data.error_code = error.code
                 data.high_watermark = -1
                 reading.answer_now = True
 
-    def _read_one(self, asked: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
-        replica = self._readable(asked)
+    def _read_partition(self, partition: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
+        replica = self._readable(partition)
         log = replica.log
         if self._context.version < ZSTD_SINCE and log.config.compression_type == "zstd":
             raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         data.high_watermark = log.high_watermark
         data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset
-        if asked.last_fetched_epoch >= 0:
-            epoch, end_offset = replica.end_offset_for_epoch(asked.last_fetched_epoch)
+        if partition.last_fetched_epoch >= 0:
+            epoch, end_offset = replica.end_offset_for_epoch(partition.last_fetched_epoch)
             if epoch < 0:
                 raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+            if epoch < partition.last_fetched_epoch or end_offset < partition.fetch_offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 reading.answer_now = True
                 return
         upper = log.last_stable_offset if self._committed_only else log.high_watermark
         if self._committed_only:
             data.aborted_transactions = []
-        if not log.log_start_offset <= asked.fetch_offset <= log.log_end_offset:
+        if not log.log_start_offset <= partition.fetch_offset <= log.log_end_offset:
             # A follower may lack what the leader has: only the leader may say that an offset does not exist.
             raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE if replica.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self._selects and replica.leads:
-            data.preferred_read_replica = self._nearer(replica, asked.fetch_offset)
+            data.preferred_read_replica = self._nearer(replica, partition.fetch_offset)
             if data.preferred_read_replica >= 0:
                 reading.answer_now = True
                 return
         # Only the first partition with data may exceed the limits, so that a large batch cannot stop a reader.
         first = reading.bytes == 0
-        limit = min(asked.max_bytes, budget)
-        if asked.fetch_offset >= upper or (limit <= 0 and not first):
+        limit = min(partition.max_bytes, budget)
+        if partition.fetch_offset >= upper or (limit <= 0 and not first):
             return
-        found = log.read(asked.fetch_offset, max(limit, 0), upper, min_one=first)
-        if found is None:
+        region = log.read(partition.fetch_offset, max(limit, 0), upper, min_one=first)
+        if region is None:
             return
-        data.records = RecordRegion(found)
-        reading.bytes += found.length
+        data.records = RecordRegion(region)
+        reading.bytes += region.length
         if self._committed_only:
-            aborted = log.aborted_transactions(asked.fetch_offset, found.next_offset)
+            aborted = log.aborted_transactions(partition.fetch_offset, region.next_offset)
             data.aborted_transactions = [
-                AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted
+                AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
+                for transaction in aborted
             ]
 
     def _nearer(self, replica: Replica, offset: int) -> int:
-        """A replica in the consumer's rack that has what it asks for; -1 to read here."""
-        found = nearest_replica(self._services.image.cluster, replica, self._request.rack_id, offset)
-        return -1 if found == self._services.node_id else found
+        """A replica in the consumer's rack that has the offset; -1 to read here."""
+        nearest = nearest_replica(self._services.image.cluster, replica, self._request.rack_id, offset)
+        return -1 if nearest == self._services.node_id else nearest
 
-    def _readable(self, asked: FetchedPartition) -> Replica:
-        replica = self.replica(asked)
+    def _readable(self, partition: FetchedPartition) -> Replica:
+        replica = self.replica(partition)
         follows = replica is not None and not replica.state.is_leader and not replica.retired
         if replica is None or not (replica.leads or (follows and self._context.version >= FOLLOWERS_SINCE)):
-            raise KlammError(self._absence(asked))
-        if asked.topic is None:
-            asked.known_as = replica.topic
-        error = replica.state.check_leader_epoch(asked.current_leader_epoch)
+            raise KlammError(self._absence(partition))
+        if partition.topic is None:
+            partition.known_as = replica.topic
+        error = replica.state.check_leader_epoch(partition.current_leader_epoch)
         if error:
             raise KlammError(error)
         return replica
 
-    def _absence(self, asked: FetchedPartition) -> ErrorCode:
+    def _absence(self, partition: FetchedPartition) -> ErrorCode:
         """Why a partition cannot be read here.
 
-        A session that knew a topic's id is told when another topic has its name now, or none (KIP-516).
+        In a session that knew a topic's id the error tells whether another topic has its name now, or none (KIP-516).
         """
         topics = self._services.image.topics
-        topic = topics.by_name.get(asked.topic) if asked.topic is not None else topics.by_id.get(Uuid(asked.topic_id))
+        topic = (
+            topics.by_name.get(partition.topic)
+            if partition.topic is not None
+            else topics.by_id.get(Uuid(partition.topic_id))
+        )
         if topic is not None:
-            asked.known_as = topic.name
-            if asked.index in topic.partitions:
-                return self._services.replicas.absence(topic.id, asked.index)
+            partition.known_as = topic.name
+            if partition.index in topic.partitions:
+                return self._services.replicas.absence(topic.id, partition.index)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if asked.topic is None and asked.known_as is None:
+        if partition.topic is None and partition.known_as is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if asked.topic is None and asked.known_as in topics.by_name:
+        if partition.topic is None and partition.known_as in topics.by_name:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def response(self, reading: Reading) -> FetchResponse:
-        """The answer; within a session only what changed, and partitions that gave data go to the end of the line."""
+        """The answer; within a session only what changed, and partitions that gave data are read last next time."""
         answer = _Answer()
         self._add_to(answer, reading.results)
         return self._finish(answer)
@@ -373,22 +384,22 @@ class _Reader:
 
     def _add_to(self, answer: "_Answer", results: Sequence[tuple[FetchedPartition, PartitionData]]) -> None:
         topics = answer.topics
-        for asked, data in results:
-            if self._fetch.incremental and not _news(asked, data):
+        for partition, data in results:
+            if self._fetch.incremental and not _has_news(partition, data):
                 continue
-            asked.told_high_watermark = data.high_watermark if not data.error_code else -1
-            asked.told_log_start_offset = data.log_start_offset
+            partition.sent_high_watermark = data.high_watermark if not data.error_code else -1
+            partition.sent_log_start_offset = data.log_start_offset
             if len(data.records):
-                answer.served.append(asked.key)
+                answer.served.append(partition.key)
             if data.error_code in _HINTED:
-                image = partition_image(self._services, asked.topic, asked.topic_id, asked.index)
+                image = partition_image(self._services, partition.topic, partition.topic_id, partition.index)
                 if image is not None:
                     answer.leaders.add(image.leader)
                     data.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
-            key = asked.topic if asked.topic is not None else asked.topic_id
+            key = partition.topic if partition.topic is not None else partition.topic_id
             topic = topics.get(key)
             if topic is None:
-                topic = topics[key] = FetchableTopicResponse(topic=asked.topic or "", topic_id=asked.topic_id)
+                topic = topics[key] = FetchableTopicResponse(topic=partition.topic or "", topic_id=partition.topic_id)
             topic.partitions.append(data)
 
     def _finish(self, answer: "_Answer") -> FetchResponse:
@@ -409,13 +420,13 @@ class _Answer:
     served: list[PartitionKey] = field(default_factory=list)
 
 
-def _news(asked: FetchedPartition, data: PartitionData) -> bool:
+def _has_news(partition: FetchedPartition, data: PartitionData) -> bool:
     """Whether a partition must be named in an incremental answer."""
     return (
         bool(len(data.records))
         or data.error_code != 0
         or data.diverging_epoch is not None
         or data.preferred_read_replica >= 0
-        or data.high_watermark != asked.told_high_watermark
-        or data.log_start_offset != asked.told_log_start_offset
+        or data.high_watermark != partition.sent_high_watermark
+        or data.log_start_offset != partition.sent_log_start_offset
     )

@@ -1,8 +1,9 @@
-"""Fetch, the part for followers: a replica elsewhere copies the log, and by asking says how far it has come.
+"""Fetch, the part for followers: a replica elsewhere copies the log, and its fetch offset tells how far it has come.
 
-What a follower asks from, it has: that moves the high watermark and may bring it back in sync. It reads to the end of
-the log, not to the high watermark. Where its history differs from the leader's it gets no records but the epoch from
-which they part, and truncates. A fetch that finds nothing waits; an append answers it in the same turn.
+A follower has everything before its fetch offset: that moves the high watermark and may bring it back into the ISR. It
+reads to the end of the log, not to the high watermark. Where its history differs from the leader's it gets no records
+but the epoch from which they part, and truncates. A fetch that finds nothing waits; an append answers it in the same
+turn.
 """
 
 import asyncio
@@ -43,14 +44,14 @@ def handle(
     except KlammError as error:
         return FetchResponse(error_code=error.code)
     if session.parked is not None:
-        session.parked(True)  # the follower has something to say and did not wait for the answer
-    fetch = _FollowerFetch(services, context, request, session, whole=not goes_on)
+        session.parked(True)  # the follower has sent its next request without waiting for this answer
+    fetch = _FollowerFetch(services, context, request, session, full=not goes_on)
     force = not goes_on or request.max_wait_ms <= 0
     if sum(len(topic.partitions) for topic in request.topics) > SLICE_ELEMENTS:
         return _handle_many(services, session, request, fetch, force)
     named: list[FollowedPartition] = []
     for topic in request.topics:
-        _take_note(services, session, topic.topic_id, topic.partitions, named)
+        _update_session(services, session, topic.topic_id, topic.partitions, named)
     _forget(session, request)
     now_ms = services.clock.monotonic_ms()
     for followed in named:
@@ -69,7 +70,7 @@ def _handle_many(
     named: list[FollowedPartition] = []
     for topic in request.topics:
         for partitions in cut(topic.partitions):
-            _take_note(services, session, topic.topic_id, partitions, named)
+            _update_session(services, session, topic.topic_id, partitions, named)
             yield len(partitions)
         yield 1
     _forget(session, request)
@@ -85,26 +86,26 @@ def _handle_many(
     return ANSWERED
 
 
-def _take_note(
+def _update_session(
     services: Services,
     session: FollowerSession,
     topic_id: bytes,
     partitions: Sequence[FetchPartition],
     named: list[FollowedPartition],
 ) -> None:
-    """Keep what the follower asks for from now on; the partitions go into `named`."""
+    """Keep what the follower fetches from now on; the partitions go into `named`."""
     changed = session.changed
-    for asked in partitions:
-        followed = session.partition((topic_id, asked.partition))
-        followed.ask(
-            asked.fetch_offset,
-            asked.partition_max_bytes,
-            asked.current_leader_epoch,
-            asked.last_fetched_epoch,
-            asked.log_start_offset,
+    for partition in partitions:
+        followed = session.partition((topic_id, partition.partition))
+        followed.update(
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
         )
         if followed.replica is None or followed.replica.retired:
-            followed.follow(services.replicas.find_by_id(topic_id, asked.partition))
+            followed.attach(services.replicas.find_by_id(topic_id, partition.partition))
         changed[followed] = None
         named.append(followed)
 
@@ -116,7 +117,7 @@ def _forget(session: FollowerSession, request: FetchRequest) -> None:
 
 
 def _note_progress(services: Services, session: FollowerSession, followed: FollowedPartition, now_ms: int) -> None:
-    """Everything before the offset a follower asks from is on its disk; believe it only if its history is ours."""
+    """Count what a follower has, which is all before its fetch offset; only if its history is this leader's."""
     replica = followed.replica
     try:
         if replica is None or _refusal(replica, followed) or _divergence(replica, followed) is not None:
@@ -130,7 +131,7 @@ def _note_progress(services: Services, session: FollowerSession, followed: Follo
     follower = session.follower
     progress = state.followers[follower]
     if 0 <= session.replica_epoch < progress.broker_epoch:
-        return  # an earlier life of the broker, whose last words came late
+        return  # a late request of an earlier broker epoch
     in_sync = follower in state.isr
     isr = services.replicas.isr
     before = state.high_watermark
@@ -145,7 +146,7 @@ def _note_progress(services: Services, session: FollowerSession, followed: Follo
         eligible=not in_sync and isr.eligible(follower, session.replica_epoch),
     )
     if reached > before:
-        services.replicas.moved(replica, reached)
+        services.replicas.advance_to(replica, reached)
     if not in_sync:
         replica.refresh()
         isr.consider(replica, follower)
@@ -175,8 +176,8 @@ def _divergence(replica: Replica, followed: FollowedPartition) -> EpochEndOffset
 
 
 @dataclass(slots=True)
-class _Looking:
-    """What was read so far."""
+class _FollowerReading:
+    """What was read so far for an answer."""
 
     parts: list[tuple[FollowedPartition, PartitionData]] = field(default_factory=list)
     size: int = 0
@@ -186,7 +187,7 @@ class _Looking:
 class _FollowerFetch:
     """One request of a follower, until it is answered."""
 
-    __slots__ = ("_context", "_request", "_services", "_session", "_slot", "_timer", "_whole")
+    __slots__ = ("_context", "_full", "_request", "_services", "_session", "_slot", "_timer")
 
     def __init__(
         self,
@@ -195,18 +196,18 @@ class _FollowerFetch:
         request: FetchRequest,
         session: FollowerSession,
         *,
-        whole: bool,
+        full: bool,
     ) -> None:
         self._services = services
         self._context = context
         self._request = request
         self._session = session
-        self._whole = whole
+        self._full = full
         self._slot: Slot | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def park(self) -> None:
-        """Wait for an append, or until the follower's patience ends."""
+        """Wait for an append, or until max_wait_ms has passed."""
         self._slot = self._context.channel.defer()
         self._context.frame = memoryview(b"")
         self._session.parked = self.wake
@@ -228,46 +229,46 @@ class _FollowerFetch:
             self._timer.cancel()
 
     def cancel(self) -> None:
-        """The connection is lost; what it followed with goes with it."""
+        """Drop the session with its connection."""
         self._end()
         self._services.replicas.follower_sessions.close(self._session.id, self._session.follower)
 
     def attempt(self, force: bool) -> FetchResponse | None:
         """The answer, if there is enough for one."""
-        looking = _Looking()
-        self._look(looking, self._session.changed)
-        if not self._suffices(looking, force):
+        reading = _FollowerReading()
+        self._read_changed(reading, self._session.changed)
+        if not self._suffices(reading, force):
             return None
         topics: dict[bytes, FetchableTopicResponse] = {}
-        self._add_to(topics, looking.parts)
+        self._add_to(topics, reading.parts)
         return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
 
     def attempt_in_slices(self, force: bool) -> Steps[FetchResponse | None]:
         """The same, giving way after every so many partitions."""
-        looking = _Looking()
+        reading = _FollowerReading()
         for partitions in cut(list(self._session.changed)):
-            self._look(looking, partitions)
+            self._read_changed(reading, partitions)
             yield len(partitions)
-        if not self._suffices(looking, force):
+        if not self._suffices(reading, force):
             return None
         topics: dict[bytes, FetchableTopicResponse] = {}
-        for parts in cut(looking.parts):
+        for parts in cut(reading.parts):
             self._add_to(topics, parts)
             yield len(parts)
         return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
 
-    def _suffices(self, looking: "_Looking", force: bool) -> bool:
-        return force or looking.urgent or bool(looking.size and looking.size >= self._request.min_bytes)
+    def _suffices(self, reading: "_FollowerReading", force: bool) -> bool:
+        return force or reading.urgent or bool(reading.size and reading.size >= self._request.min_bytes)
 
-    def _look(self, looking: "_Looking", partitions: Iterable[FollowedPartition]) -> None:
+    def _read_changed(self, reading: "_FollowerReading", partitions: Iterable[FollowedPartition]) -> None:
         """Read what the follower lacks of these; what is quiet is not looked at again before it changes."""
         budget = self._request.max_bytes
-        parts, size, urgent = looking.parts, looking.size, looking.urgent
+        parts, size, urgent = reading.parts, reading.size, reading.urgent
         quiet: list[FollowedPartition] = []
         for followed in partitions:
             if size >= budget:
                 break
-            told = self._whole
+            reports = self._full
             data = PartitionData(partition_index=followed.key[1], aborted_transactions=None, records=b"")
             try:
                 replica = self._replica(followed)
@@ -276,7 +277,7 @@ class _FollowerFetch:
                 diverging = _divergence(replica, followed)
                 if diverging is not None:
                     data.diverging_epoch = diverging
-                    told = urgent = True
+                    reports = urgent = True
                 elif not followed.sent and not self._is_throttled(replica):
                     size += self._read(replica, followed, data, min(followed.max_bytes, budget - size), first=not size)
                 data.high_watermark = replica.log.high_watermark
@@ -284,21 +285,21 @@ class _FollowerFetch:
                 data.log_start_offset = replica.log.log_start_offset
             except KlammError as error:
                 self._refuse(followed, data, error.code)
-                told = urgent = True
-            if told or _is_news(followed, data):
+                reports = urgent = True
+            if reports or _has_news(followed, data):
                 parts.append((followed, data))
             elif not _has_more(followed):
                 quiet.append(followed)
-        # At once, not when all are read: what is appended in a later turn makes it change again.
+        # At once, not when all are read: an append in a later turn must mark it as changed again.
         for followed in quiet:
             self._session.changed.pop(followed, None)
-        looking.size, looking.urgent = size, urgent
+        reading.size, reading.urgent = size, urgent
 
     def _replica(self, followed: FollowedPartition) -> Replica:
         replica = followed.replica
         if replica is None or replica.retired:
             replica = self._services.replicas.find_by_id(*followed.key)
-            followed.follow(replica)
+            followed.attach(replica)
         if replica is None:
             if followed.key[0] in self._services.image.topics.by_id:
                 raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -317,11 +318,11 @@ class _FollowerFetch:
             raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if offset == log.log_end_offset:
             return 0
-        found = log.read(offset, max(limit, 0), log.log_end_offset, min_one=first)
-        if found is None:
+        region = log.read(offset, max(limit, 0), log.log_end_offset, min_one=first)
+        if region is None:
             return 0
-        data.records = RecordRegion(found)
-        return found.length
+        data.records = RecordRegion(region)
+        return region.length
 
     def _is_throttled(self, replica: Replica) -> bool:
         """Whether this follower must wait because copying to it is limited; those in sync never are."""
@@ -345,12 +346,12 @@ class _FollowerFetch:
         topics: dict[bytes, FetchableTopicResponse],
         parts: Sequence[tuple[FollowedPartition, PartitionData]],
     ) -> None:
-        """Put what was read into the answer, and keep what the follower is told."""
+        """Put what was read into the answer, and keep what is sent to the follower."""
         session = self._session
         throttled = 0
         for followed, data in parts:
-            followed.told_high_watermark = data.high_watermark
-            followed.told_log_start_offset = data.log_start_offset
+            followed.sent_high_watermark = data.high_watermark
+            followed.sent_log_start_offset = data.log_start_offset
             if len(data.records) or data.error_code or data.diverging_epoch is not None:
                 followed.sent = True
             if not _has_more(followed):
@@ -377,16 +378,16 @@ def _has_more(followed: FollowedPartition) -> bool:
     return replica is not None and not followed.sent and followed.fetch_offset < replica.log.log_end_offset
 
 
-def _is_news(followed: FollowedPartition, data: PartitionData) -> bool:
+def _has_news(followed: FollowedPartition, data: PartitionData) -> bool:
     return (
         bool(len(data.records))
-        or data.high_watermark != followed.told_high_watermark
-        or data.log_start_offset != followed.told_log_start_offset
+        or data.high_watermark != followed.sent_high_watermark
+        or data.log_start_offset != followed.sent_log_start_offset
     )
 
 
 def follower_of(version: int, request: FetchRequest) -> tuple[int, int]:
-    """(replica id, broker epoch) of whoever asks; (-1, -1) is a consumer."""
+    """(replica id, broker epoch) of the follower that sent a request; (-1, -1) for a consumer."""
     if version < 15:
         return request.replica_id, -1
     state: Any = request.replica_state
