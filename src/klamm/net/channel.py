@@ -294,7 +294,7 @@ class Channel:
         if self.closed or self._out:
             return
         self._awaiting_write = False
-        # Reading first: the kernel is then told of one change and not of two.
+        # Reading first: both changes then reach the kernel as one system call.
         if not self._reading:
             self.resume_reading()
         if not self._awaiting_write and not self.closed:

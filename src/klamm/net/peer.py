@@ -3,7 +3,7 @@
     peer = Peer(loop, "127.0.0.1", 9093, client_id="raft-1")
     answer = await peer.ask(VoteRequest(...), 2)
 
-A peer connects when it is first asked, pipelines requests, and connects again after a loss; the pause between attempts
+A peer connects on the first request, pipelines requests, and connects again after a loss; the pause between attempts
 grows up to a limit. A request is sent at most once: the caller decides whether to send it again.
 """
 

@@ -1,7 +1,7 @@
 """Every API Klamm knows, as one table: key, name, versions, first flexible version, and where it is served.
 
-Reading the table imports no message. `api.request` and `api.response` import the family's file when they are first
-asked for, so a process pays only for the APIs it speaks.
+Reading the table imports no message. `api.request` and `api.response` import the family's file on first
+use, so a process pays only for the APIs it uses.
 """
 
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ class Api:
 
     def _message(self, suffix: str) -> type[Any]:
         module = import_module(f"klamm.protocol.messages.{self.family}")
-        found: type[Any] = getattr(module, self.name + suffix)
-        return found
+        message_class: type[Any] = getattr(module, self.name + suffix)
+        return message_class
 
 
 _TABLE = (

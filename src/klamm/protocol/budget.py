@@ -1,7 +1,7 @@
 """How many array elements and tagged fields one request may carry, by API.
 
-An element of one byte on the wire becomes an object of a few hundred bytes and some microseconds of work for whoever
-handles the request. A frame of megabytes can declare millions of them, so their number is bounded before any is made.
+An element of one byte on the wire becomes an object of a few hundred bytes and some microseconds of work in the
+handler. A frame of megabytes can declare millions of them, so their number is bounded before any is made.
 The bounds are far above what clients send; the frame's size bounds what one element may hold.
 """
 
@@ -12,14 +12,14 @@ HEADER_TAGS_MAX = 100
 """Tagged fields of a request header; no version of the protocol has more than a few."""
 
 UNBOUNDED = 1 << 62
-"""For what was sent by a node that was asked."""
+"""For responses, which come from a node that this one sent a request to."""
 
 _BY_API = {
     1: 40_000,  # Fetch: the first request of a follower's session names every partition it copies from that leader
     2: 20_000,  # ListOffsets: an admin asks for every partition of a cluster at once
     8: 20_000,  # OffsetCommit
     23: 20_000,  # OffsetForLeaderEpoch: a follower after an election
-    24: 5_000,  # AddPartitionsToTxn: each transaction costs more than an element elsewhere
+    24: 5_000,  # AddPartitionsToTxn: a transaction costs more than an element elsewhere
     28: 20_000,  # TxnOffsetCommit
     45: 20_000,  # AlterPartitionReassignments: a whole cluster is moved in one plan
     56: 40_000,  # AlterPartition: every partition of a broker after an election

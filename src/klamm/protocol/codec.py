@@ -1,9 +1,9 @@
 """Bytes to messages and back, by readers and writers compiled once per class and version.
 
 `decode` and `encode` look the compiled function up, or make it on first use, and turn every way it can fail into one
-error: what a peer sent is a `RemoteProtocolError`, what our own code asked for is a `LocalProtocolError`.
+error: what a peer sent is a `RemoteProtocolError`, what our own code tried to write is a `LocalProtocolError`.
 
-A reader never believes a count: a declared length is compared with the bytes that are there, and with the number of
+A reader never trusts a count: a declared length is compared with the bytes that are there, and with the number of
 elements that the message may carry (`budget`), before anything is made.
 """
 

@@ -1,9 +1,9 @@
-"""The few bytes before every request and response: which API, which version, and whose answer this is.
+"""The bytes before every request and response: API key, version, correlation id and client id.
 
 Request header v2 (tagged fields) goes with flexible versions and v1 with the others; v0, without a client id, belongs
 to ControlledShutdown v0 alone. Responses have v1 with flexible versions and v0 with the others, with one exception:
-ApiVersions is always answered with v0, because the client does not yet know what the broker speaks. The client id
-keeps its two-byte length in every version, for the same reason the other way round.
+ApiVersions is always answered with v0, because the client does not yet know which versions the broker serves. The
+client id keeps its two-byte length in every version, for the same reason the other way round.
 """
 
 import struct
@@ -26,7 +26,7 @@ _CORRELATION = struct.Struct(">i")
 
 @dataclass(slots=True)
 class RequestHeader:
-    """What every request says first."""
+    """The fields in front of every request."""
 
     api_key: int
     api_version: int

@@ -1,8 +1,8 @@
-"""How a wire message is declared: one dataclass per message, each field saying in which versions it lives.
+"""How a wire message is declared: one dataclass per message, with the versions of every field.
 
     @struct
     class MemberIdentity:
-        \"\"\"Who leaves.\"\"\"
+        \"\"\"A member that leaves.\"\"\"
 
         member_id: str = wire(string)
         group_instance_id: str | None = wire(string, nullable=0, default=None)
@@ -105,13 +105,13 @@ class WireField:
         return version >= self.nullable_since
 
     def make_default(self) -> Any:
-        """The value of a field nobody set; a new object where it could be changed."""
+        """The value of a field that was not set; a new object where it is mutable."""
         return self.default() if callable(self.default) else self.default
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a message class says about itself; found as `__wire__` on the class."""
+    """The declaration of a message class, stored as `__wire__` on it."""
 
     name: str
     fields: tuple[WireField, ...]
@@ -157,14 +157,16 @@ def _declare(cls: C, **facts: Any) -> C:
     # which takes two thirds off the time of import.
     cls.__init__ = _first_init
     cls.__eq__ = _equal  # type: ignore[assignment]
-    cls.__repr__ = _shown  # type: ignore[assignment]
+    cls.__repr__ = _represent  # type: ignore[assignment]
     made: Any = dataclass(slots=True, kw_only=True, init=False, eq=False, repr=False, match_args=False)(cls)
     made.__hash__ = None
     declared = []
-    for each in fields(made):
-        found: WireField = each.metadata["wire"]
+    for member in fields(made):
+        # `wire` runs before the class exists and knows no name. Not by `dataclasses.replace`: thousands of fields are
+        # declared while a node starts, and it takes several times as long.
+        bare: WireField = member.metadata["wire"]
         declared.append(
-            WireField(each.name, found.type, found.since, found.until, found.nullable_since, found.tag, found.default)
+            WireField(member.name, bare.type, bare.since, bare.until, bare.nullable_since, bare.tag, bare.default)
         )
     made.__wire__ = Declaration(made.__name__, tuple(declared), **facts)
     return made  # type: ignore[no-any-return]
@@ -176,10 +178,10 @@ _ABSENT: Any = object()
 def _first_init(self: Any, **values: Any) -> None:
     """Make the class's own constructor, put it in this one's place, and go on with it."""
     parameters, body, names = [], [], {"_ABSENT": _ABSENT}
-    for each in self.__wire__.fields:
-        name = each.name
-        names[f"_{name}"] = each.default
-        if callable(each.default):
+    for declared in self.__wire__.fields:
+        name = declared.name
+        names[f"_{name}"] = declared.default
+        if callable(declared.default):
             parameters.append(f"{name}=_ABSENT")
             body.append(f"    self.{name} = _{name}() if {name} is _ABSENT else {name}\n")
         else:
@@ -196,11 +198,13 @@ def _first_init(self: Any, **values: Any) -> None:
 def _equal(self: Any, other: object) -> Any:
     if type(other) is not type(self):
         return NotImplemented
-    return all(getattr(self, each.name) == getattr(other, each.name) for each in declaration(type(self)).fields)
+    names = (declared.name for declared in declaration(type(self)).fields)
+    return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
-def _shown(self: Any) -> str:
-    values = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in self.__wire__.fields)
+def _represent(self: Any) -> str:
+    names = (declared.name for declared in self.__wire__.fields)
+    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
     return f"{type(self).__name__}({values})"
 
 
@@ -225,5 +229,5 @@ def message(*, api_key: int = -1, versions: tuple[int, int], flexible: int | Non
 
 def declaration(cls: type[Any]) -> Declaration:
     """The declaration of a class made by `@message` or `@struct`."""
-    found: Declaration = cls.__wire__
-    return found
+    declared: Declaration = cls.__wire__
+    return declared

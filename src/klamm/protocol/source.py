@@ -1,9 +1,10 @@
-"""Python source in the making: what the reader and writer compilers share."""
+"""Builder of Python source, shared by the reader and writer compilers."""
 
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from klamm.protocol.schema import Array, Declaration, Scalar, Sized, WireField, WireType, declaration
@@ -87,8 +88,8 @@ def body_fields(shape: Declaration, version: int) -> list[WireField]:
 
 def tagged_fields(shape: Declaration, version: int) -> list[WireField]:
     """The fields that a version carries only when they are set, by tag."""
-    found = [field for field in shape.fields if field.tag is not None and field.lives_in(version)]
-    return sorted(found, key=lambda field: field.tag or 0)
+    tagged = [field for field in shape.fields if field.tag is not None and field.lives_in(version)]
+    return sorted(tagged, key=attrgetter("tag"))
 
 
 def smallest(type: WireType, version: int, *, flexible: bool, nullable: bool = False) -> int:
@@ -105,7 +106,7 @@ def smallest(type: WireType, version: int, *, flexible: bool, nullable: bool = F
         case _:
             shape = declaration(type)
             sizes = (
-                smallest(each.type, version, flexible=flexible, nullable=each.nullable_in(version))
-                for each in body_fields(shape, version)
+                smallest(field.type, version, flexible=flexible, nullable=field.nullable_in(version))
+                for field in body_fields(shape, version)
             )
             return sum(sizes) + flexible

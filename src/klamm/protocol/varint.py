@@ -3,7 +3,7 @@
 from klamm.model.errors import RemoteProtocolError
 
 SMALL = tuple(bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(4096))
-"""The bytes of the numbers nearly every message uses."""
+"""Encoded small numbers: nearly every length and count is one of them."""
 
 
 def encode_uvarint(value: int) -> bytes:
@@ -28,7 +28,7 @@ def decode_uvarint(buf: bytes | bytearray | memoryview, offset: int) -> tuple[in
 
 
 def rest_of_uvarint(buf: bytes | bytearray | memoryview, first: int, offset: int) -> tuple[int, int]:
-    """Go on with a number whose `first` byte, read already, said that more follow."""
+    """Read the rest of a number whose `first` byte, read already, has the continuation bit set."""
     value = first & 127
     for shift in (7, 14, 21, 28):
         byte = buf[offset]

@@ -1,7 +1,7 @@
 """Compile a writer: straight-line Python for one class in one version.
 
 Neighbouring values of fixed width go out by one `pack`, together with the length that follows them where it has a
-fixed width too. The code appends its pieces with `a`; whoever called joins them or sends them one by one.
+fixed width too. The code appends its pieces with `a`; the caller joins them or sends them one by one.
 
 A sliced writer is a generator of the same code that gives way every so many elements, as a sliced reader does.
 """

@@ -1,4 +1,4 @@
-"""Columns to pyarrow and back; the only file of the room that knows pyarrow, an optional extra, and only when called.
+"""Columns to pyarrow and back; the only module here that imports pyarrow, an optional extra, and only when called.
 
 Column names and types are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp,
 timestampType, headers.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 _REPEATED_ROWS_MAX = 16_384
-"""A column of one word is kept for the next table up to this length."""
+"""A topic column is cached for the next table up to this length."""
 
 
 @functools.cache
@@ -72,8 +72,8 @@ def to_arrow_of(
     import pyarrow as pa  # noqa: PLC0415 - an optional extra
 
     rows = columns.rows
-    topics = [_repeated(topic, count) for topic, _, count in _by_topic(places)]
-    partitions = bytearray().join(each.to_bytes(4, sys.byteorder) * count for _, each, count in places)
+    topics = [_topic_column(topic, count) for topic, _, count in _by_topic(places)]
+    partitions = bytearray().join(partition.to_bytes(4, sys.byteorder) * count for _, partition, count in places)
     arrays = [
         _arrow_binary(columns.keys, rows, pa.binary()),
         _arrow_binary(columns.values, rows, pa.binary()),
@@ -87,33 +87,35 @@ def to_arrow_of(
         arrays.append(_arrow_headers(columns))
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema(include_headers=include_headers))
     if from_offset is not None:
+        # Offsets ascend within one partition, so the first wanted row is found by bisection.
         batch = batch.slice(bisect.bisect_left(memoryview(columns.offsets).cast("q"), from_offset))
     return batch
 
 
 def _by_topic(places: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-    """Neighbours of one topic taken together."""
-    found: list[tuple[str, int, int]] = []
+    """Merge neighbours of one topic, adding up their rows."""
+    merged: list[tuple[str, int, int]] = []
     for topic, partition, rows in places:
-        before = found.pop()[2] if found and found[-1][0] == topic else 0
-        found.append((topic, partition, before + rows))
-    return found
+        before = merged.pop()[2] if merged and merged[-1][0] == topic else 0
+        merged.append((topic, partition, before + rows))
+    return merged
 
 
-def _repeated(topic: str, rows: int) -> "pa.Array":
-    """The same word in every row; the beginning of one that is kept, where that is not long."""
+def _topic_column(topic: str, rows: int) -> "pa.Array":
+    """The topic in every row: a slice of a cached column, unless that would be long."""
     if rows > _REPEATED_ROWS_MAX:
-        return _all(topic, rows)
-    return _kept_repeated(topic, 1 << max(rows - 1, 1).bit_length()).slice(0, rows)
+        return _repeat(topic, rows)
+    # Powers of two, so that tables of any length share a few cached columns.
+    return _repeat_cached(topic, 1 << max(rows - 1, 1).bit_length()).slice(0, rows)
 
 
-def _all(topic: str, rows: int) -> "pa.Array":
+def _repeat(topic: str, rows: int) -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.repeat(pa.scalar(topic, pa.string()), rows)
 
 
-_kept_repeated = functools.lru_cache(maxsize=8)(_all)
+_repeat_cached = functools.lru_cache(maxsize=8)(_repeat)
 
 
 def _arrow_fixed(data: bytearray, rows: int, kind: "pa.DataType") -> "pa.Array":
@@ -123,13 +125,13 @@ def _arrow_fixed(data: bytearray, rows: int, kind: "pa.DataType") -> "pa.Array":
 
 
 def _arrow_timestamps(data: bytearray, rows: int) -> "pa.Array":
-    """Spark's timestamps are microseconds; the multiplication is Arrow's, and checked."""
+    """Milliseconds as Spark's microseconds; Arrow multiplies, and raises where that overflows."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
         return _arrow_fixed(data, rows, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
     except pa.ArrowInvalid:
-        raise CorruptBatch("a timestamp lies beyond what microseconds in 64 bits can say") from None
+        raise CorruptBatch("a timestamp does not fit microseconds in 64 bits") from None
 
 
 def _arrow_binary(column: BinaryColumn, rows: int, kind: "pa.DataType") -> "pa.Array":
@@ -149,6 +151,7 @@ def _arrow_headers(columns: RecordColumns) -> "pa.Array":
     try:
         texts = names.cast(pa.string()) if columns.headers else names.view(pa.string())
     except pa.ArrowInvalid:  # a header name should be UTF-8; one that is not must not spoil the table
+        # One by one: slow, but only for a batch that has such a name.
         texts = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
     pairs = pa.StructArray.from_arrays(
         [
@@ -188,7 +191,7 @@ class ArrowRows:
         self._values = binary_buffers(columns.get("value"))
         self._headers = _header_buffers(columns.get("headers"))
         self._spans = [
-            memoryview(each[1]).cast("i")[each[3] :] for each in (self._keys, self._values) if each is not None
+            memoryview(column[1]).cast("i")[column[3] :] for column in (self._keys, self._values) if column is not None
         ]
 
     def size(self, first: int, end: int) -> int:
@@ -252,6 +255,7 @@ def _milliseconds(column: "pa.Array | None", now_ms: int) -> memoryview | None:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
     column = column.cast(pa.int64()).fill_null(now_ms)
+    # Buffers belong to the array that was sliced; the offset is where this one begins.
     return _bytes_of(column.buffers()[1])[8 * column.offset :]
 
 
@@ -268,7 +272,7 @@ def binary_buffers(column: "pa.Array | None") -> tuple[memoryview | None, memory
     if not pa.types.is_binary(column.type):
         column = column.cast(pa.binary())
     validity, offsets, data = column.buffers()
-    if offsets is None:  # an empty column may come without
+    if offsets is None:  # Arrow allows an empty column without an offsets buffer
         return None, memoryview(bytes(4)), memoryview(b""), 0
     return None if validity is None else _bytes_of(validity), _bytes_of(offsets), _bytes_of(data), column.offset
 

@@ -66,8 +66,8 @@ class Record(NamedTuple):
 class BatchView:
     """A batch where it lies in a buffer: the header read once, the records untouched.
 
-    Reads the 61 bytes of the header and checks magic and length; whether the whole batch is in the buffer is for
-    `iter_batches` or the caller to know (`end`). Setters write through, so the buffer must be writable for them.
+    Reads the 61 bytes of the header and checks magic and length; that the complete batch is in the buffer is checked by
+    `iter_batches` or the caller (`end`). Setters write through, so the buffer must be writable for them.
     """
 
     __slots__ = (
@@ -236,7 +236,7 @@ class BatchView:
         return self._decoded(limit, Record)
 
     def decode_rows(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[tuple[Any, ...]]:
-        """The records as plain tuples in the order of `Record`, for loops where a name per field is too dear."""
+        """The records as plain tuples in the order of `Record`, for loops where named tuples cost too much."""
         return self._decoded(limit, None)
 
     def _decoded(self, limit: int, kind: type | None) -> list[Any]:

@@ -1,7 +1,7 @@
-"""Whether the records of a batch are records: looked at in the pieces they are unpacked to, none of which is kept.
+"""Validation of the records in a produced batch, in the pieces they are unpacked to, none of which is kept.
 
-A batch with a valid checksum may hold anything. Whatever is stored of it stops every reader, so the broker looks first:
-each record fills the bytes it claims, their number and offset deltas are those of the header, nothing is left over.
+A batch with a valid checksum may hold anything, and broken records in a log stop every reader. So the broker checks
+before it stores: a record fills the bytes it claims, number and offset deltas match the header, nothing is left over.
 """
 
 from collections.abc import Iterable, Iterator
@@ -65,14 +65,14 @@ class RecordCheck:
             raise self._refusal(_FAULTS[fault])
 
     def passing(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """The same pieces, each checked before it is given on, and the end as well."""
+        """Yield the same pieces, every one checked before; the end is checked too."""
         for piece in pieces:
             self.feed(piece)
             yield piece
         self.finish()
 
     def finish(self) -> None:
-        """There is no more: every record the header counts must have been whole."""
+        """Check that every record the header counts has come completely."""
         self.feed(b"")
         counted, done, field, _, bits, *_ = _HEAD.unpack_from(self._state)
         if done != counted or field or bits:
@@ -91,7 +91,7 @@ class RecordCheck:
 
     @property
     def noted(self) -> list[NotedRecord]:
-        """The first of them."""
+        """The first of these records."""
         state = _STATE.unpack(self._state)
         count = min(state[15], layout.NOTED_MAX)
         return [NotedRecord(state[at], not state[at + 1], state[at + 2]) for at in range(20, 20 + 3 * count, 3)]

@@ -1,4 +1,4 @@
-"""Batches to columns, for readers that want tables: no Python object is made per record.
+"""Batches to columns, for readers of tables: no Python object is made per record.
 
 `decode_columns` gives values room for all bytes there are, keys and headers when the first one shows, and fills the
 buffers in one pass, batch by batch, while the processor's cache still has what the checksum has read. The buffers have
@@ -161,7 +161,7 @@ class _Filling:
         buffers = columns.buffers()
         for batch, section in sections:
             if check_crc and not batch.codec:
-                batch.check_crc()
+                batch.check_crc()  # only now: the bytes are in the processor's cache when they are decoded
             count = batch.record_count
             stamped = batch.is_log_append_time
             record = position = 0
@@ -188,7 +188,7 @@ class _Filling:
             self._row += count
 
     def _make_room(self, rest: memoryview | bytes | bytearray, row: int, count: int) -> None:
-        """For the rest of a batch, whose records begin at `row`."""
+        """Measure the rest of a batch, whose records begin at `row`, and enlarge the columns it does not fit."""
         columns, header = self._columns, self._header
         keys, values, headers, names, header_values = measure_records(rest, count)
         made = columns.keys.more_data(row, keys, self._room, self._size)

@@ -22,7 +22,7 @@ from klamm.records.kernels.memory import blank
 Buffer = bytes | bytearray | memoryview
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
-"""What a batch may unpack to unless the caller says otherwise; brokers accept 1 MB compressed by default."""
+"""What a batch may unpack to unless the caller sets a limit; brokers accept 1 MB compressed by default."""
 
 PIECE_BYTES = 256 * 1024
 """What `unpack` gives at a time: little enough to hold, enough to be worth the interpreter's lock."""
@@ -39,7 +39,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_RATIO_MAX = 22
-"""A copy of three bytes yields at most 64, so no honest block unpacks to more than this many times its size."""
+"""A copy element of three bytes yields at most 64, so no valid block unpacks to more than this many times its size."""
 
 _LZ4_KAFKA_DEFAULT_LEVEL = 9
 _INT32 = struct.Struct(">i")
@@ -80,18 +80,18 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
 
 
 def _join(pieces: list[bytes]) -> bytes | bytearray:
-    """The pieces in one; a hundred megabytes are copied bit by bit, since other threads stand still during a copy."""
+    """Join the pieces; a hundred megabytes are copied piece by piece, since a copy holds the interpreter's lock."""
     size = sum(map(len, pieces))
     if size <= _JOINED_BYTES_MAX:
         return b"".join(pieces)
-    whole = blank(size)
+    joined = blank(size)
     position = 0
     pieces.reverse()
     while pieces:
-        piece = pieces.pop()
-        whole[position : position + len(piece)] = piece
+        piece = pieces.pop()  # let go of it, so that pieces and result are never held twice in full
+        joined[position : position + len(piece)] = piece
         position += len(piece)
-    return whole
+    return joined
 
 
 def unpack(codec: int, data: Buffer, limit: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
@@ -159,6 +159,7 @@ def _gunzip(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
                 rest = view[position : position + _GZIP_INPUT_BYTES]
                 position += len(rest)
             try:
+                # One byte more than allowed tells a batch at the limit from one beyond it.
                 piece = member.decompress(rest, min(room + 1, piece_bytes))
             except inflate.error as error:
                 raise CorruptBatch(f"gzip: {error}") from None
@@ -170,6 +171,7 @@ def _gunzip(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
                 raise _too_large(limit)
             if piece:
                 yield piece
+        # The next member begins inside the input that was handed over.
         position -= len(member.unused_data)
 
 
@@ -192,11 +194,11 @@ def _resnappy(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:  
     rest = b""
     for piece in pieces:
         rest += bytes(piece)
-        whole = len(rest) - len(rest) % _XERIAL_BLOCK_BYTES
-        for start in range(0, whole, _XERIAL_BLOCK_BYTES):
+        full = len(rest) - len(rest) % _XERIAL_BLOCK_BYTES
+        for start in range(0, full, _XERIAL_BLOCK_BYTES):
             block = bytes(snappy.compress_raw(rest[start : start + _XERIAL_BLOCK_BYTES]))
             yield _INT32.pack(len(block)) + block
-        rest = rest[whole:]
+        rest = rest[full:]
     if rest:
         block = bytes(snappy.compress_raw(rest))
         yield _INT32.pack(len(block)) + block
@@ -205,6 +207,7 @@ def _resnappy(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:  
 def _unsnappy(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:  # noqa: ARG001 - blocks are what they are
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        # librdkafka and others write one raw block without the framing of the Java client.
         yield _unsnappy_block(view, limit, limit)
         return
     room = limit
@@ -277,7 +280,7 @@ def _unlz4(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     frame_ended = False
     while position < end:
         try:
-            # The library allocates what it is asked for: ask for a little, then for as much again as there is.
+            # The library allocates `max_length` at once: begin small and double, so that a bomb allocates little.
             piece, consumed, frame_ended = lz4.frame.decompress_chunk(
                 context, view[position:], max_length=min(step, room + 1)
             )
@@ -296,8 +299,8 @@ def _unlz4(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
         raise CorruptBatch("lz4: the data end in the middle")
 
 
-# A zstd context costs 20 us to make, as much as packing a small batch. A list lends each to one user at a time, in any
-# thread, since pop and append are atomic; one that failed is not given back.
+# A zstd context costs 20 us to make, as much as packing a small batch. Idle ones are kept in lists, whose pop and
+# append are atomic, so that any thread may take one; a context that failed is not put back.
 _ZSTD_WHOLE_BYTES_MAX = 2 * 1024 * 1024
 """Frames that unpack to no more come in one piece: piece by piece the library fills a window of its own first, and
 takes a third longer."""

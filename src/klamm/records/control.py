@@ -1,6 +1,6 @@
-"""Control batches: the records by which brokers speak to brokers inside a log.
+"""Control batches: the records that brokers write for brokers and consumers inside a log.
 
-A control batch holds control records only, and says so in its attributes. Key: version i16 · type i16. The values of
+A control batch holds control records only and is marked in its attributes. Key: version i16 · type i16. The values of
 raft's own types are messages of `protocol/messages/control_records.py` and opaque bytes here; the end-transaction
 marker (version i16 · coordinator epoch i32) is whole here, because storage reads and writes it.
 """
@@ -19,7 +19,7 @@ CURRENT_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says; the numbers are Kafka's."""
+    """Kinds of control records; the numbers are Kafka's."""
 
     ABORT = 0
     COMMIT = 1
@@ -122,15 +122,15 @@ def control_records(batch: BatchView) -> list[ControlRecord]:
     """The records of a control batch; empty when compaction has removed them."""
     if not batch.is_control:
         raise CorruptBatch(f"the batch at offset {batch.base_offset} is not a control batch")
-    found = []
+    records = []
     for offset, timestamp, key, value, _ in batch.decode_rows():
         version, control_type = parse_control_key(key)
-        found.append(ControlRecord(offset, timestamp, version, control_type, value or b""))
-    return found
+        records.append(ControlRecord(offset, timestamp, version, control_type, value or b""))
+    return records
 
 
 def parse_end_txn_marker(record: ControlRecord) -> EndTxnMarker:
-    """What a COMMIT or ABORT record says; fields that a later version appends are ignored."""
+    """Parse a COMMIT or ABORT record; fields that a later version appends are ignored."""
     if record.type not in (ControlType.ABORT, ControlType.COMMIT):
         raise CorruptBatch(f"control type {record.type} does not end a transaction")
     if len(record.value) < END_TXN_MARKER.size:
@@ -142,7 +142,7 @@ def parse_end_txn_marker(record: ControlRecord) -> EndTxnMarker:
 
 
 def end_txn_marker(batch: BatchView) -> EndTxnMarker | None:
-    """The transaction end that a batch marks, or None for any other batch. Storage asks this of every control batch."""
+    """The transaction end that a batch marks, or None for any other batch."""
     if not batch.is_control or not batch.is_transactional:
         return None
     records = control_records(batch)

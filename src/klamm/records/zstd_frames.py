@@ -1,6 +1,6 @@
 """Where the frames of zstd data end and how much they can unpack to, read from their headers alone (RFC 8878).
 
-The library takes a frame's word for its size, and its streaming reader does not tell a cut frame from a whole one.
+The library trusts the size a frame declares, and its streaming reader does not tell a cut frame from a complete one.
 Walking the three-byte block headers answers both before anything is unpacked: one step for up to 128 KB of output.
 """
 
@@ -62,10 +62,10 @@ def _frame(data: memoryview, start: int) -> Frame:
         header = int.from_bytes(_take(data, position, 3), "little")
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         if kind > _COMPRESSED or size > BLOCK_BYTES_MAX:
-            raise CorruptBatch("zstd: a block header means nothing")
+            raise CorruptBatch("zstd: invalid block header")
         output_bytes_max += BLOCK_BYTES_MAX if kind == _COMPRESSED else size
         position += 3 + (1 if kind == _RLE else size)
-    position += 4 * (descriptor >> 2 & 1)
+    position += 4 * (descriptor >> 2 & 1)  # the checksum of the content, if the frame has one
     if position > len(data):
         raise CorruptBatch("zstd: the data end in the middle of a block")
     if content_size_bytes:
