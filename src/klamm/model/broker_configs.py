@@ -113,7 +113,7 @@ def listener_base(name: str) -> str | None:
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The catalogue's entry for a name, with or without listener prefix; None when nobody knows it."""
+    """The catalogue's entry for a name, with or without listener prefix; None when there is none."""
     return BROKER_CONFIGS.keys.get(name) or BROKER_CONFIGS.keys.get(listener_base(name) or "")
 
 
@@ -123,7 +123,7 @@ def known_by_name(name: str) -> bool:
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """The names asked for a setting's value, the most specific first."""
+    """The names that may hold a setting's value, the most specific first."""
     base = listener_base(name)
     if base is not None:
         return (name, base)
@@ -147,7 +147,7 @@ def read_broker_values(texts: Mapping[str, str]) -> dict[str, Value]:
             try:
                 values[name] = key.parse(text)
             except ConfigError:
-                continue  # what is in force without it counts
+                continue  # as if it were not written: the next place or the default is in force
     return values
 
 

@@ -27,17 +27,17 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when a test says so."""
+    """A clock that tests advance."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now = now_ms
 
     def now_ms(self) -> int:
-        """What the test set."""
+        """The time set."""
         return self._now
 
     def monotonic_ms(self) -> int:
-        """The same time: nothing drifts here."""
+        """The same time."""
         return self._now
 
     def advance(self, ms: int) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import partial
 from typing import Final
 
 from klamm.model.config_rules import Rule
@@ -38,7 +39,7 @@ class ConfigType(IntEnum):
 
 
 class Importance(Enum):
-    """How much an operator should care, as Kafka's documentation orders its tables."""
+    """The importance of a setting, by which Kafka's documentation orders its tables."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -46,7 +47,7 @@ class Importance(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether a running broker takes a new value, and for whom it may be set."""
+    """Whether a running broker takes a new value, and whether it is set per broker or for the cluster."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -98,16 +99,17 @@ class ConfigKey:
         if self.rule is not None:
             complaint = self.rule.complaint(value)
             if complaint:
-                raise ConfigError(f"{self._shown(text)}: {complaint}.{self._hint()}")
+                raise ConfigError(f"{self._pair(text)}: {complaint}.{self._hint()}")
         return value
 
     def _convert(self, text: str) -> Value:
         try:
             return _CONVERT[self.type](text)
         except ValueError as error:
-            raise ConfigError(f"{self._shown(text)} is not {error}.{self._hint()}") from None
+            raise ConfigError(f"{self._pair(text)} is not {error}.{self._hint()}") from None
 
-    def _shown(self, text: str | None) -> str:
+    def _pair(self, text: str | None) -> str:
+        """Name and value for an error text; secrets never get into one."""
         return f"{self.name}=<hidden>" if self.sensitive else f"{self.name}={'' if text is None else text}"
 
     def _hint(self) -> str:
@@ -136,10 +138,10 @@ class ConfigDef:
 
     def key(self, name: str) -> ConfigKey:
         """The setting called `name`, or a ConfigError that offers the nearest name."""
-        found = self.keys.get(name)
-        if found is None:
+        key = self.keys.get(name)
+        if key is None:
             raise ConfigError(self.unknown(name))
-        return found
+        return key
 
     def parse(self, name: str, text: str | None) -> Value:
         """The value of one setting."""
@@ -155,14 +157,14 @@ class ConfigDef:
         return None if isinstance(default, Required) else default
 
     def nearest(self, name: str) -> str | None:
-        """The known name a person most likely meant."""
-        import difflib  # noqa: PLC0415 - only people who mistype wait for it
+        """The known name that was most likely meant."""
+        import difflib  # noqa: PLC0415 - slow to import, and needed for a mistyped name only
 
-        found = difflib.get_close_matches(name.lower().replace("_", "."), self.keys, n=1, cutoff=0.6)
-        return found[0] if found else None
+        matches = difflib.get_close_matches(name.lower().replace("_", "."), self.keys, n=1, cutoff=0.6)
+        return matches[0] if matches else None
 
     def unknown(self, name: str) -> str:
-        """The sentence for a name nobody knows."""
+        """The error text for an unknown name."""
         nearest = self.nearest(name)
         hint = f"; did you mean {nearest}?" if nearest else ""
         article = "an" if self.title[0] in "aeiou" else "a"
@@ -187,6 +189,7 @@ def _java_double(value: float) -> str:
         return "Infinity" if value > 0 else "-Infinity"
     if value != value:  # noqa: PLR0124 - the only value unequal to itself is NaN
         return "NaN"
+    # Java writes plain decimals within these bounds and the form 1.0E10 outside of them.
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         text = repr(value)
         return text if "e" not in text else f"{value:f}"
@@ -197,6 +200,7 @@ def _java_double(value: float) -> str:
 
 
 def _trim(text: str) -> str:
+    # Java's String.trim: every character up to the blank, control characters included.
     return text.strip("".join(map(chr, range(33))))
 
 
@@ -229,15 +233,16 @@ def _double(text: str) -> float:
 
 
 def _list(text: str) -> tuple[str, ...]:
+    # A value given twice counts once, as Kafka reads lists.
     return tuple(dict.fromkeys(re.split(r"\s*,\s*", text))) if text else ()
 
 
 _CONVERT: Final[dict[ConfigType, Callable[[str], Value]]] = {
     ConfigType.BOOLEAN: _boolean,
     ConfigType.STRING: str,
-    ConfigType.SHORT: lambda text: _integer(text, MAX_SHORT),
-    ConfigType.INT: lambda text: _integer(text, MAX_INT),
-    ConfigType.LONG: lambda text: _integer(text, MAX_LONG),
+    ConfigType.SHORT: partial(_integer, largest=MAX_SHORT),
+    ConfigType.INT: partial(_integer, largest=MAX_INT),
+    ConfigType.LONG: partial(_integer, largest=MAX_LONG),
     ConfigType.DOUBLE: _double,
     ConfigType.LIST: _list,
     ConfigType.CLASS: str,

@@ -1,14 +1,15 @@
-"""Where every setting's value comes from, as DescribeConfigs tells it.
+"""Where every setting's value comes from, as DescribeConfigs reports it.
 
-A value may be written in four places: on the topic, for one broker, for all brokers, in the properties file. Each place
-is a plain mapping of texts; nothing here asks a node. The synonyms of a setting are listed with the strongest place
-first and begin, as Kafka's do, at the setting's own name.
+A value may be written in four places: on the topic, for one broker, for all brokers, in the properties file. Each
+place is a plain mapping of texts; nothing here reads a node's state. The synonyms of a setting are listed with the
+strongest place first and begin, as Kafka's do, at the setting's own name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from klamm.model.broker_configs import (
@@ -46,7 +47,7 @@ class DescribedConfig:
 def effective_broker(
     broker_dynamic: Mapping[str, V], cluster_dynamic: Mapping[str, V], static: Mapping[str, V]
 ) -> dict[str, V]:
-    """What a broker goes by, as texts or as values. A dynamic one replaces all its synonyms, whatever their unit."""
+    """A broker's settings in force, as texts or as values. A dynamic one replaces all its synonyms, in any unit."""
     effective = with_node_id(static)
     for layer in (cluster_dynamic, broker_dynamic):
         for name, setting in layer.items():
@@ -57,7 +58,7 @@ def effective_broker(
 
 
 def with_node_id(static: Mapping[str, V]) -> dict[str, V]:
-    """A properties file's settings with node.id and broker.id, two names of one thing, both present."""
+    """A properties file's settings with node.id and broker.id, two names of one setting, both present."""
     settings = dict(static)
     for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
         if name in settings:
@@ -80,7 +81,7 @@ def describe_topic(
         if key.name in overrides:
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
         described.append(_described(key, key.name, value, synonyms, read_only=False))
-    return sorted(described, key=lambda config: config.name)
+    return sorted(described, key=attrgetter("name"))
 
 
 def describe_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> list[DescribedConfig]:
@@ -119,7 +120,7 @@ def describe_group(
         if key.name in overrides:
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG), *synonyms)
         described.append(_described(key, key.name, value, synonyms, read_only=False))
-    return sorted(described, key=lambda config: config.name)
+    return sorted(described, key=attrgetter("name"))
 
 
 class _Places:
@@ -140,7 +141,7 @@ class _Places:
         names = broker_synonyms(name)
         key = broker_key(name)
         hidden = key is None or key.sensitive
-        found = [
+        synonyms = [
             ConfigSynonym(synonym, None if hidden else texts[synonym], source)
             for texts, source in self._layers
             for synonym in names
@@ -150,9 +151,9 @@ class _Places:
             default = BROKER_CONFIGS.keys.get(synonym)
             if default is not None and default.default_text is not None:
                 text = None if hidden else default.default_text
-                found.append(ConfigSynonym(synonym, text, ConfigSource.DEFAULT_CONFIG))
-        start = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
-        return tuple(found[start:])
+                synonyms.append(ConfigSynonym(synonym, text, ConfigSource.DEFAULT_CONFIG))
+        start = next((i for i, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
+        return tuple(synonyms[start:])
 
 
 def _values_in_force(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> dict[str, Value]:
@@ -165,7 +166,7 @@ def _described_broker(
 ) -> DescribedConfig:
     key = broker_key(name)
     read_only = name not in BROKER_CONFIGS or BROKER_CONFIGS.keys[name].update_mode is UpdateMode.READ_ONLY
-    if key is None:  # a plugin's setting: nobody knows whether it is a secret, so it is one
+    if key is None:  # a plugin's setting: it may be a secret, so it is treated as one
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return DescribedConfig(name, None, source, synonyms, ConfigType.UNKNOWN, None, read_only, sensitive=True)
     return _described(key, name, _text(key, None, effective.get(name)), synonyms, read_only=read_only)

@@ -1,7 +1,7 @@
-"""What a setting's value must satisfy, and the words that tell a person so.
+"""What a setting's value must satisfy, and the error text for one that does not.
 
-A rule answers with a complaint ("must be at least 1") or with nothing. Rules look at one value;
-relations between settings are checked where the settings meet.
+A rule returns a complaint ("write at least 1") or an empty text. Rules look at one value; relations between settings
+are checked by the modules that know both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A test with its own words; `text` describes the valid values in the reference pages."""
+    """A check and its error text; `text` describes the valid values in the reference pages."""
 
     text: str
     complaint: Callable[[Any], str]
@@ -22,7 +22,11 @@ class Rule:
 
 def at_least(low: float) -> Rule:
     """A number no smaller than `low`."""
-    return Rule(f"at least {low}", lambda value: f"write at least {low}" if value is not None and value < low else "")
+
+    def complaint(value: Any) -> str:
+        return f"write at least {low}" if value is not None and value < low else ""
+
+    return Rule(f"at least {low}", complaint)
 
 
 def between(low: float, high: float) -> Rule:
@@ -49,8 +53,8 @@ def one_of(*allowed: str, any_case: bool = False) -> Rule:
     words = {word.lower() for word in allowed} if any_case else set(allowed)
 
     def complaint(value: Any) -> str:
-        found = value is not None and (value.lower() if any_case else value) in words
-        return "" if found else f"write one of {', '.join(allowed)}"
+        is_allowed = value is not None and (value.lower() if any_case else value) in words
+        return "" if is_allowed else f"write one of {', '.join(allowed)}"
 
     return Rule(", ".join(allowed), complaint)
 
@@ -74,7 +78,11 @@ def list_of(*allowed: str, empty: bool = True) -> Rule:
 
 def not_empty() -> Rule:
     """Any text but the empty one; leaving the setting out is fine."""
-    return Rule("not empty", lambda value: "write a value or leave the setting out" if value == "" else "")
+
+    def complaint(value: Any) -> str:
+        return "write a value or leave the setting out" if value == "" else ""
+
+    return Rule("not empty", complaint)
 
 
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")

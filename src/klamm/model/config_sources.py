@@ -1,4 +1,4 @@
-"""Where a setting's value was written, as brokers tell it and clients hear it."""
+"""Where a setting's value was written, as DescribeConfigs names it."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,7 +20,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One place a value was found in, by the name it has there; the strongest place stands first."""
+    """One place that holds a value, by the name it has there; the strongest place stands first."""
 
     name: str
     value: str | None
@@ -28,7 +28,7 @@ class ConfigSynonym:
 
 
 def source_of(number: int) -> ConfigSource:
-    """The place a broker names; one that nobody knows yet is UNKNOWN."""
+    """The place a broker names; a number of a later version is UNKNOWN."""
     try:
         return ConfigSource(number)
     except ValueError:

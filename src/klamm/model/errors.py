@@ -5,7 +5,7 @@
     ├─ StorageFailure           the disk failed; the log dir is no longer trustworthy
     └─ CorruptBatch             bytes that should be a batch are not one
     ProtocolError
-    ├─ LocalProtocolError       our own code asked for bytes that cannot exist
+    ├─ LocalProtocolError       a message of our own that cannot be written
     └─ RemoteProtocolError      the peer sent bytes that mean nothing
        └─ ElementLimitError     more array elements than a request of its API may carry
     ConfigError                 a setting that cannot be honoured; the sentence says what to write
@@ -208,7 +208,7 @@ _RETRIABLE = frozenset(
 
 
 class KlammError(Exception):
-    """A refusal with the Kafka error code that says it on the wire."""
+    """A refusal with the Kafka error code that is sent for it."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -251,11 +251,11 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own code asked for bytes that cannot exist."""
+    """A message of our own that cannot be written."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent bytes that mean nothing; the connection cannot go on."""
+    """The peer sent bytes that are no message; the connection cannot go on."""
 
 
 class ElementLimitError(RemoteProtocolError):

@@ -70,15 +70,18 @@ def _unescape(text: str, line: int) -> str:
     if "\\" not in text:
         return text
 
-    def replaced(match: re.Match[str]) -> str:
+    def replace_escape(match: re.Match[str]) -> str:
         escape = match.group(1)
+        if not escape:  # a backslash at the end of the text
+            return ""
         if escape[0] != "u":
             return _ESCAPES.get(escape, escape)
         if len(escape) != 5:
             raise ConfigError(f"line {line}: \\u must be followed by four hexadecimal digits")
         return chr(int(escape[1:], 16))
 
-    unescaped = re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", lambda m: replaced(m) if m.group(1) else "", text, flags=re.DOTALL)
+    unescaped = re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", replace_escape, text, flags=re.DOTALL)
+    # Characters beyond 16 bits are two escapes in a row, whose surrogates become one character here.
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

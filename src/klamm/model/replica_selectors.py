@@ -1,4 +1,4 @@
-"""The values of replica.selector.class: who decides which replica a consumer reads from (KIP-392)."""
+"""The values of replica.selector.class: which replica a consumer reads from (KIP-392)."""
 
 from typing import Final
 

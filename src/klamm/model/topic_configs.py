@@ -1,7 +1,7 @@
 """Every setting a topic can carry, and the broker setting each one falls back to.
 
 A topic setting that is not set takes the broker's value; `TOPIC_SYNONYMS` names the broker settings
-asked, first one first, and `topic_defaults` turns a broker's values into the defaults of all topics.
+it may come from, the first one first, and `topic_defaults` turns a broker's values into the defaults of all topics.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ def validate_topic_config(name: str, value: str) -> None:
 
 
 def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, Value] | None = None) -> None:
-    """Check all settings of one topic, each by itself and against each other.
+    """Check all settings of one topic, alone and against each other.
 
     `defaults` are the values topics inherit (see `topic_defaults`), for the relations between settings.
     """
@@ -379,7 +379,7 @@ def _in_topic_unit(synonym: str, value: Value) -> Value:
     factor = _UNIT_MS.get(synonym.rpartition(".")[2])
     if factor is None or not isinstance(value, int):
         return value
-    return value * factor if value >= 0 else value
+    return value * factor if value >= 0 else value  # -1 means unlimited in every unit
 
 
 def _number(values: Mapping[str, Value], name: str) -> int:
