@@ -214,7 +214,7 @@ def test_a_running_broker_takes_only_what_it_can():
 def test_secrets_do_not_appear_in_errors():
     key = ConfigKey("a.secret", ConfigType.PASSWORD, None, "A secret.")
     assert key.sensitive
-    assert "hush" not in key._shown("hush")
+    assert "hush" not in key._pair("hush")
 
 
 def test_a_setting_is_declared_once():
