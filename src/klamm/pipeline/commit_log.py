@@ -125,8 +125,8 @@ class Ledger:
         outcomes = await asyncio.gather(*(one(each) for each in handles))
         return [task for task, fine in outcomes if not fine]
 
-    async def still_open(self, handles: Iterable[Handle]) -> list[int]:
-        """The tasks whose transaction is not open any more."""
+    async def find_closed(self, handles: Iterable[Handle]) -> list[int]:
+        """Return the tasks whose transaction is no longer open."""
         room = asyncio.Semaphore(_PARALLEL)
 
         async def one(handle: Handle) -> tuple[int, bool]:

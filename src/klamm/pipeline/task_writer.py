@@ -183,7 +183,7 @@ async def _commit(ledger: Ledger, writer: AsyncProducer, batch: int, handles: Se
         decision = Decision(ledger.sink, batch, tuple(handles))
         now_ms = time.time_ns() // 1_000_000
         if any(now_ms - handle.began_ms > _LONG_MS for handle in handles):
-            gone = await ledger.still_open(handles)
+            gone = await ledger.find_closed(handles)
             if gone:
                 raise SinkError(
                     f"batch {batch} of {ledger.sink} took too long: the transactions of tasks {gone[:5]} were aborted; "
@@ -204,7 +204,7 @@ async def _commit(ledger: Ledger, writer: AsyncProducer, batch: int, handles: Se
 async def _commit_once(ledger: Ledger, place: Place, handles: Sequence[Handle]) -> None:
     """A job that nobody replays: its transactions are ended, and those of attempts that failed are given up."""
     await ledger.give_up(handles)
-    gone = await ledger.still_open(handles)
+    gone = await ledger.find_closed(handles)
     if gone:
         raise SinkError(f"nothing was written: the transactions of tasks {gone[:5]} of {place.sink} were aborted")
     for each in await ledger.finish_all(handles, 0):
