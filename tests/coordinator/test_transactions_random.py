@@ -8,7 +8,7 @@ import pytest
 from klamm.coordinator.core.shard import Decision
 from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.transactions import markers, rules, shard, state
-from klamm.coordinator.transactions.markers import Fate, MarkerLedger, OwedMarkers
+from klamm.coordinator.transactions.markers import MarkerOutcome, MarkerTracker, PendingMarkers
 from klamm.coordinator.transactions.state import TransactionMetadata
 from klamm.model.errors import ErrorCode
 
@@ -58,14 +58,14 @@ def reply_before_commit(monkeypatch):
 
 
 def forget_failed_markers(monkeypatch):
-    monkeypatch.setattr(markers, "fate_of", lambda error: Fate.WRITTEN)
+    monkeypatch.setattr(markers, "outcome_of", lambda error: MarkerOutcome.WRITTEN)
 
 
 def complete_after_the_first_marker(monkeypatch):
     monkeypatch.setattr(
-        MarkerLedger,
-        "paid",
-        lambda self, owed: (left := self.owed(owed.transactional_id)) is not None and len(left.partitions) <= 1,
+        MarkerTracker,
+        "all_written",
+        lambda self, owed: (left := self.find(owed.transactional_id)) is not None and len(left.partitions) <= 1,
     )
 
 
@@ -75,13 +75,13 @@ def do_not_resume(monkeypatch):
 
 
 def mix_up_the_ends(monkeypatch):
-    honest = OwedMarkers.of.__func__
+    honest = PendingMarkers.of.__func__
 
     def of(cls, metadata, coordinator_epoch):
         owed = honest(cls, metadata, coordinator_epoch)
         return replace(owed, committed=True) if coordinator_epoch > 0 else owed
 
-    monkeypatch.setattr(OwedMarkers, "of", classmethod(of))
+    monkeypatch.setattr(PendingMarkers, "of", classmethod(of))
 
 
 def ask_nobody(monkeypatch):
@@ -149,7 +149,7 @@ def test_a_planted_bug_is_caught(plant, version, monkeypatch):
     pytest.fail(f"{plant.__name__} lived through {SEARCH} lives")
 
 
-def test_every_error_has_a_fate():
-    assert markers.fate_of(ErrorCode.NONE) is Fate.WRITTEN
-    assert markers.fate_of(ErrorCode.NOT_ENOUGH_REPLICAS) is Fate.RETRY
-    assert markers.fate_of(ErrorCode.TRANSACTION_COORDINATOR_FENCED) is Fate.ABANDONED
+def test_every_error_has_an_outcome():
+    assert markers.outcome_of(ErrorCode.NONE) is MarkerOutcome.WRITTEN
+    assert markers.outcome_of(ErrorCode.NOT_ENOUGH_REPLICAS) is MarkerOutcome.RETRY
+    assert markers.outcome_of(ErrorCode.TRANSACTION_COORDINATOR_FENCED) is MarkerOutcome.ABANDONED

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from klamm.coordinator.transactions.markers import OwedMarkers
+from klamm.coordinator.transactions.markers import PendingMarkers
 from klamm.coordinator.transactions.rules import Producer
 from klamm.coordinator.transactions.state import SETTLED
 from klamm.model.errors import ErrorCode
@@ -48,7 +48,7 @@ class Client:
     ending: tuple[Producer, bool] | None = None
     """An EndTxn that was sent and not answered."""
     unsure: bool = False
-    """A write of this epoch has an unknown fate, so its sequence number must not be used again."""
+    """A write of this epoch has an unknown outcome, so its sequence number must not be used again."""
 
 
 class Machine:
@@ -65,7 +65,7 @@ class Machine:
         self.values: dict[int, Txn] = {}
         self.late: list[Callable[[], Any]] = []
         """Requests on their way: delivered later, or never, or twice."""
-        self.old_markers: list[tuple[OwedMarkers, TopicPartition]] = []
+        self.old_markers: list[tuple[PendingMarkers, TopicPartition]] = []
         self.given: dict[Producer, Client] = {}
         self.numbers = itertools.count(1)
         self.newest: dict[str, tuple[int, int]] = {}
@@ -107,16 +107,16 @@ class Machine:
             self.world.commit()
 
     def write_a_marker(self) -> None:
-        owed = [markers for markers in self.world.ledger if markers.partitions]
+        owed = [markers for markers in self.world.tracker if markers.partitions]
         if not owed:
-            for markers in self.world.ledger:
-                self.world.complete_if_paid(markers)
+            for markers in self.world.tracker:
+                self.world.complete_if_written(markers)
             return
         markers = self.random.choice(owed)
         name = self.random.choice(sorted(markers.partitions))
         self.old_markers = [*self.old_markers[-5:], (markers, name)]
         if self.random.random() < 0.2:
-            self.world.ledger.settle(markers, name, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.world.tracker.record_answer(markers, name, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if self.random.random() < 0.1:
             self.world.partition(name).write_marker(markers)  # written, but the answer is lost

@@ -12,7 +12,13 @@ from typing import Any
 from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.offsets import decode_offset_key
-from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionConfig, TransactionShard
+from klamm.coordinator.transactions import (
+    MarkerOutcome,
+    MarkerTracker,
+    PendingMarkers,
+    TransactionConfig,
+    TransactionShard,
+)
 from klamm.coordinator.transactions.records import metadata_record
 from klamm.coordinator.transactions.rules import Producer
 from klamm.metadata.image import EMPTY_IMAGE
@@ -73,7 +79,7 @@ class Partition:
         self.entries.append(("data", producer.id, value))
         return ErrorCode.NONE
 
-    def write_marker(self, markers: OwedMarkers) -> ErrorCode:
+    def write_marker(self, markers: PendingMarkers) -> ErrorCode:
         """Append the end of a transaction."""
         data = build_end_txn_marker(
             committed=markers.committed,
@@ -154,7 +160,7 @@ class OffsetsPartition(Partition):
         self.entries.append(("data", producer.id, offset))
         return ErrorCode.NONE
 
-    def write_marker(self, markers: OwedMarkers) -> ErrorCode:
+    def write_marker(self, markers: PendingMarkers) -> ErrorCode:
         error = super().write_marker(markers)
         if error == ErrorCode.NONE:
             end = (markers.producer_id, markers.producer_epoch, markers.committed)
@@ -227,7 +233,7 @@ class World:
     next_producer_id: int = 1000
 
     def __post_init__(self) -> None:
-        self.ledger = MarkerLedger()
+        self.tracker = MarkerTracker()
         self.shard = self._load()
         self.shard.on_loaded(self._image(), self.now)
 
@@ -242,8 +248,8 @@ class World:
         return self.next_producer_id
 
     def _owe(self, owed: Any) -> None:
-        if isinstance(owed, OwedMarkers):
-            self.ledger.owe(owed)
+        if isinstance(owed, PendingMarkers):
+            self.tracker.add(owed)
 
     # The runtime, in small
 
@@ -272,7 +278,7 @@ class World:
         """The coordinator dies and comes back under the next epoch, with what was committed."""
         del self.log[self.committed :]
         self.held.clear()
-        self.ledger = MarkerLedger()
+        self.tracker = MarkerTracker()
         self.epoch += 1
         self.shard = self._load()
         self.carry_out(self.shard.on_loaded(self._image(), self.now))
@@ -375,23 +381,23 @@ class World:
         for timer in ("abort timed out transactions", "forget idle transactional ids"):
             self.carry_out(self.shard.on_timer(timer, self.now))
 
-    def write_markers(self, markers: OwedMarkers, name: TopicPartition) -> Fate:
+    def write_markers(self, markers: PendingMarkers, name: TopicPartition) -> MarkerOutcome:
         """One partition gets its marker."""
-        fate = self.ledger.settle(markers, name, self.partition(name).write_marker(markers))
-        self.complete_if_paid(markers)
-        return fate
+        outcome = self.tracker.record_answer(markers, name, self.partition(name).write_marker(markers))
+        self.complete_if_written(markers)
+        return outcome
 
-    def complete_if_paid(self, markers: OwedMarkers) -> None:
-        if self.ledger.paid(markers):
-            self.ledger.forget(markers)
+    def complete_if_written(self, markers: PendingMarkers) -> None:
+        if self.tracker.all_written(markers):
+            self.tracker.discard(markers)
             self.carry_out(self.shard.complete(markers, self.now, Answer()))
 
     def pay(self) -> None:
         """Write every marker that is owed."""
-        for markers in self.ledger:
+        for markers in self.tracker:
             for name in sorted(markers.partitions):
                 self.write_markers(markers, name)
-            self.complete_if_paid(markers)
+            self.complete_if_written(markers)
 
     def state(self, transactional_id: str) -> str:
         found = self.shard.find(transactional_id)

@@ -5,14 +5,14 @@
 writes the markers, keeps time and carries requests in.
 """
 
-from klamm.coordinator.transactions.markers import Fate, MarkerLedger, OwedMarkers
+from klamm.coordinator.transactions.markers import MarkerOutcome, MarkerTracker, PendingMarkers
 from klamm.coordinator.transactions.shard import TransactionConfig, TransactionShard
 from klamm.coordinator.transactions.state import TransactionMetadata, TransactionState
 
 __all__ = [
-    "Fate",
-    "MarkerLedger",
-    "OwedMarkers",
+    "MarkerOutcome",
+    "MarkerTracker",
+    "PendingMarkers",
     "TransactionConfig",
     "TransactionMetadata",
     "TransactionShard",

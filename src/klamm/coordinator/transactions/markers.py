@@ -1,7 +1,8 @@
-"""Which markers are owed to which partitions, until every one of them is written.
+"""The markers of ended transactions that partitions have not written yet.
 
-A decided transaction owes each of its partitions a marker. Leaders change, brokers are away, disks fail: what could not
-be written stays owed. Only two things end a debt otherwise: the topic is gone, or a newer coordinator has taken over.
+Each partition of a transaction needs a marker once its end is decided. A marker that could not be written (the leader
+changed, a broker is down, a disk failed) stays pending and is sent again, unless its topic was deleted or a newer
+coordinator has taken the transaction over.
 """
 
 import enum
@@ -13,16 +14,16 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
 
-class Fate(enum.Enum):
-    """What became of one marker."""
+class MarkerOutcome(enum.Enum):
+    """The result of sending one marker."""
 
     WRITTEN = "written"
     RETRY = "retry"
     ABANDONED = "abandoned"
-    """A newer coordinator looks after the transaction: everything still owed is its business."""
+    """A newer coordinator owns the transaction: it writes what is still pending."""
 
 
-SETTLING_ERRORS = frozenset(
+FINAL_ERRORS = frozenset(
     {
         ErrorCode.NONE,
         # The partition has seen a newer epoch of the producer, so nothing of this transaction is open there.
@@ -32,18 +33,18 @@ SETTLING_ERRORS = frozenset(
 )
 
 
-def fate_of(error: int) -> Fate:
-    """What an answer to a marker means."""
-    if error in SETTLING_ERRORS:
-        return Fate.WRITTEN
+def outcome_of(error: int) -> MarkerOutcome:
+    """Return the outcome that an error code of WriteTxnMarkers stands for."""
+    if error in FINAL_ERRORS:
+        return MarkerOutcome.WRITTEN
     if error == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-        return Fate.ABANDONED
-    return Fate.RETRY
+        return MarkerOutcome.ABANDONED
+    return MarkerOutcome.RETRY
 
 
 @dataclass(frozen=True, slots=True)
-class OwedMarkers:
-    """The markers of one decided transaction: the same one for each of its partitions."""
+class PendingMarkers:
+    """The marker of one ended transaction, and the partitions that have not written it."""
 
     transactional_id: str
     producer_id: int
@@ -54,8 +55,8 @@ class OwedMarkers:
     partitions: frozenset[TopicPartition] = field(default_factory=frozenset)
 
     @classmethod
-    def of(cls, metadata: TransactionMetadata, coordinator_epoch: int) -> "OwedMarkers":
-        """What a transaction in PrepareCommit or PrepareAbort owes."""
+    def of(cls, metadata: TransactionMetadata, coordinator_epoch: int) -> "PendingMarkers":
+        """Return the markers of a transaction in PrepareCommit or PrepareAbort."""
         return cls(
             transactional_id=metadata.transactional_id,
             producer_id=metadata.producer_id,
@@ -66,76 +67,76 @@ class OwedMarkers:
             partitions=metadata.partitions,
         )
 
-    def only(self, partitions: Iterable[TopicPartition]) -> "OwedMarkers":
-        """The same markers for fewer partitions."""
+    def for_partitions(self, partitions: Iterable[TopicPartition]) -> "PendingMarkers":
+        """Return the same marker for fewer partitions."""
         return replace(self, partitions=frozenset(partitions))
 
 
-class MarkerLedger:
-    """The debts of one shard, by transactional id."""
+class MarkerTracker:
+    """Pending markers of one shard, by transactional id."""
 
     def __init__(self) -> None:
-        self._owed: dict[str, OwedMarkers] = {}
+        self._pending: dict[str, PendingMarkers] = {}
 
     def __len__(self) -> int:
-        return len(self._owed)
+        return len(self._pending)
 
-    def __iter__(self) -> Iterator[OwedMarkers]:
-        return iter(list(self._owed.values()))
+    def __iter__(self) -> Iterator[PendingMarkers]:
+        return iter(list(self._pending.values()))
 
-    def owe(self, markers: OwedMarkers) -> None:
-        """Write a debt down; it replaces an older one of the same id."""
-        self._owed[markers.transactional_id] = markers
+    def add(self, markers: PendingMarkers) -> None:
+        """Track the markers of a transaction, in place of an older one of the same id."""
+        self._pending[markers.transactional_id] = markers
 
-    def owed(self, transactional_id: str) -> OwedMarkers | None:
-        """What is still owed."""
-        return self._owed.get(transactional_id)
+    def find(self, transactional_id: str) -> PendingMarkers | None:
+        """Return what is still pending of a transactional id, or None."""
+        return self._pending.get(transactional_id)
 
-    def knows(self, markers: OwedMarkers) -> bool:
-        """Whether this very debt is written down."""
-        current = self._owed.get(markers.transactional_id)
+    def tracks(self, markers: PendingMarkers) -> bool:
+        """Return whether markers of this very transaction are tracked."""
+        current = self._pending.get(markers.transactional_id)
         return current is not None and _same(current, markers)
 
     def by_leader(
-        self, markers: OwedMarkers, leader_of: Callable[[TopicPartition], int | None]
-    ) -> dict[int, OwedMarkers]:
-        """Whom to send the markers: broker id -> its share. -1 stands for partitions that have no leader right now.
+        self, markers: PendingMarkers, leader_of: Callable[[TopicPartition], int | None]
+    ) -> dict[int, PendingMarkers]:
+        """Split markers by the broker to send them to; -1 stands for partitions without a leader.
 
-        `leader_of` says None of a partition that exists no longer; it is owed nothing any more.
+        `leader_of` returns None for a partition that no longer exists: it needs no marker.
         """
         shares: dict[int, list[TopicPartition]] = {}
         for partition in sorted(markers.partitions):
             leader = leader_of(partition)
             if leader is None:
-                self.settle(markers, partition, ErrorCode.NONE)
+                self.record_answer(markers, partition, ErrorCode.NONE)
             else:
                 shares.setdefault(leader, []).append(partition)
-        return {leader: markers.only(partitions) for leader, partitions in shares.items()}
+        return {leader: markers.for_partitions(partitions) for leader, partitions in shares.items()}
 
-    def settle(self, markers: OwedMarkers, partition: TopicPartition, error: int) -> Fate:
-        """A partition has answered. Answers to an older debt of the same id change nothing."""
-        fate = fate_of(error)
-        current = self._owed.get(markers.transactional_id)
+    def record_answer(self, markers: PendingMarkers, partition: TopicPartition, error: int) -> MarkerOutcome:
+        """Record the answer of a partition. Answers to an older transaction of the same id change nothing."""
+        outcome = outcome_of(error)
+        current = self._pending.get(markers.transactional_id)
         if current is None or not _same(current, markers):
-            return Fate.ABANDONED
-        if fate is Fate.ABANDONED:
-            del self._owed[markers.transactional_id]
-        elif fate is Fate.WRITTEN:
-            self._owed[markers.transactional_id] = current.only(current.partitions - {partition})
-        return fate
+            return MarkerOutcome.ABANDONED
+        if outcome is MarkerOutcome.ABANDONED:
+            del self._pending[markers.transactional_id]
+        elif outcome is MarkerOutcome.WRITTEN:
+            self._pending[markers.transactional_id] = current.for_partitions(current.partitions - {partition})
+        return outcome
 
-    def paid(self, markers: OwedMarkers) -> bool:
-        """Whether nothing is owed any more: the transaction may be completed."""
-        return self.knows(markers) and not self._owed[markers.transactional_id].partitions
+    def all_written(self, markers: PendingMarkers) -> bool:
+        """Return whether every partition has its marker, so that the transaction can be completed."""
+        return self.tracks(markers) and not self._pending[markers.transactional_id].partitions
 
-    def forget(self, markers: OwedMarkers) -> None:
-        """The debt is paid and noted, or no longer ours."""
-        if self.knows(markers):
-            del self._owed[markers.transactional_id]
+    def discard(self, markers: PendingMarkers) -> None:
+        """Stop tracking markers that are written, or that another coordinator writes."""
+        if self.tracks(markers):
+            del self._pending[markers.transactional_id]
 
 
-def _same(one: OwedMarkers, other: OwedMarkers) -> bool:
-    return (one.producer_id, one.producer_epoch, one.coordinator_epoch) == (
+def _same(markers: PendingMarkers, other: PendingMarkers) -> bool:
+    return (markers.producer_id, markers.producer_epoch, markers.coordinator_epoch) == (
         other.producer_id,
         other.producer_epoch,
         other.coordinator_epoch,

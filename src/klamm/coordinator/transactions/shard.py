@@ -11,7 +11,7 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Event, Now, Record, ReplyTo, Shard, refusal
 from klamm.coordinator.transactions import rules
-from klamm.coordinator.transactions.markers import OwedMarkers
+from klamm.coordinator.transactions.markers import PendingMarkers
 from klamm.coordinator.transactions.records import metadata_record, read_record, tombstone
 from klamm.coordinator.transactions.rules import Producer, TakeProducerId
 from klamm.coordinator.transactions.state import ONGOING, PREPARED, SETTLED, TransactionMetadata
@@ -94,15 +94,17 @@ class TransactionShard(Shard):
     def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
         """Go on where the last coordinator stopped: decided transactions still owe their markers."""
         self.transaction_version = image.features.get(TRANSACTION_VERSION, 0)
-        owed = [OwedMarkers.of(metadata, self.coordinator_epoch) for metadata in self if metadata.state in PREPARED]
-        events = (Event("markers of decided transactions are written again", {"transactions": len(owed)}),)
+        pending = [
+            PendingMarkers.of(metadata, self.coordinator_epoch) for metadata in self if metadata.state in PREPARED
+        ]
+        events = (Event("markers of decided transactions are written again", {"transactions": len(pending)}),)
         return Decision(
-            replies=tuple((self._send_markers, markers) for markers in owed),
+            replies=tuple((self._send_markers, markers) for markers in pending),
             timers=(
                 (ABORT_TIMER, now.ms + self._config.abort_timed_out_interval_ms),
                 (EXPIRE_TIMER, now.ms + self._config.remove_expired_interval_ms),
             ),
-            events=events if owed else (),
+            events=events if pending else (),
         )
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:
@@ -139,7 +141,7 @@ class TransactionShard(Shard):
         slow = [m for m in self if m.state in PREPARED and m.last_update_timestamp_ms <= decided_before_ms]
         return Decision(
             records=records,
-            replies=tuple((self._send_markers, self._owed(metadata)) for metadata in (*prepared, *slow)),
+            replies=tuple((self._send_markers, self._pending(metadata)) for metadata in (*prepared, *slow)),
             timers=((ABORT_TIMER, now.ms + self._config.abort_timed_out_interval_ms),),
             events=tuple(
                 Event(
@@ -279,7 +281,7 @@ class TransactionShard(Shard):
         assert before is not None
         return Decision(replies=((reply_to, Producer(before.producer_id, before.producer_epoch)),))
 
-    def complete(self, markers: OwedMarkers, now: Now, reply_to: ReplyTo) -> Decision:
+    def complete(self, markers: PendingMarkers, now: Now, reply_to: ReplyTo) -> Decision:
         """Every partition has its marker; answered with None. Anything else in its place was decided since then."""
         metadata = self.find(markers.transactional_id)
         if (
@@ -295,11 +297,11 @@ class TransactionShard(Shard):
         self, prepared: TransactionMetadata, reply_to: ReplyTo, answer: Any, events: tuple[Event, ...] = ()
     ) -> Decision:
         """Answer, and have the markers sent, once the decision is committed."""
-        replies = ((reply_to, answer), (self._send_markers, self._owed(prepared)))
+        replies = ((reply_to, answer), (self._send_markers, self._pending(prepared)))
         return Decision((self._record(prepared),), replies, events=events)
 
-    def _owed(self, prepared: TransactionMetadata) -> OwedMarkers:
-        return OwedMarkers.of(prepared, self.coordinator_epoch)
+    def _pending(self, prepared: TransactionMetadata) -> PendingMarkers:
+        return PendingMarkers.of(prepared, self.coordinator_epoch)
 
     def _record(self, metadata: TransactionMetadata) -> Record:
         """The record of a state that follows."""

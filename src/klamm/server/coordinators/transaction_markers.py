@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
-from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionShard
+from klamm.coordinator.transactions import MarkerOutcome, MarkerTracker, PendingMarkers, TransactionShard
 from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.model.ids import TopicPartition
@@ -46,7 +46,7 @@ _NOT_READY = frozenset(
 Settled = Callable[[ErrorCode], None]
 
 
-def write_marker(services: "Services", partition: TopicPartition, markers: OwedMarkers, settled: Settled) -> None:
+def write_marker(services: "Services", partition: TopicPartition, markers: PendingMarkers, settled: Settled) -> None:
     """Append a marker to a partition led here; `settled` hears once it is committed, or why it is not."""
     replica = services.replicas.find(*partition)
     if replica is None:
@@ -81,7 +81,7 @@ def write_marker(services: "Services", partition: TopicPartition, markers: OwedM
     services.replicas.acknowledge(replica, reply, acks_all=True)
 
 
-def _write_to_group(services: "Services", partition: TopicPartition, markers: OwedMarkers, settled: Settled) -> None:
+def _write_to_group(services: "Services", partition: TopicPartition, markers: PendingMarkers, settled: Settled) -> None:
     """Offsets committed in the transaction count, or not, from the marker on: the group's shard writes it itself."""
 
     def told(answer: Any) -> None:
@@ -109,11 +109,11 @@ class MarkerWriter:
     def __init__(self, services: "Services", runtime: CoordinatorRuntime[TransactionShard]) -> None:
         self._services = services
         self._runtime = runtime
-        self._ledgers: dict[int, MarkerLedger] = {}
+        self._trackers: dict[int, MarkerTracker] = {}
         self._failures: dict[TopicPartition, int] = {}
         """How often in a row a partition could not take a marker; the pause grows with it."""
         self._peers = BrokerPeers(services, "transaction-markers")
-        self._outgoing: dict[int, list[tuple[int, OwedMarkers]]] = {}
+        self._outgoing: dict[int, list[tuple[int, PendingMarkers]]] = {}
         """What waits to be sent to other brokers; one request to each is under way at a time."""
         self._senders: dict[int, asyncio.Task[None]] = {}
 
@@ -123,34 +123,36 @@ class MarkerWriter:
             sender.cancel()
         self._peers.close()
 
-    def receive(self, partition: int, owed: Any) -> None:
-        """A decision is committed: its markers are owed from now on.
+    def receive(self, partition: int, pending: Any) -> None:
+        """A decision is committed: its markers are pending from now on.
 
         A KlammError means that nobody knows yet whether it is; the shard names every debt again sooner or later.
         """
-        if not isinstance(owed, OwedMarkers):
+        if not isinstance(pending, PendingMarkers):
             return
-        ledger = self._ledgers.setdefault(partition, MarkerLedger())
-        if not ledger.knows(owed):
-            ledger.owe(owed)
+        tracker = self._trackers.setdefault(partition, MarkerTracker())
+        if not tracker.tracks(pending):
+            tracker.add(pending)
             # Not at once: this may be called while a turn is being written.
-            self._services.loop.call_soon(self._send, partition, owed)
+            self._services.loop.call_soon(self._send, partition, pending)
 
-    def _send(self, partition: int, owed: OwedMarkers) -> None:
-        """Write what of `owed` is still open; the rest of the same debt may be under way."""
-        ledger = self._ledgers[partition]
-        if not ledger.knows(owed):
+    def _send(self, partition: int, pending: PendingMarkers) -> None:
+        """Write what of `pending` is still open; the rest of the same debt may be under way."""
+        tracker = self._trackers[partition]
+        if not tracker.tracks(pending):
             return
-        current = ledger.owed(owed.transactional_id) or owed
-        for leader, share in ledger.by_leader(owed.only(owed.partitions & current.partitions), self._leader_of).items():
+        current = tracker.find(pending.transactional_id) or pending
+        for leader, share in tracker.by_leader(
+            pending.for_partitions(pending.partitions & current.partitions), self._leader_of
+        ).items():
             if leader == self._services.node_id:
                 for name in sorted(share.partitions):
-                    self._write_here(partition, share.only((name,)), name)
+                    self._write_here(partition, share.for_partitions((name,)), name)
             elif leader == NO_LEADER:
                 self._later(partition, share)
             else:
                 self._send_to(leader, partition, share)
-        self._complete_if_paid(partition, owed)
+        self._complete_if_written(partition, pending)
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
         found = self._services.image.topics.partition(*partition)
@@ -158,8 +160,8 @@ class MarkerWriter:
 
     # Elsewhere
 
-    def _send_to(self, broker: int, partition: int, owed: OwedMarkers) -> None:
-        self._outgoing.setdefault(broker, []).append((partition, owed))
+    def _send_to(self, broker: int, partition: int, pending: PendingMarkers) -> None:
+        self._outgoing.setdefault(broker, []).append((partition, pending))
         if broker not in self._senders:
             self._senders[broker] = self._services.loop.create_task(self._deliver(broker), name=f"markers {broker}")
 
@@ -169,7 +171,7 @@ class MarkerWriter:
             while self._outgoing.get(broker):
                 waiting = self._outgoing[broker]
                 shares, self._outgoing[broker] = waiting[:MARKERS_PER_REQUEST_MAX], waiting[MARKERS_PER_REQUEST_MAX:]
-                request = WriteTxnMarkersRequest(markers=[_marker(owed) for _, owed in shares])
+                request = WriteTxnMarkersRequest(markers=[_marker(pending) for _, pending in shares])
                 results: list[WritableTxnMarkerResult] = []
                 failure = ErrorCode.NONE
                 try:
@@ -180,68 +182,68 @@ class MarkerWriter:
                 except ProtocolError as error:
                     log.failure("a broker's answer to markers makes no sense", error, broker=broker)
                     failure = ErrorCode.UNKNOWN_SERVER_ERROR
-                for at, (partition, owed) in enumerate(shares):
+                for at, (partition, pending) in enumerate(shares):
                     codes = _codes(results[at]) if at < len(results) else {}
-                    for name in sorted(owed.partitions):
+                    for name in sorted(pending.partitions):
                         code = failure or codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
-                        self._settled(partition, owed.only((name,)), name, code)
+                        self._settled(partition, pending.for_partitions((name,)), name, code)
         finally:
             del self._senders[broker]
             self._outgoing.pop(broker, None)
 
     # Here
 
-    def _write_here(self, partition: int, owed: OwedMarkers, name: TopicPartition) -> None:
-        write_marker(self._services, name, owed, lambda error: self._settled(partition, owed, name, error))
+    def _write_here(self, partition: int, pending: PendingMarkers, name: TopicPartition) -> None:
+        write_marker(self._services, name, pending, lambda error: self._settled(partition, pending, name, error))
 
-    def _settled(self, partition: int, owed: OwedMarkers, name: TopicPartition, error: ErrorCode) -> None:
-        fate = self._ledgers[partition].settle(owed, name, error)
-        if fate is Fate.RETRY:
+    def _settled(self, partition: int, pending: PendingMarkers, name: TopicPartition, error: ErrorCode) -> None:
+        outcome = self._trackers[partition].record_answer(pending, name, error)
+        if outcome is MarkerOutcome.RETRY:
             if name not in self._failures:
                 log.warning("a partition cannot take markers; they wait", partition=str(name), reason=error.name)
             self._failures[name] = self._failures.get(name, 0) + 1
-            self._later(partition, owed)
+            self._later(partition, pending)
             return
         if self._failures.pop(name, 0):
             log.info("a partition takes markers again", partition=str(name))
-        if error and fate is Fate.WRITTEN:
+        if error and outcome is MarkerOutcome.WRITTEN:
             log.warning(
                 "a partition needs no marker any more",
-                partition=str(name), transactional_id=owed.transactional_id, reason=error.name,
+                partition=str(name), transactional_id=pending.transactional_id, reason=error.name,
             )  # fmt: skip
-        self._complete_if_paid(partition, owed)
+        self._complete_if_written(partition, pending)
 
-    def _later(self, partition: int, owed: OwedMarkers) -> None:
+    def _later(self, partition: int, pending: PendingMarkers) -> None:
         if partition in self._runtime.active:
-            failures = max((self._failures.get(name, 0) for name in owed.partitions), default=0)
+            failures = max((self._failures.get(name, 0) for name in pending.partitions), default=0)
             pause = min(RETRY_SECONDS * 2 ** min(failures, 10), RETRY_SECONDS_MAX)
-            self._services.loop.call_later(pause, self._send, partition, owed)
+            self._services.loop.call_later(pause, self._send, partition, pending)
         else:
-            self._ledgers[partition].forget(owed)
+            self._trackers[partition].discard(pending)
 
-    def _complete_if_paid(self, partition: int, owed: OwedMarkers) -> None:
-        ledger = self._ledgers[partition]
-        if ledger.paid(owed):
-            ledger.forget(owed)
+    def _complete_if_written(self, partition: int, pending: PendingMarkers) -> None:
+        tracker = self._trackers[partition]
+        if tracker.all_written(pending):
+            tracker.discard(pending)
             # Not at once: this may be called while a turn is being written.
-            self._services.loop.call_soon(self._complete, partition, owed)
+            self._services.loop.call_soon(self._complete, partition, pending)
 
-    def _complete(self, partition: int, owed: OwedMarkers) -> None:
-        self._runtime.submit(partition, lambda shard, now, reply_to: shard.complete(owed, now, reply_to), _nobody)
+    def _complete(self, partition: int, pending: PendingMarkers) -> None:
+        self._runtime.submit(partition, lambda shard, now, reply_to: shard.complete(pending, now, reply_to), _nobody)
 
 
-def _marker(owed: OwedMarkers) -> WritableTxnMarker:
+def _marker(pending: PendingMarkers) -> WritableTxnMarker:
     topics: dict[str, WritableTxnMarkerTopic] = {}
-    for name in sorted(owed.partitions):
+    for name in sorted(pending.partitions):
         topic = topics.setdefault(name.topic, WritableTxnMarkerTopic(name=name.topic, partition_indexes=[]))
         topic.partition_indexes.append(name.partition)
     return WritableTxnMarker(
-        producer_id=owed.producer_id,
-        producer_epoch=owed.producer_epoch,
-        transaction_result=owed.committed,
+        producer_id=pending.producer_id,
+        producer_epoch=pending.producer_epoch,
+        transaction_result=pending.committed,
         topics=list(topics.values()),
-        coordinator_epoch=owed.coordinator_epoch,
-        transaction_version=owed.transaction_version,
+        coordinator_epoch=pending.coordinator_epoch,
+        transaction_version=pending.transaction_version,
     )
 
 

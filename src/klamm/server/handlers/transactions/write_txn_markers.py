@@ -5,7 +5,7 @@ v1 flexible · v2 the transaction's protocol version, which decides how its epoc
 
 import asyncio
 
-from klamm.coordinator.transactions import OwedMarkers
+from klamm.coordinator.transactions import PendingMarkers
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.write_txn_markers import (
@@ -42,7 +42,7 @@ async def _start(
     services: Services, marker: WritableTxnMarker, pace: Pace
 ) -> "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]":
     """Append a marker to its partitions; what becomes of it is known later."""
-    owed = OwedMarkers(
+    pending = PendingMarkers(
         transactional_id="",
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -55,7 +55,7 @@ async def _start(
         answers: dict[int, asyncio.Future[ErrorCode]] = {}
         for index in topic.partition_indexes:
             if index not in answers:
-                answers[index] = _append(services, TopicPartition(topic.name, index), owed)
+                answers[index] = _append(services, TopicPartition(topic.name, index), pending)
                 await pace.spend()
         topics.append((topic.name, answers))
         await pace.spend()
@@ -76,12 +76,12 @@ async def _settle(
     return results
 
 
-def _append(services: Services, partition: TopicPartition, owed: OwedMarkers) -> "asyncio.Future[ErrorCode]":
+def _append(services: Services, partition: TopicPartition, pending: PendingMarkers) -> "asyncio.Future[ErrorCode]":
     answer: asyncio.Future[ErrorCode] = services.loop.create_future()
 
     def settled(error: ErrorCode) -> None:
         if not answer.done():
             answer.set_result(error)
 
-    write_marker(services, partition, owed, settled)
+    write_marker(services, partition, pending, settled)
     return answer
