@@ -151,7 +151,7 @@ class World:
 
     def reasons(self) -> list[str]:
         """Why there were rebalances."""
-        return [event.fields["reason"] for event in self.events if event.text == "rebalance"]
+        return [event.fields["reason"] for event in self.events if event.text == "rebalance started"]
 
     def group(self, group_id: str = "g") -> ClassicGroup:
         found = self.shard.groups[group_id]

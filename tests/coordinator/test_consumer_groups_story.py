@@ -22,7 +22,7 @@ def test_the_first_member_gets_everything_at_once():
     assert one.epoch == 1
     assert one.last.heartbeat_interval_ms == 5000
     assert world.consumers().state_name == "Stable"
-    assert world.reasons() == ["one joins"]
+    assert world.reasons() == ["member one joined"]
 
 
 def test_a_second_member_waits_until_the_first_has_given_back():
@@ -74,7 +74,7 @@ def test_a_member_leaves_and_the_others_take_over():
     assert world.consumers().state_name == "Assigning"
     one.beat()
     assert one.numbers == [0, 1, 2, 3]
-    assert world.reasons()[-1] == "two leaves"
+    assert world.reasons()[-1] == "member two left"
 
 
 def test_the_last_member_leaves_and_the_group_stays_empty_until_it_is_deleted():
@@ -120,7 +120,7 @@ def test_a_member_that_does_not_give_back_in_time_is_thrown_out():
     assert "one" not in world.consumers().members
     two.beat()
     assert two.numbers == [0, 1]
-    assert "has not given back" in world.reasons()[-1]
+    assert "partitions not revoked" in world.reasons()[-1]
 
 
 def test_new_partitions_are_found_at_the_next_heartbeat():
@@ -129,7 +129,7 @@ def test_new_partitions_are_found_at_the_next_heartbeat():
     world.grow("t", 3)
     one.beat()
     assert one.numbers == [0, 1, 2]
-    assert world.reasons()[-1] == "the topics it reads have changed"
+    assert world.reasons()[-1] == "subscribed topics changed"
 
 
 def test_a_topic_that_appears_later_is_read_and_one_that_goes_is_given_back():

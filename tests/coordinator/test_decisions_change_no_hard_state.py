@@ -139,7 +139,7 @@ def test_a_heartbeat_that_is_refused_for_its_size_changes_nothing(calls):
     world = ConsumerWorld(CONFIG, orders=4)
     consumer = Consumer(world, "orders").join()
     world.create("payments", 4)
-    world.shard.obey(replace(CONFIG, record_bytes_max=10))
+    world.shard.set_config(replace(CONFIG, record_bytes_max=10))
     before = whole_state(world.shard)
     assert consumer.subscribe("orders", "payments")
     assert whole_state(world.shard) == before

@@ -80,7 +80,7 @@ def test_a_newcomer_calls_everybody_together(world):
     assert world.heartbeat(a, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     join_a, join_b = world.join(a), world.join(b)
     assert {join.generation_id for join in (join_a, join_b, join_c)} == {generation + 1}
-    assert world.reasons()[-1] == f"{c} joins"
+    assert world.reasons()[-1] == f"member {c} joined"
 
 
 def test_who_does_not_rejoin_in_time_is_out(world):
@@ -102,7 +102,7 @@ def test_silence_for_a_session_ends_a_membership(world):
     assert world.heartbeat(a, generation) is ErrorCode.NONE
     world.pass_time(4000)
     assert world.heartbeat(a, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.reasons()[-1] == f"{b} was silent for 10000 ms"
+    assert world.reasons()[-1] == f"member {b} removed: session expired after 10000 ms"
     assert world.join(a).generation_id == generation + 1
 
 
@@ -141,7 +141,7 @@ def test_leaving_rebalances_those_who_stay(world):
     generation = world.group().generation_id
     assert world.leave(b) == [ErrorCode.NONE]
     assert world.heartbeat(a, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.reasons()[-1] == f"left: {b}"
+    assert world.reasons()[-1] == f"members left: {b}"
     assert world.leave(b, "nobody") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
@@ -277,13 +277,13 @@ def test_a_follower_with_another_subscription_rebalances(world):
     a, b = world.stable_group(2)
     assert world.join(b, protocols=(("range", b"other"),)).pending
     assert world.heartbeat(a, world.group().generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.reasons()[-1] == f"{b} joins with other metadata"
+    assert world.reasons()[-1] == f"member {b} rejoined with new metadata"
 
 
 def test_the_leader_may_always_rebalance_for_it_watches_the_partitions(world):
     a, b = world.stable_group(2)
     assert world.join(a, reason="cached metadata has changed").pending
-    assert world.reasons()[-1] == f"{a} the leader, joins anew (cached metadata has changed)"
+    assert world.reasons()[-1] == f"member {a} rejoined (leader) (cached metadata has changed)"
     assert world.join(b).error is ErrorCode.NONE
 
 
@@ -316,7 +316,7 @@ def test_a_leader_that_never_assigns_is_replaced(world):
     waiting = world.sync(b, 1)
     world.pass_time(8000)
     assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.reasons()[-1] == f"members did not sync in time: {a}"
+    assert world.reasons()[-1] == f"members removed: no SyncGroup within the rebalance timeout: {a}"
     join_b = world.join(b, rebalance_ms=8000, session_ms=60_000)
     assert (join_b.leader, join_b.generation_id) == (b, 2)
 

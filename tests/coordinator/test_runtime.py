@@ -475,7 +475,7 @@ async def test_a_shard_on_a_full_disk_is_not_loaded_in_a_loop(monkeypatch):
     house.runtime.load(0, 1)
     await until(lambda: len(pauses) >= 7)
     assert pauses[:7] == [0.0, 0.0, 0.001, 0.002, 0.004, 0.004, 0.004], "at once, at once, then later and later"
-    assert lines == ["shard is loaded again: a write failed"], "said once"
+    assert lines == ["coordinator reloading: write failed"], "said once"
     full.full = False
     await until(lambda: house.runtime.active and full.high_watermark)
     written = house.put("a", "1")

@@ -312,7 +312,7 @@ def test_every_crash_between_two_records_is_survived(version):
         maybe_crash()
         ended = world.end("shop", producer, committed=True)
         maybe_crash()
-        for markers in world.ledger:
+        for markers in world.tracker:
             for name in sorted(markers.partitions):
                 world.write_markers(markers, name)
                 maybe_crash()
@@ -330,7 +330,7 @@ def test_a_decision_that_was_not_committed_never_happened():
     world.commit_at_once = False
     ended = world.end("shop", producer, committed=True)
     assert ended.code is None, "nobody is told before the decision is safe"
-    assert len(world.ledger) == 0, "and no partition hears of it"
+    assert len(world.tracker) == 0, "and no partition hears of it"
     world.commit_at_once = True
     world.crash()
     assert world.state("shop") == "Ongoing"
@@ -344,7 +344,7 @@ def test_markers_of_an_older_coordinator_are_refused_by_the_partition():
     producer = world.begin("shop")
     transaction(world, "shop", producer, ["tea"])
     world.end("shop", producer, committed=True)
-    old = next(iter(world.ledger))
+    old = next(iter(world.tracker))
     world.crash()
     world.pay()
     assert world.partition(A).write_marker(old) == ErrorCode.TRANSACTION_COORDINATOR_FENCED

@@ -457,7 +457,7 @@ def test_the_log_says_what_happened(node, wire):
     producer = Producer(wire).init()
     producer.send(topic, b"x")
     Producer(wire, producer.name).init()
-    assert re.search(rf"transaction aborted: its producer was replaced.*{producer.name}", node.log())
+    assert re.search(rf"transaction aborted: producer fenced by InitProducerId.*{producer.name}", node.log())
 
 
 def test_clients_are_told_the_level(wire, node, klamm):

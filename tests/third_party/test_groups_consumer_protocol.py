@@ -229,8 +229,8 @@ def test_a_classic_group_is_rolled_over_to_the_new_protocol_and_back(node, topic
     finally:
         stop_all(*old, *new)
     log = node.stderr()
-    assert f"a classic group becomes a consumer group group={group}" in log
-    assert f"a consumer group becomes a classic group group={group}" in log
+    assert f"group upgraded to the consumer protocol group={group}" in log
+    assert f"group downgraded to the classic protocol group={group}" in log
 
 
 def test_members_of_both_protocols_live_together(node, topic):

@@ -109,4 +109,4 @@ def test_a_transaction_out_of_time_is_aborted_and_readers_go_on(impatient, kind)
     finally:
         quick.close()
         slow.close()
-    assert "transaction aborted: it ran out of time" in impatient.log()
+    assert "transaction aborted: transaction timeout exceeded" in impatient.log()

@@ -1,9 +1,9 @@
 """Coordinators: groups of consumers and transactions of producers, kept in partitions of internal topics.
 
-A shard is the state of one partition. It decides (`shard.Decision`) and replays, and knows no clock, socket or file;
-`runtime` is the only impure file: it appends what a shard decides, replays it, lets the replies go once the records are
-committed, and loads a shard again from its partition wherever that is led next. What the records mean is in `groups`
-and `transactions`; which partition lives where is the server's business.
+A shard is the state of one partition. It decides (`core.shard.Decision`) and replays, and knows no clock, socket or
+file. `runtime` is the only impure package: it appends what a shard decides, replays it, sends the replies once the
+records are committed, and loads a shard from its partition on the node that leads it. What the records mean is in
+`groups` and `transactions`; which partition is led where is known to the server.
 """
 
 from klamm.coordinator.core.shard import Decision, Event, Now, Record, ReplyTo, Shard

@@ -29,11 +29,13 @@ class Deadlines:
         """Move `key` to a deadline, or cancel it with None."""
         if deadline_ms is None:
             self._at.pop(key, None)
+            # Cancelled keys stay in the heap until they come up; rebuilding bounds what they occupy.
             if len(self._heap) > 2 * len(self._at) + _STALE_MAX:
                 self._rebuild()
             return
         known = self._at.get(key)
         self._at[key] = deadline_ms
+        # A later deadline needs no new entry: the old one comes up first and is then pushed again.
         if known is None or deadline_ms < known:
             self._push(deadline_ms, key)
 
@@ -48,12 +50,12 @@ class Deadlines:
 
     @property
     def next_ms(self) -> int | None:
-        """When to look again: not later than the first deadline."""
+        """When to call `due` next: not later than the first deadline."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[Hashable]:
-        """The keys whose deadline has passed, earliest first; they are forgotten."""
-        found: list[Hashable] = []
+        """Remove and return the keys whose deadline has passed, earliest first."""
+        due: list[Hashable] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             _, _, key = heappop(heap)
@@ -62,7 +64,7 @@ class Deadlines:
                 continue
             if deadline <= now_ms:
                 del self._at[key]
-                found.append(key)
+                due.append(key)
             else:
                 self._push(deadline, key)
-        return found
+        return due

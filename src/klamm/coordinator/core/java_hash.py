@@ -7,7 +7,7 @@ NAMES_MAX = 8192
 
 
 def java_hash(text: str) -> int:
-    """The hash over UTF-16 units as an unsigned number of 32 bits."""
+    """Return String.hashCode of `text` as an unsigned 32-bit number."""
     code = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(encoded), 2):
@@ -17,14 +17,14 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=NAMES_MAX)
 def non_negative_hash(text: str) -> int:
-    """The hash made non-negative as Kafka does it: the smallest number becomes 0."""
+    """Return the absolute value of String.hashCode as Kafka computes it: that of Integer.MIN_VALUE is 0."""
     code = java_hash(text)
     if code < 0x80000000:
         return code
     return 0 if code == 0x80000000 else 0x100000000 - code
 
 
-def map_place(text: str) -> int:
-    """Where a small Java HashMap keeps a text: the order in which Kafka walks a handful of names."""
+def hash_map_bucket(text: str) -> int:
+    """Return the bucket of `text` in a Java HashMap of 16 buckets, by which Kafka iterates over a few names."""
     code = java_hash(text)
     return (code ^ (code >> 16)) & 15

@@ -2,7 +2,7 @@
 
 A decision changes no hard state. Its records are replayed at once, so the next decision sees them, and appended in one
 batch, all or none; its replies leave when the batch is committed. Soft state (who waits in a join) may change while
-deciding: it is lost with the shard, and whoever waited is told.
+deciding: it is lost with the shard, and requests that wait are answered with an error.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something people should read in the log: a few words, and fields."""
+    """A log line for operators: a text and fields."""
 
     text: str
     fields: Mapping[str, Any]
@@ -52,9 +52,9 @@ class Decision(NamedTuple):
     records: tuple[Record, ...] = ()
     """All of them or none, unless `atomic` is false."""
     replies: tuple[tuple[ReplyTo, Any], ...] = ()
-    """Who is answered, with a response or a KlammError."""
+    """Where to send each response or KlammError."""
     timers: tuple[tuple[Hashable, int | None], ...] = ()
-    """(key, deadline on the forward clock): set or moved; None cancels. `on_timer` hears of it once."""
+    """(key, deadline on the monotonic clock) to set or move; None cancels. `on_timer` is called once per deadline."""
     events: tuple[Event, ...] = ()
     producer_id: int = -1
     producer_epoch: int = -1
@@ -67,41 +67,41 @@ class Shard(Protocol):
     """The state of one partition of an internal topic."""
 
     def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        """Let a record count; the only thing that changes hard state. `offset` is where it stands in the log."""
+        """Apply a record; the only way hard state changes. `offset` is its place in the log."""
 
     def replay_run(self, records: Sequence[Record], offset: int, producer_id: int, producer_epoch: int) -> None:
-        """Let records count that stand one after the other, the first of them at `offset`."""
+        """Apply records at consecutive offsets, the first of them at `offset`."""
         for at, record in enumerate(records, offset):
             self.replay(record, at, producer_id, producer_epoch)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
-        """The transaction of a producer has ended here."""
+        """Apply the marker that ends a producer's transaction in this partition."""
 
     def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
-        """Everything was replayed and requests will come; decide what is due."""
+        """Return what is due once all records are replayed, before the first request."""
 
     def on_timer(self, key: Hashable, now: Now) -> Decision:
-        """A deadline has passed."""
+        """Return what follows from a deadline that has passed."""
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:
-        """The cluster has changed."""
+        """Return what follows from a change of the cluster metadata."""
 
     def waiting(self) -> Iterable[ReplyTo]:
-        """Everybody who was promised a reply that no decision has given yet; asked when the shard is unloaded."""
+        """Return where requests are to be answered that wait for a later decision; used when the shard is unloaded."""
 
 
 def encode_key(key: object) -> bytes:
-    """A typed key as it lies on disk: its record type, then its fields."""
+    """Encode a typed key: its record type, then its fields."""
     return _INT16.pack(declaration(type(key)).api_key or 0) + encode(key, 0)
 
 
 def encode_value(value: object, version: int = 0) -> bytes:
-    """A typed value as it lies on disk: its version, then its fields."""
+    """Encode a typed value: its version, then its fields."""
     return _INT16.pack(version) + encode(value, version)
 
 
 def make_record(key: object, value: object | None, version: int = 0) -> Record:
-    """The record of a typed key and value; without a value a tombstone."""
+    """Return the record of a typed key and value; without a value a tombstone."""
     return Record(encode_key(key), None if value is None else encode_value(value, version))
 
 
@@ -109,28 +109,28 @@ V = TypeVar("V")
 
 
 def record_type(key: bytes) -> int:
-    """Which kind of record a key names."""
+    """Return the record type that a key begins with."""
     if len(key) < 2:
-        raise RemoteProtocolError(f"a key of {len(key)} bytes names no record type")
+        raise RemoteProtocolError(f"a key of {len(key)} bytes has no record type")
     return int(_INT16.unpack_from(key)[0])
 
 
 def decode_key(cls: type[V], key: bytes) -> V:
-    """The fields of a key whose record type is known to be that of `cls`."""
+    """Decode a key whose record type is that of `cls`."""
     return decode(cls, 0, key, 2)[0]
 
 
 def decode_value(cls: type[V], value: bytes) -> V:
-    """The fields of a value, read in the version it was written in."""
+    """Decode a value in the version it was written in."""
     if len(value) < 2:
         raise RemoteProtocolError(f"a value of {len(value)} bytes has no version")
     version = int(_INT16.unpack_from(value)[0])
     first, last = declaration(cls).versions
     if not first <= version <= last:
-        raise RemoteProtocolError(f"{cls.__name__} v{version} is not known here")
+        raise RemoteProtocolError(f"{cls.__name__} v{version} is not supported")
     return decode(cls, version, value, 2)[0]
 
 
 def refusal(reply_to: ReplyTo, error: KlammError) -> Decision:
-    """A decision that only says no."""
+    """Return a decision that only answers with an error."""
     return Decision(replies=((reply_to, error),))

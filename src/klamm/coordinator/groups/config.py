@@ -1,4 +1,4 @@
-"""The settings groups obey."""
+"""Settings of groups."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ class GroupConfig:
     initial_rebalance_delay_ms: int = 3000
     max_size: int = MAX_INT
     record_bytes_max: int = 1_048_000
-    """What fits into one batch of the internal topic; more is refused before it is decided."""
+    """The most one decision may write to the internal topic; larger requests are refused."""
     new_member_join_timeout_ms: int = 300_000
-    """How long a member nobody has heard a heartbeat of may wait in a join; Kafka's constant."""
+    """How long a new member, which sends no heartbeats yet, may wait in a join; Kafka's constant."""
     consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)

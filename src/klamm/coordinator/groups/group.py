@@ -1,4 +1,4 @@
-"""What every kind of group can be asked, whichever protocol its members speak."""
+"""The interface that classic and consumer groups share."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode
 
 
 class Caller(NamedTuple):
-    """Who sends a request, and in which version."""
+    """The client that sent a request, and the version of the request."""
 
     client_id: str
     client_host: str
@@ -35,11 +35,11 @@ class Group(Protocol):
 
     @property
     def protocol_type_name(self) -> str:
-        """What the members speak to each other, "consumer" for consumers; empty when nobody ever joined."""
+        """The protocol type of the members, "consumer" for consumers; empty when no member ever joined."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the group has no members."""
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, transactional: bool, version: int
@@ -65,4 +65,4 @@ class Group(Protocol):
         """The records that remove the group, offsets aside."""
 
     def waiting(self) -> Iterable[ReplyTo]:
-        """Everybody who waits in a join or sync."""
+        """Return where waiting joins and syncs are to be answered."""

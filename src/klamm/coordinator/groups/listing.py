@@ -1,4 +1,4 @@
-"""Groups as administrators see them: listed, described, deleted."""
+"""ListGroups, DescribeGroups and DeleteGroups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,8 +16,8 @@ NOT_FOUND_SINCE = 6
 """The version of DescribeGroups in which a group that does not exist is an error; before, it was a dead group."""
 
 
-def described(group: Group | None, group_id: str, version: int) -> DescribedGroup:
-    """A classic group with its members; metadata and assignments show once the group is stable."""
+def describe_group(group: Group | None, group_id: str, version: int) -> DescribedGroup:
+    """Return the description of a classic group; metadata and assignments are included once it is stable."""
     if not isinstance(group, ClassicGroup):
         answer = DescribedGroup(group_id=group_id, group_state=DEAD.value)
         if version >= NOT_FOUND_SINCE:
@@ -46,8 +46,8 @@ def described(group: Group | None, group_id: str, version: int) -> DescribedGrou
     )
 
 
-def listed(groups: Iterable[Group], states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-    """The groups in one of the states and of one of the types; without a filter all."""
+def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+    """Return the groups in one of the states and of one of the types; an empty filter matches all."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
     return [
@@ -63,10 +63,10 @@ def listed(groups: Iterable[Group], states: Iterable[str], types: Iterable[str])
     ]
 
 
-def deleted(
+def delete_groups(
     groups: Mapping[str, Group], offsets: Offsets, group_ids: Sequence[str]
 ) -> tuple[list[Record], list[DeletableGroupResult]]:
-    """Remove groups without members, and their offsets with them."""
+    """Return the records that remove groups without members and their offsets, and a result for each group."""
     records: list[Record] = []
     results = []
     for group_id in group_ids:

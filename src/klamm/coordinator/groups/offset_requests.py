@@ -1,4 +1,4 @@
-"""What is asked about offsets: commit them, alone or inside a transaction, read them, remove them."""
+"""Requests about offsets: commit, also inside a transaction, fetch, delete."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from klamm.protocol.messages.txn_offset_commit import (
 
 NO_OFFSET = -1
 SURELY_SMALL = 50
-"""Offsets that fit into a batch whatever their notes."""
+"""So many offsets fit into a batch whatever their metadata."""
 
 
 OffsetRow = tuple[int, int, int, str]
@@ -45,7 +45,7 @@ CommitCodes = Sequence[Sequence[ErrorCode]]
 
 
 class WantedTopic(NamedTuple):
-    """A topic somebody asks the offsets of; its id is zero when the cluster does not know it."""
+    """A topic of an OffsetFetch; its id is zero when the cluster does not have it."""
 
     name: str
     topic_id: bytes
@@ -179,7 +179,9 @@ def fetch(
 ) -> OffsetFetchResponseGroup:
     """The offsets of a group, -1 where there is none; all it has when `wanted` is None."""
     if wanted is None:
-        wanted = [WantedTopic(name, ZERO_UUID, list(found)) for name, found in offsets.of_group(group_id).items()]
+        wanted = [
+            WantedTopic(name, ZERO_UUID, list(partitions)) for name, partitions in offsets.of_group(group_id).items()
+        ]
     group = offsets.of_group(group_id) if known else {}
     unstable = require_stable and group_id in offsets.open_transactions
     topics = []
@@ -195,8 +197,8 @@ def fetch(
                     )
                 )
                 continue
-            found = committed.get(index)
-            if found is None or _of_another_topic(found.topic_id, topic.topic_id):
+            offset = committed.get(index)
+            if offset is None or _of_another_topic(offset.topic_id, topic.topic_id):
                 answers.append(
                     OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, metadata="")
                 )
@@ -204,18 +206,18 @@ def fetch(
                 answers.append(
                     OffsetFetchResponsePartitions(
                         partition_index=index,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        metadata=offset.metadata,
                     )
                 )
         topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers))
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
-def _of_another_topic(stored: bytes, asked: bytes) -> bool:
+def _of_another_topic(stored: bytes, requested: bytes) -> bool:
     """Whether an offset was committed for an earlier topic of the same name."""
-    return stored != asked and ZERO_UUID not in (stored, asked)
+    return stored != requested and ZERO_UUID not in (stored, requested)
 
 
 def delete(offsets: Offsets, group: Group, request: OffsetDeleteRequest) -> tuple[list[Record], OffsetDeleteResponse]:
@@ -239,7 +241,7 @@ def delete(offsets: Offsets, group: Group, request: OffsetDeleteRequest) -> tupl
 
 
 def unknown_group(generation_or_epoch: int, version: int) -> KlammError:
-    """What a member of a group that does not exist hears when it commits."""
+    """Return the error of a member's commit to a group that does not exist."""
     if version >= 9:
         return KlammError(ErrorCode.GROUP_ID_NOT_FOUND)
     return KlammError(ErrorCode.ILLEGAL_GENERATION, f"there is no generation {generation_or_epoch}")

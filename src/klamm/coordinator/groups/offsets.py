@@ -29,14 +29,14 @@ _INT64 = Struct(">q")
 _VALUE_HEAD = Struct(">hqi")
 _BARE = Struct(">hqiBqB")
 _BARE_WITH_TOPIC_ID = Struct(">hqiBqBBB16s")
-"""The whole of a v4 value whose note is empty, as nearly all are: one call reads it."""
+"""A whole v4 value without metadata, which nearly all are: one call reads it."""
 _KEY_HEAD = b"\x00\x01"
 _TOPIC_ID_TAG = b"\x01\x00\x10"
 """One tagged field, number 0, of 16 bytes."""
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group goes on reading a partition, and when that was said."""
+    """The position of a group in a partition, and when it was committed."""
 
     offset: int
     leader_epoch: int
@@ -47,6 +47,11 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = ZERO_UUID
     record_offset: int = -1
     """Where the record stands: of a plain and a transactional commit the later one counts."""
+
+
+def commit_timestamp(committed: CommittedOffset) -> int:
+    """Return when an offset was committed, from which its retention is counted."""
+    return committed.commit_timestamp
 
 
 _new = tuple.__new__
@@ -64,8 +69,8 @@ class Offsets:
         """By producer id: what its open transaction would commit."""
         self.open_transactions: dict[str, set[int]] = {}
         """By group: the producers of `pending` that commit for it."""
-        self._places: dict[bytes, tuple[str, Partitions]] = {}
-        """Where offsets are kept whose keys begin with these bytes: most commits are for topics committed before."""
+        self._partitions_by_key: dict[bytes, tuple[str, Partitions]] = {}
+        """Group and offsets by the key without its partition: most commits are for topics committed before."""
 
     # Questions
 
@@ -99,16 +104,16 @@ class Offsets:
 
     def of_topics(self, topics: dict[str, bytes]) -> Iterator[tuple[str, str, int]]:
         """(group, topic, partition) of offsets that belong to these topics (name to id), pending ones among them."""
-        found: dict[tuple[str, str, int], None] = {}
+        partitions: dict[tuple[str, str, int], None] = {}
         for store in (self.committed, *self.pending.values()):
             for group_id, by_topic in store.items():
                 for topic in topics.keys() & by_topic.keys():
                     for partition, committed in by_topic[topic].items():
                         if committed.topic_id in (ZERO_UUID, topics[topic]):
-                            found[group_id, topic, partition] = None
-        return iter(found)
+                            partitions[group_id, topic, partition] = None
+        return iter(partitions)
 
-    def expired(
+    def find_expired(
         self, group_id: str, base: Callable[[CommittedOffset], int], now_ms: int, retention_ms: int
     ) -> Iterator[tuple[str, int]]:
         """The partitions whose offset has outlived its retention and that no open transaction touches."""
@@ -124,13 +129,13 @@ class Offsets:
     # Changes
 
     def replay(self, record: Record, record_offset: int, producer_id: int) -> str:
-        """Let an offset record count; returns its group."""
+        """Apply an offset record; return its group."""
         key, value = record
         if producer_id < 0 and value is not None:
-            place = self._places.get(key[:-4])
-            if place is not None:
-                place[1][_partition(key[-4:])[0]] = decode_offset_value(value, key, record_offset)
-                return place[0]
+            known = self._partitions_by_key.get(key[:-4])
+            if known is not None:
+                known[1][_partition(key[-4:])[0]] = decode_offset_value(value, key, record_offset)
+                return known[0]
         group_id, topic, partition = decode_offset_key(key)
         if value is None:
             self._remove(group_id, topic, partition)
@@ -149,15 +154,15 @@ class Offsets:
             partitions = topics[topic] = {}
         partitions[partition] = committed
         if producer_id < 0 and key[1] == OFFSET_COMMIT:
-            self._places[key[:-4]] = (group_id, partitions)
+            self._partitions_by_key[key[:-4]] = (group_id, partitions)
         return group_id
 
     def replay_run(self, records: Sequence[Record], first_offset: int) -> int:
-        """Let plain commits count, from the first record on; returns how many did before one that is something else."""
-        return kernels.replay_offsets(self._places, records, first_offset, CommittedOffset)
+        """Apply leading records that are plain commits to known topics; return how many."""
+        return kernels.replay_offsets(self._partitions_by_key, records, first_offset, CommittedOffset)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """A producer's transaction has ended: what it would commit is committed, or forgotten."""
+        """Commit or drop the pending offsets of a producer whose transaction has ended."""
         groups = self.pending.pop(producer_id, None)
         if groups is None:
             return
@@ -178,7 +183,7 @@ class Offsets:
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
         _remove_from(self.committed, group_id, topic, partition)
         if topic not in self.committed.get(group_id, ()):
-            self._places.pop(encode_offset_key(group_id, topic, partition)[:-4], None)
+            self._partitions_by_key.pop(encode_offset_key(group_id, topic, partition)[:-4], None)
         for producer_id in self.open_transactions.get(group_id, ()):
             # The group stays in the producer's entry, so that its marker still finds it.
             partitions = self.pending[producer_id].get(group_id, {}).get(topic)
@@ -192,8 +197,8 @@ class Offsets:
             for group_id in groups:
                 by_group.setdefault(group_id, set()).add(producer_id)
         assert by_group == self.open_transactions, "open transactions are not those with pending offsets"
-        for group_id, partitions in self._places.values():
-            assert any(partitions is found for found in self.committed[group_id].values()), "a place is stale"
+        for group_id, partitions in self._partitions_by_key.values():
+            assert any(partitions is known for known in self.committed[group_id].values()), "a cached topic is stale"
         for topics in self.committed.values():
             assert topics, "a group without offsets is kept"
             for partitions in topics.values():
@@ -220,7 +225,7 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
-    """The record that forgets an offset."""
+    """Return the record that removes an offset."""
     return Record(encode_offset_key(group_id, topic, partition), None)
 
 
@@ -238,8 +243,8 @@ def encode_offset_value(committed: CommittedOffset) -> bytes:
             offset=offset, metadata=metadata, commit_timestamp=commit_timestamp, expire_timestamp=expire_timestamp
         )
         return encode_value(value, 1)
-    note = metadata.encode()
-    size = len(note) + 1
+    metadata_bytes = metadata.encode()
+    size = len(metadata_bytes) + 1
     if size > 127:
         value = OffsetCommitValue(
             offset=offset,
@@ -252,8 +257,8 @@ def encode_offset_value(committed: CommittedOffset) -> bytes:
     head = _VALUE_HEAD.pack(4, offset, leader_epoch)
     tail = _INT64.pack(commit_timestamp)
     if topic_id == ZERO_UUID:
-        return b"%b%c%b%b\0" % (head, size, note, tail)
-    return b"%b%c%b%b%b%b" % (head, size, note, tail, _TOPIC_ID_TAG, topic_id)
+        return b"%b%c%b%b\0" % (head, size, metadata_bytes, tail)
+    return b"%b%c%b%b%b%b" % (head, size, metadata_bytes, tail, _TOPIC_ID_TAG, topic_id)
 
 
 def decode_offset_key(key: bytes) -> tuple[str, str, int]:
@@ -275,18 +280,18 @@ def decode_offset_key(key: bytes) -> tuple[str, str, int]:
 
 
 def decode_offset_value(value: bytes, key: bytes, record_offset: int) -> CommittedOffset:
-    """What a value says; `key` tells old records from new ones."""
+    """Decode the value of an offset; the type in `key` tells legacy records from current ones."""
     size = len(value)
     if key[1] == OFFSET_COMMIT:
         if size == 42:
-            version, offset, leader_epoch, note, timestamp, tags, tag, bytes_, topic_id = _BARE_WITH_TOPIC_ID.unpack(
-                value
+            version, offset, leader_epoch, metadata_size, timestamp, tags, tag, bytes_, topic_id = (
+                _BARE_WITH_TOPIC_ID.unpack(value)
             )
-            if version == 4 and note == 1 and tags == 1 and tag == 0 and bytes_ == 16:
+            if version == 4 and metadata_size == 1 and tags == 1 and tag == 0 and bytes_ == 16:
                 return _new(CommittedOffset, (offset, leader_epoch, "", timestamp, -1, topic_id, record_offset))
         elif size == 24:
-            version, offset, leader_epoch, note, timestamp, tags = _BARE.unpack(value)
-            if version == 4 and note == 1 and tags == 0:
+            version, offset, leader_epoch, metadata_size, timestamp, tags = _BARE.unpack(value)
+            if version == 4 and metadata_size == 1 and tags == 0:
                 return _new(CommittedOffset, (offset, leader_epoch, "", timestamp, -1, ZERO_UUID, record_offset))
     try:
         version, offset, leader_epoch = _VALUE_HEAD.unpack_from(value)
@@ -313,20 +318,20 @@ def decode_offset_value(value: bytes, key: bytes, record_offset: int) -> Committ
                 )
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"an offset value of {len(value)} bytes cannot be read: {error}") from error
-    return _declared(value, key, record_offset)
+    return _decode_declared(value, key, record_offset)
 
 
-def _declared(value: bytes, key: bytes, record_offset: int) -> CommittedOffset:
+def _decode_declared(value: bytes, key: bytes, record_offset: int) -> CommittedOffset:
     if key[1] == LEGACY_OFFSET_COMMIT and value[:2] == b"\0\0":
         old = decode_value(LegacyOffsetCommitValue, value)
         return CommittedOffset(old.offset, -1, old.metadata, old.commit_timestamp, -1, ZERO_UUID, record_offset)
-    found = decode_value(OffsetCommitValue, value)
+    stored = decode_value(OffsetCommitValue, value)
     return CommittedOffset(
-        found.offset,
-        found.leader_epoch,
-        found.metadata,
-        found.commit_timestamp,
-        found.expire_timestamp,
-        found.topic_id,
+        stored.offset,
+        stored.leader_epoch,
+        stored.metadata,
+        stored.commit_timestamp,
+        stored.expire_timestamp,
+        stored.topic_id,
         record_offset,
     )

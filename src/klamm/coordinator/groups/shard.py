@@ -62,10 +62,10 @@ Timers = tuple[tuple[Hashable, int | None], ...]
 
 
 class GroupShard(Shard):
-    """State of one partition. Timer keys begin with a word that says whose they are."""
+    """The groups and offsets of one partition. Timer keys are tuples that begin with their kind."""
 
     def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
-        """`new_id` gives a text no member has had before, for the ids that members are given."""
+        """`new_id` returns a unique text for a new member id."""
         self.config = config
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
@@ -75,15 +75,15 @@ class GroupShard(Shard):
         self._new_groups: dict[str, ClassicGroup] = {}
         """Groups a join has created, with the member that waits in it; their first record puts them into `groups`."""
 
-    def obey(self, config: GroupConfig) -> None:
-        """The settings are now these."""
+    def set_config(self, config: GroupConfig) -> None:
+        """Use new settings from now on."""
         self.config = config
-        self._consumers.obey(config)
+        self._consumers.set_config(config)
 
     # Replay: the only way hard state changes
 
     def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:  # noqa: ARG002 - markers name the producer alone
-        """Let a record count. Kinds this version does not know are left alone, as Kafka leaves them."""
+        """Apply a record. Types this version does not know are ignored, as Kafka does."""
         # Offsets are looked for first and cheaply: a start may replay millions of them.
         kind = OFFSET_COMMIT if record.key[:2] == b"\0\x01" else record_type(record.key)
         if kind in (OFFSET_COMMIT, LEGACY_OFFSET_COMMIT):
@@ -96,7 +96,7 @@ class GroupShard(Shard):
             self._consumers.replay(record)
 
     def replay_run(self, records: Sequence[Record], offset: int, producer_id: int, producer_epoch: int) -> None:
-        """Let records count that stand one after the other; most are commits to places that are known."""
+        """Apply records at consecutive offsets; most are commits to topics committed before."""
         done = self.offsets.replay_run(records, offset) if producer_id < 0 else 0
         for at in range(done, len(records)):
             self.replay(records[at], offset + at, producer_id, producer_epoch)
@@ -123,7 +123,7 @@ class GroupShard(Shard):
     # Life of the shard
 
     def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
-        """Members that were here must be heard of again; offsets that ran out meanwhile are looked for later."""
+        """Start the timers of all members and of the retention check."""
         self.image = image
         self._consumers.update(image)
         builder = ClassicDecisionBuilder(self.config, now)
@@ -140,37 +140,37 @@ class GroupShard(Shard):
         return builder.build()
 
     def on_timer(self, key: Hashable, now: Now) -> Decision:
-        """A session, a gathering or a retention is over."""
+        """Handle a session, rebalance or retention deadline."""
         assert isinstance(key, tuple)
-        word = key[0]
-        if word == EXPIRE:
-            return self._expire(now)
+        kind = key[0]
+        if kind == EXPIRE:
+            return self._remove_expired(now)
         builder = ClassicDecisionBuilder(self.config, now)
         group = self.groups.get(key[1])
         if isinstance(group, ConsumerGroup) and len(key) == 3:
-            return self._consumers.on_timer(group, word, key[2], now)
+            return self._consumers.on_timer(group, kind, key[2], now)
         if isinstance(group, ClassicGroup):
-            if word == SESSION:
+            if kind == SESSION:
                 leaving.on_session_timer(builder, group, key[2])
-            elif word == JOIN:
+            elif kind == JOIN:
                 rebalance.on_join_timer(builder, group)
-            elif word == SYNC:
+            elif kind == SYNC:
                 rebalance.on_sync_timer(builder, group)
-            elif word == DOWNGRADED and group.can_rebalance and not group.is_empty:
-                rebalance.prepare_rebalance(builder, group, "it was a consumer group")
+            elif kind == DOWNGRADED and group.can_rebalance and not group.is_empty:
+                rebalance.prepare_rebalance(builder, group, "group downgraded from the consumer protocol")
         return builder.build()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage, now: Now) -> Decision:  # noqa: ARG002 - the protocol's form
-        """Offsets of deleted topics go with them."""
+        """Remove the offsets of deleted topics."""
         self.image = image
         self._consumers.update(image)
         deleted = {topic.name: bytes(topic_id) for topic_id, topic in delta.topics_deleted.items()}
         if not deleted:
             return Decision()
-        records = tuple(offset_tombstone(*found) for found in self.offsets.of_topics(deleted))
+        records = tuple(offset_tombstone(*partition) for partition in self.offsets.of_topics(deleted))
         if not records:
             return Decision()
-        event = Event("offsets of deleted topics are removed", {"topics": ",".join(deleted), "offsets": len(records)})
+        event = Event("offsets of deleted topics removed", {"topics": ",".join(deleted), "offsets": len(records)})
         return Decision(records=records, events=(event,), atomic=False)
 
     def waiting(self) -> Iterable[ReplyTo]:
@@ -181,8 +181,8 @@ class GroupShard(Shard):
         for group in self._new_groups.values():
             yield from group.waiting()
 
-    def _expire(self, now: Now) -> Decision:
-        """Forget offsets whose retention is over, and groups that have neither members nor offsets."""
+    def _remove_expired(self, now: Now) -> Decision:
+        """Remove offsets whose retention is over, and groups that have neither members nor offsets."""
         records: list[Record] = []
         for group in list(self.groups.values()):
             base = group.expiration_base()
@@ -191,7 +191,7 @@ class GroupShard(Shard):
             if base is not None:
                 expired = [
                     (topic, partition)
-                    for topic, partition in self.offsets.expired(
+                    for topic, partition in self.offsets.find_expired(
                         group.group_id, base, now.wall_ms, self.config.offsets_retention_ms
                     )
                     if not group.is_subscribed_to(topic)
@@ -202,7 +202,7 @@ class GroupShard(Shard):
         timers = (((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms),)
         if not records:
             return Decision(timers=timers)
-        event = Event("offsets and groups have expired", {"records": len(records)})
+        event = Event("offsets and groups expired", {"records": len(records)})
         return Decision(records=tuple(records), timers=timers, events=(event,), atomic=False)
 
     # Membership
@@ -219,7 +219,7 @@ class GroupShard(Shard):
             request.protocols = list({protocol.name: protocol for protocol in reversed(request.protocols)}.values())[
                 ::-1
             ]
-        # Most have an id already, and making one is dear.
+        # Most members have an id already, and a UUID is expensive.
         new_member_id = "" if request.member_id else f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
         group = self.groups.get(request.group_id)
         obsolete: list[Record] = []
@@ -273,11 +273,11 @@ class GroupShard(Shard):
         if not isinstance(group, ClassicGroup):
             unknown = [
                 MemberResponse(
-                    member_id=each.member_id,
-                    group_instance_id=each.group_instance_id,
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
                     error_code=ErrorCode.UNKNOWN_MEMBER_ID,
                 )
-                for each in request.members
+                for identity in request.members
             ]
             return _answer(reply_to, LeaveGroupResponse(members=unknown))
         builder = ClassicDecisionBuilder(self.config, now)
@@ -355,7 +355,7 @@ class GroupShard(Shard):
         *,
         require_stable: bool,
     ) -> Decision:
-        """OffsetFetch for one group; a group nobody knows has no offsets, which is no error."""
+        """OffsetFetch for one group; an unknown group has no offsets, which is no error."""
         group = self.groups.get(group_id)
         if group is not None:
             group.check_offset_fetch(member_id, member_epoch)
@@ -377,7 +377,9 @@ class GroupShard(Shard):
 
     def describe(self, group_ids: Sequence[str], version: int, reply_to: ReplyTo) -> Decision:
         """DescribeGroups: a list of DescribedGroup."""
-        return _answer(reply_to, [listing.described(self.groups.get(each), each, version) for each in group_ids])
+        return _answer(
+            reply_to, [listing.describe_group(self.groups.get(group_id), group_id, version) for group_id in group_ids]
+        )
 
     def describe_consumer_groups(self, group_ids: Sequence[str], reply_to: ReplyTo) -> Decision:
         """ConsumerGroupDescribe: a list of DescribedGroup."""
@@ -385,13 +387,13 @@ class GroupShard(Shard):
 
     def list_groups(self, states: Iterable[str], types: Iterable[str], reply_to: ReplyTo) -> Decision:
         """ListGroups: a list of ListedGroup."""
-        return _answer(reply_to, listing.listed(self.groups.values(), states, types))
+        return _answer(reply_to, listing.list_groups(self.groups.values(), states, types))
 
     def delete_groups(self, group_ids: Sequence[str], reply_to: ReplyTo) -> Decision:
         """DeleteGroups: a list of DeletableGroupResult."""
-        records, results = listing.deleted(self.groups, self.offsets, group_ids)
+        records, results = listing.delete_groups(self.groups, self.offsets, group_ids)
         gone = [result.group_id for result in results if not result.error_code]
-        events = (Event("groups are deleted", {"groups": ",".join(gone)}),) if gone else ()
+        events = (Event("groups deleted", {"groups": ",".join(gone)}),) if gone else ()
         return Decision(records=tuple(records), replies=((reply_to, results),), events=events)
 
     def check(self) -> None:

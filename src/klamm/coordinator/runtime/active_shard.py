@@ -1,9 +1,10 @@
-"""A loaded shard at work: appends what it decides, replays it, and holds replies until the log says committed."""
+"""A loaded shard: appends what it decides, replays it, and holds replies until the records are committed."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from klamm.coordinator.core.deadlines import Deadlines
@@ -85,15 +86,15 @@ class ActiveShard(Generic[S]):
         self._closed = False
 
     def now(self) -> Now:
-        """This moment."""
+        """Return the current time on both clocks."""
         return Now(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def begin(self) -> None:
-        """Hold replies back until what was loaded is committed: a new leader may have read more than its followers."""
+        """Hold replies until everything loaded is committed: followers may not have all of it yet."""
         self._await_commit(self._log.end_offset, (), self.now())
 
     def run(self, decide: Callable[[S, Now], Decision], reply_to: ReplyTo | None = None) -> None:
-        """Ask the shard and carry out what it says. `reply_to` hears of refusals and bugs."""
+        """Let the shard decide and carry out the decision. Refusals and bugs are answered to `reply_to`."""
         if self._closed:
             return
         now = self.now()
@@ -104,14 +105,14 @@ class ActiveShard(Generic[S]):
                 self._hold(((reply_to, refused),), now)
             return
         except Exception as error:  # noqa: BLE001 - a bug in one decision must not take the shard's other groups down
-            log.failure("a decision failed", error, partition=self.name)
+            log.failure("decision failed", error, partition=self.name)
             if reply_to is not None:
                 self._hold(((reply_to, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))),), now)
             return
         self.carry_out(decision, now)
 
     def carry_out(self, decision: Decision, now: Now) -> None:
-        """Do what was decided at `now`, in this very turn."""
+        """Carry out a decision made at `now`, in the same turn of the loop."""
         for event in decision.events:
             log.info(event.text, **event.fields)
         if decision.records and not self._append(decision, now):
@@ -128,6 +129,7 @@ class ActiveShard(Generic[S]):
         size = RECORD_OVERHEAD * len(records)
         for key, value in records:
             size += len(key) + len(value or b"")
+        # Records of a transaction need a batch of their own: the producer id stands in the batch header.
         if decision.producer_id < 0 and size <= GATHERED_BYTES_MAX and self._make_room(size):
             return self._gather(records, size, decision.replies, now)
         self._write_gathered()
@@ -141,7 +143,7 @@ class ActiveShard(Generic[S]):
     # Decisions of one turn
 
     def _make_room(self, size: int) -> bool:
-        """See to it that so many bytes fit into the batch that gathers; False when they never would."""
+        """Make room for `size` bytes in the gathered batch; return False when they fit no gathered batch."""
         if self._rows:
             if self._rows_bytes + size <= self._rows_bytes_max:
                 return True
@@ -160,7 +162,7 @@ class ActiveShard(Generic[S]):
             try:
                 self._rows_offset = self._log.gather(self._write_gathered)
             except KlammError as error:
-                self._refused(error, replies)
+                self._fail_append(error, replies)
                 return False
         if not self._replay(records, self._rows_offset + len(rows), -1, -1):
             _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
@@ -173,7 +175,7 @@ class ActiveShard(Generic[S]):
         return True
 
     def _write_gathered(self) -> None:
-        """Append what has gathered; the log calls this before it writes what the turn has brought."""
+        """Append the gathered records as one batch; the log calls this before it writes at the end of the turn."""
         rows, replies = self._rows, self._rows_replies
         if not rows or self._closed:
             return
@@ -181,27 +183,29 @@ class ActiveShard(Generic[S]):
         try:
             base = self._log.append(build_batch(rows, codec=self._codec))
         except KlammError as error:
-            self._refused(error, replies)
+            self._fail_append(error, replies)
             return
         if base != self._rows_offset:
-            # Somebody else has written to the log in this turn: what was replayed has other offsets than it believes.
-            log.warning("another writer came between", partition=self.name, offset=base, expected=self._rows_offset)
-            _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "another writer came between"))
+            # Another writer has appended in this turn of the loop, so records were replayed with wrong offsets.
+            log.warning(
+                "unexpected append by another writer", partition=self.name, offset=base, expected=self._rows_offset
+            )
+            _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "unexpected append by another writer"))
             self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         self._await_commit(base + len(rows), replies, self._rows_since)
 
-    def _refused(self, error: KlammError, replies: Replies) -> None:
-        """Nothing was appended, and the shard may have moved its soft state for a decision that never happened."""
-        log.warning("an append was refused", partition=self.name, reason=error)
-        _deliver(replies, KlammError(_told(error.code), str(error)))
+    def _fail_append(self, error: KlammError, replies: Replies) -> None:
+        """Answer with an error and reload the shard: its soft state may have changed for a decision that is lost."""
+        log.warning("append failed", partition=self.name, reason=error)
+        _deliver(replies, KlammError(_client_code(error.code), str(error)))
         self._on_failed_write(error.code)
 
     def _replay(self, records: Sequence[Record], base: int, producer_id: int, producer_epoch: int) -> bool:
         try:
             self.shard.replay_run(records, base, producer_id, producer_epoch)
         except Exception as error:  # noqa: BLE001 - what is in memory is no longer what the log says
-            log.failure("a record could not be replayed", error, partition=self.name)
+            log.failure("record replay failed", error, partition=self.name)
             self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
             return False
         return True
@@ -223,7 +227,7 @@ class ActiveShard(Generic[S]):
         try:
             base = self._log.append(batch)
         except KlammError as error:
-            self._refused(error, replies)
+            self._fail_append(error, replies)
             return False
         if not self._replay(records, base, decision.producer_id, decision.producer_epoch):
             _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
@@ -265,19 +269,20 @@ class ActiveShard(Generic[S]):
 
     def _await_commit(self, end_offset: int, replies: Replies, now: Now) -> None:
         self._held.append(_Held(end_offset, replies, now.ms + self._write_timeout_ms))
-        self._log.when_committed(end_offset, lambda error: self._settled(end_offset, error))
+        self._log.when_committed(end_offset, partial(self._on_committed, end_offset))
         if self._write_timer is None and self._held:
-            self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._look_for_slow_writes)
+            self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._time_out_writes)
 
     def _hold(self, replies: Replies, now: Now) -> None:
         if self._rows:
             self._rows_replies.extend(replies)
         elif self._held:
+            # An answer without records of its own must not show what is decided but not committed yet.
             self._held.append(_Held(self._held[-1].end_offset, replies, now.ms + self._write_timeout_ms))
         else:
             _deliver(replies)
 
-    def _settled(self, end_offset: int, error: ErrorCode) -> None:
+    def _on_committed(self, end_offset: int, error: ErrorCode) -> None:
         if self._closed:
             return
         if error:
@@ -287,8 +292,8 @@ class ActiveShard(Generic[S]):
         while held and held[0].end_offset <= end_offset:
             _deliver(held.popleft().replies)
 
-    def _look_for_slow_writes(self) -> None:
-        """A write that takes too long may still succeed; only those who wait for it are told not to."""
+    def _time_out_writes(self) -> None:
+        """Answer requests whose write takes too long; the write may still succeed."""
         self._write_timer = None
         if self._closed or not self._held:
             return
@@ -296,8 +301,8 @@ class ActiveShard(Generic[S]):
         for held in self._held:
             if held.deadline_ms <= now_ms and held.replies:
                 replies, held.replies = held.replies, ()
-                _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write takes too long"))
-        self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._look_for_slow_writes)
+                _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write timed out"))
+        self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._time_out_writes)
 
     # Deadlines
 
@@ -313,22 +318,26 @@ class ActiveShard(Generic[S]):
     def _on_timer(self) -> None:
         self._timer = None
         for key in self._deadlines.due(self._clock.monotonic_ms()):
-            self.run(lambda shard, now, key=key: shard.on_timer(key, now))  # type: ignore[misc]
+            self.run(partial(_decide_timer, key))
         if not self._closed:
             self._arm(self._clock.monotonic_ms())
 
     def close(self, error: KlammError) -> None:
-        """Stop; everybody who waits hears `error`."""
+        """Stop, and answer every waiting request with `error`."""
         self._closed = True
         for timer in (self._timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         held, self._held = self._held, deque()
-        for each in held:
-            _deliver(each.replies, error)
+        for waiting in held:
+            _deliver(waiting.replies, error)
         gathered, self._rows, self._rows_replies = self._rows_replies, [], []
         _deliver(gathered, error)
         _deliver(tuple((reply_to, error) for reply_to in self.shard.waiting()))
+
+
+def _decide_timer(key: Hashable, shard: Shard, now: Now) -> Decision:
+    return shard.on_timer(key, now)
 
 
 def _runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
@@ -342,8 +351,8 @@ def _runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     yield records[start:]
 
 
-def _told(code: ErrorCode) -> ErrorCode:
-    """What the client of a refused append hears; the codes of a log mean nothing to it."""
+def _client_code(code: ErrorCode) -> ErrorCode:
+    """Translate the error of a log into one that clients of a coordinator know."""
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
@@ -358,4 +367,4 @@ def _deliver(replies: Replies, error: KlammError | None = None) -> None:
         try:
             reply_to(response if error is None else error)
         except Exception as failure:  # noqa: BLE001 - one reply that cannot be made must not hold back the others
-            log.failure("a reply could not be made", failure)
+            log.failure("reply failed", failure)

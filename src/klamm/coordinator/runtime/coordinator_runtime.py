@@ -1,4 +1,4 @@
-"""Runs shards: one for every partition of an internal topic that this node leads. The only impure file of the room.
+"""Runs shards: one for every partition of an internal topic that this node leads.
 
     led here ──▶ loading ──replayed──▶ active ──led elsewhere──▶ gone
                     ▲                    │
@@ -6,9 +6,9 @@
 
 Everything happens in turns of one event loop. A decision is replayed when it is made and appended before the turn ends,
 with all others of the turn; the log tells when it is committed, and only then do its replies leave, in the order of the
-decisions. When a write fails, what the shard believes is no longer what the log says: everybody who waits is told, and
-the shard is loaded again; after longer and longer pauses while no write succeeds, as on a disk that is full, and from
-the second time on not before enough replicas are in sync: loading is work, and would keep a busy node from catching up.
+decisions. When a write fails, the shard's state differs from the log: waiting requests are answered with an error and
+the shard is loaded again. While no write succeeds, as on a full disk, the pauses before loading grow, and from the
+second time on enough replicas must be in sync first: loading costs CPU that a lagging node needs to catch up.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ RELOAD_MAX_S = 1.0
 """The longest such pause, unless loading itself takes longer: how long a disk may have room again unnoticed."""
 IN_SYNC_S = 0.1
 """How often to look whether enough replicas are in sync again."""
-TROUBLE_MS = 60_000
+FAILURE_RUN_MS = 60_000
 """Failures further apart than this have nothing to do with each other."""
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _FailedWrites:
     """A run of failed writes, none of which has moved the log."""
 
     end_offset: int
@@ -114,7 +114,7 @@ class CoordinatorRuntime(Generic[S]):
         self._active: dict[int, ActiveShard[S]] = {}
         self._loading: dict[int, tuple[int, asyncio.Task[None]]] = {}
         self._retries: dict[int, asyncio.TimerHandle] = {}
-        self._troubles: dict[int, _Trouble] = {}
+        self._failed_writes: dict[int, _FailedWrites] = {}
 
     # Where things are
 
@@ -143,25 +143,29 @@ class CoordinatorRuntime(Generic[S]):
         return self._find(partition).shard
 
     def _find(self, partition: int) -> ActiveShard[S]:
-        found = self._active.get(partition)
-        if found is None:
+        active = self._active.get(partition)
+        if active is None:
             if partition in self._loading:
                 raise KlammError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{partition} is being loaded")
             raise KlammError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{partition} is not served here")
-        return found
+        return active
 
     # Requests
 
     def submit(self, partition: int, decide: Callable[[S, Now, ReplyTo], Decision], reply_to: ReplyTo) -> None:
-        """Let a shard decide; `reply_to` hears a response or a KlammError, now or much later."""
-        found = self._active.get(partition)
-        if found is None:
+        """Let a shard decide; `reply_to` is called with a response or a KlammError, now or much later."""
+        active = self._active.get(partition)
+        if active is None:
             try:
-                found = self._find(partition)
+                active = self._find(partition)
             except KlammError as error:
                 reply_to(error)
                 return
-        found.run(lambda shard, now: decide(shard, now, reply_to), reply_to)
+
+        def decide_now(shard: S, now: Now) -> Decision:
+            return decide(shard, now, reply_to)
+
+        active.run(decide_now, reply_to)
 
     async def ask(self, partition: int, decide: Callable[[S, Now, ReplyTo], Decision]) -> Any:
         """`submit` for callers that can wait: returns the response, raises the KlammError."""
@@ -180,18 +184,18 @@ class CoordinatorRuntime(Generic[S]):
         reply_to: ReplyTo,
         transaction_version: int = 0,
     ) -> None:
-        """Write the marker that ends a producer's transaction in a partition; `reply_to` hears None or a KlammError."""
+        """Write the marker that ends a producer's transaction in a partition; `reply_to` gets None or a KlammError."""
         try:
-            found = self._find(partition)
+            active = self._find(partition)
         except KlammError as error:
             reply_to(error)
             return
-        found.end_transaction(producer_id, producer_epoch, committed, coordinator_epoch, transaction_version, reply_to)
+        active.end_transaction(producer_id, producer_epoch, committed, coordinator_epoch, transaction_version, reply_to)
 
     # Leadership and metadata
 
     def load(self, partition: int, epoch: int) -> None:
-        """This node leads a partition from `epoch` on: bring its shard to life."""
+        """Load the shard of a partition that this node leads from `epoch` on."""
         known = self._active.get(partition)
         if known is not None and known.epoch >= epoch:
             return
@@ -202,24 +206,29 @@ class CoordinatorRuntime(Generic[S]):
         self._start_loading(partition, epoch)
 
     def unload(self, partition: int) -> None:
-        """This node leads a partition no longer: whoever waits is sent away."""
+        """Drop the shard of a partition this node no longer leads; answer waiting requests with NOT_COORDINATOR."""
         loading = self._loading.pop(partition, None)
         if loading is not None:
             loading[1].cancel()
-        self._troubles.pop(partition, None)
+        self._failed_writes.pop(partition, None)
         retry = self._retries.pop(partition, None)
         if retry is not None:
             retry.cancel()
-        found = self._active.pop(partition, None)
-        if found is not None:
-            found.close(KlammError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{partition} is no longer served here"))
-            log.info("shard unloaded", partition=f"{self.topic}-{partition}", epoch=found.epoch)
+        active = self._active.pop(partition, None)
+        if active is not None:
+            active.close(KlammError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{partition} is no longer served here"))
+            log.info("coordinator unloaded", partition=f"{self.topic}-{partition}", epoch=active.epoch)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The cluster has changed; every shard may have something to decide about it."""
+        """Let every shard decide about a change of the cluster metadata."""
         self.image = image
-        for found in list(self._active.values()):
-            found.run(lambda shard, now: shard.on_metadata(delta, image, now))
+
+        def decide(shard: S, now: Now) -> Decision:
+            return shard.on_metadata(delta, image, now)
+
+        # A copy: a failed append removes its shard from the dictionary.
+        for active in list(self._active.values()):
+            active.run(decide)
 
     def stop(self) -> None:
         """Serve nothing more."""
@@ -237,9 +246,9 @@ class CoordinatorRuntime(Generic[S]):
         partition_log = self._open_log(partition)
         if partition_log is None:
             self._loading.pop(partition, None)
-            log.error("shard not loaded: its log is not here", partition=name)
+            log.error("coordinator not loaded: partition log not found", partition=name)
             return
-        while pause_s and partition_log.under_min_isr:  # noqa: ASYNC110 - nobody tells when the set has grown
+        while pause_s and partition_log.under_min_isr:  # noqa: ASYNC110 - there is no event for a grown ISR
             await asyncio.sleep(IN_SYNC_S)
         shard = self._make_shard(partition, epoch)
         started_ms = self._clock.monotonic_ms()
@@ -247,7 +256,7 @@ class CoordinatorRuntime(Generic[S]):
             count = await load_shard(shard, partition_log, name)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one partition, the others are served
             self._loading.pop(partition, None)
-            log.failure("shard not loaded", error, partition=name, retry_in_s=RETRY_LOAD_S)
+            log.failure("coordinator not loaded", error, partition=name, retry_in_s=RETRY_LOAD_S)
             self._retries[partition] = self._loop.call_later(RETRY_LOAD_S, self.load, partition, epoch)
             return
         del self._loading[partition]
@@ -263,38 +272,41 @@ class CoordinatorRuntime(Generic[S]):
             self._reload(partition, partition_log, took_ms),
             self._codec,
         )
-        trouble = self._troubles.get(partition)
-        if count and (trouble is None or trouble.failures <= 1):
-            log.info("shard loaded", partition=name, epoch=epoch, records=count, took_ms=took_ms)
+        failed = self._failed_writes.get(partition)
+        if count and (failed is None or failed.failures <= 1):
+            log.info("coordinator loaded", partition=name, epoch=epoch, records=count, took_ms=took_ms)
         active.begin()
-        active.run(lambda loaded, now: loaded.on_loaded(self.image, now))
+        active.run(self._decide_loaded)
+
+    def _decide_loaded(self, shard: S, now: Now) -> Decision:
+        return shard.on_loaded(self.image, now)
 
     def _reload(self, partition: int, partition_log: PartitionLog, took_ms: int) -> Callable[[ErrorCode], None]:
         def reload(error: ErrorCode) -> None:
-            found = self._active.pop(partition, None)
-            if found is None:
+            active = self._active.pop(partition, None)
+            if active is None:
                 return
             pause_s = self._pause_s(partition, partition_log.end_offset, took_ms, error)
             code = ErrorCode.NOT_COORDINATOR
             if error not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            found.close(KlammError(code, f"a write to {self.topic}-{partition} failed"))
-            self._start_loading(partition, found.epoch, pause_s)
+            active.close(KlammError(code, f"a write to {self.topic}-{partition} failed"))
+            self._start_loading(partition, active.epoch, pause_s)
 
         return reload
 
     def _pause_s(self, partition: int, end_offset: int, took_ms: int, error: ErrorCode) -> float:
-        """How long to leave a shard alone whose write failed; the first failure of a run is the one that is told."""
+        """Return the pause before a shard is loaded again; only the first failure of a run is logged."""
         now_ms = self._clock.monotonic_ms()
-        trouble = self._troubles.get(partition)
-        if trouble is None or end_offset != trouble.end_offset or now_ms - trouble.last_ms > TROUBLE_MS:
-            trouble = self._troubles[partition] = _Trouble(end_offset)
-            log.warning("shard is loaded again: a write failed", partition=f"{self.topic}-{partition}", reason=error)
-        trouble.failures += 1
-        trouble.last_ms = now_ms
-        if trouble.failures == 1:
+        failed = self._failed_writes.get(partition)
+        if failed is None or end_offset != failed.end_offset or now_ms - failed.last_ms > FAILURE_RUN_MS:
+            failed = self._failed_writes[partition] = _FailedWrites(end_offset)
+            log.warning("coordinator reloading: write failed", partition=f"{self.topic}-{partition}", reason=error)
+        failed.failures += 1
+        failed.last_ms = now_ms
+        if failed.failures == 1:
             return 0.0
-        pause_s = RELOAD_S * float(2 ** min(trouble.failures - 2, 10))
+        pause_s = RELOAD_S * float(2 ** min(failed.failures - 2, 10))
         return max(min(pause_s, RELOAD_MAX_S), took_ms / 1000)
 
 
@@ -312,7 +324,7 @@ def _into(answer: "asyncio.Future[Any]") -> ReplyTo:
 
 def keys_by_partition(runtime: "CoordinatorRuntime[Any]", keys: Iterable[str]) -> dict[int, list[str]]:
     """Sort keys by the partition that keeps them."""
-    found: dict[int, list[str]] = {}
+    by_partition: dict[int, list[str]] = {}
     for key in keys:
-        found.setdefault(runtime.partition_for(key), []).append(key)
-    return found
+        by_partition.setdefault(runtime.partition_for(key), []).append(key)
+    return by_partition

@@ -1,4 +1,4 @@
-"""From a partition's log to its shard: every batch replayed in order, in slices that leave the loop to others."""
+"""Loads a shard from its partition's log, in slices that let the event loop serve other work."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ async def load_shard(shard: Shard, partition_log: "PartitionLog", name: str) -> 
 
 
 def replay_batch(shard: Shard, batch: BatchView, name: str) -> int:
-    """Replay one batch; a record that cannot be read is left out, with a line in the log."""
+    """Replay one batch; a record that cannot be decoded is skipped and logged."""
     batch.check_crc()
     producer_id = batch.producer_id if batch.is_transactional else -1
     if batch.is_control:
@@ -48,10 +48,10 @@ def replay_batch(shard: Shard, batch: BatchView, name: str) -> int:
     rows = batch.decode_rows()
     for offset, _, key, value, _ in rows:
         if key is None:
-            log.warning("a record without key was left out", partition=name, offset=offset)
+            log.warning("record skipped: no key", partition=name, offset=offset)
             continue
         try:
             replay(Record(key, value), offset, producer_id, producer_epoch)
         except RemoteProtocolError as error:
-            log.warning("a record was left out", partition=name, offset=offset, reason=error)
+            log.warning("record skipped", partition=name, offset=offset, reason=error)
     return len(rows)

@@ -26,30 +26,30 @@ from klamm.model.ids import TopicPartition
 
 
 class Producer(NamedTuple):
-    """Under which id and epoch somebody writes."""
+    """The id and epoch of a producer."""
 
     id: int
     epoch: int
 
 
 TakeProducerId = Callable[[], int]
-"""Gives a producer id nobody has had; raises KlammError when there is none at hand."""
+"""Returns an unused producer id; raises KlammError when none is allocated to this broker."""
 
 
 def refuse(code: ErrorCode, message: str) -> NoReturn:
-    """Say no."""
+    """Raise a KlammError."""
     raise KlammError(code, message)
 
 
-def known(metadata: TransactionMetadata | None, transactional_id: str) -> TransactionMetadata:
-    """The metadata of an id that must exist."""
+def require_known(metadata: TransactionMetadata | None, transactional_id: str) -> TransactionMetadata:
+    """Return the metadata of a transactional id; KlammError when it is unknown."""
     if metadata is None:
-        refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"nobody has initialized the transactional id {transactional_id}")
+        refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the transactional id {transactional_id} is not initialized")
     return metadata
 
 
 def check_owner(metadata: TransactionMetadata, producer: Producer) -> None:
-    """Only the newest producer of an id may use it."""
+    """Require the current producer of a transactional id."""
     check_not_next(metadata, producer)
     if metadata.producer_id != producer.id:
         refuse(
@@ -64,7 +64,7 @@ def check_owner(metadata: TransactionMetadata, producer: Producer) -> None:
 
 
 def check_not_ending(metadata: TransactionMetadata) -> None:
-    """While markers are written the next transaction has to wait."""
+    """Refuse while markers of the last transaction are being written."""
     if metadata.state in PREPARED:
         refuse(
             ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -73,7 +73,7 @@ def check_not_ending(metadata: TransactionMetadata) -> None:
 
 
 def check_not_next(metadata: TransactionMetadata, producer: Producer) -> None:
-    """A producer whose epochs ran out was told its next id when the end was decided; it is its own once all is done."""
+    """Refuse the next producer id, given out when epochs ran out, until the last transaction is complete."""
     if metadata.next_producer_id != NO_PRODUCER_ID and producer.id == metadata.next_producer_id:
         check_not_ending(metadata)
 
@@ -117,14 +117,14 @@ def _may_continue(metadata: TransactionMetadata, expected: Producer) -> bool:
     """Whether a producer that names its identity (KIP-360) is, or just was, the owner."""
     if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.id == metadata.producer_id:
         return True
-    # A retry after its epochs ran out: the answer with the new id was lost on the way.
+    # A retry after its epochs ran out: the response with the new id was lost.
     return expected.id == metadata.previous_producer_id and epoch_exhausted(expected.epoch)
 
 
 def fence(
     metadata: TransactionMetadata, transaction_version: int, take_producer_id: TakeProducerId, now_ms: int
 ) -> TransactionMetadata:
-    """Abort an open transaction on nobody's request: its producer is replaced or ran out of time."""
+    """Abort an open transaction whose producer was replaced or exceeded its timeout."""
     following = NO_PRODUCER_ID
     if transaction_version >= EPOCH_BUMP_VERSION and metadata.epoch_exhausted:
         following = take_producer_id()
@@ -146,7 +146,7 @@ def add_partitions(
     now_ms: int,
 ) -> TransactionMetadata | None:
     """AddPartitionsToTxn: partitions join the transaction, or already have (None)."""
-    metadata = known(metadata, transactional_id)
+    metadata = require_known(metadata, transactional_id)
     check_owner(metadata, producer)
     check_not_ending(metadata)
     if metadata.state is ONGOING and partitions <= metadata.partitions:
@@ -160,8 +160,8 @@ def verify_partitions(
     producer: Producer,
     partitions: frozenset[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
-    """Say of each partition whether it is part of the open transaction; one that is not makes it abortable."""
-    metadata = known(metadata, transactional_id)
+    """Return whether each partition is part of the open transaction; TRANSACTION_ABORTABLE when not."""
+    metadata = require_known(metadata, transactional_id)
     check_owner(metadata, producer)
     check_not_ending(metadata)
     return {
@@ -180,8 +180,8 @@ def end(
     take_producer_id: TakeProducerId,
     now_ms: int,
 ) -> TransactionMetadata | None:
-    """EndTxn: the end is decided, or was already and the client only asks again (None)."""
-    metadata = known(metadata, transactional_id)
+    """EndTxn: return the state that ends the transaction, or None for a retry of an end already decided."""
+    metadata = require_known(metadata, transactional_id)
     if client_version >= EPOCH_BUMP_VERSION:
         return _end_with_bump(metadata, producer, committed, client_version, take_producer_id, now_ms)
     check_owner(metadata, producer)
@@ -201,8 +201,8 @@ def _end_with_bump(
 ) -> TransactionMetadata | None:
     """The end of a version 2 transaction. The epoch tells a retry from the end of the next transaction.
 
-    While markers are written every end has to wait, whatever its epoch: a producer that gives up an empty transaction
-    is told so before the one before is complete, and it is not fenced. Kafka asks in the same order.
+    While markers are written every end is refused as concurrent, whatever its epoch: a producer that aborts an empty
+    transaction before the previous one is complete must not be fenced. Kafka checks in the same order.
     """
     check_not_ending(metadata)
     wrapped = (
@@ -236,7 +236,7 @@ def _end_with_bump(
 
 
 def _check_same_end(metadata: TransactionMetadata, committed: bool) -> None:
-    """A repeated request gets the answer of the first, one that wants the opposite is refused."""
+    """Accept a retry with the same result; refuse the opposite one."""
     ended_so = metadata.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
     if metadata.state is EMPTY or ended_so != committed:
         _refuse_end(metadata, committed)

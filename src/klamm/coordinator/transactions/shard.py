@@ -1,8 +1,8 @@
 """Decisions about the transactional ids of one partition of `__transaction_state`.
 
-Requests are carried in by the server; each method makes one Decision and changes nothing but a note on who may retry.
-What a decided transaction owes its partitions is handed to `send_markers` once the decision is committed: as a reply
-that goes to the one who writes markers. When all are written, `complete` notes it.
+Each request has one method that returns a Decision. Deciding changes no transaction, only `_last_decided`, a cache of
+what the log's format cannot hold. Once the end of a transaction is committed, its markers are handed to `send_markers`
+as a reply of the decision; when all are written, `complete` stores it.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -54,25 +54,25 @@ class TransactionShard(Shard):
         self._take_producer_id = take_producer_id
         self._send_markers = send_markers
         self._transactions: dict[str, TransactionMetadata] = {}
-        self._decided_last: dict[str, TransactionMetadata] = {}
+        self._last_decided: dict[str, TransactionMetadata] = {}
         """What was decided here last: it knows a few things the log's format has no place for, such as the epoch
         before a bump, by which a repeated request is recognised."""
 
     # Hard state
 
     def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        """Let a record count."""
+        """Apply a record."""
         del offset, producer_id, producer_epoch
-        found = read_record(record)
-        if found is None:
+        entry = read_record(record)
+        if entry is None:
             return
-        transactional_id, metadata = found
+        transactional_id, metadata = entry
         if metadata is None:
             self._transactions.pop(transactional_id, None)
-            self._decided_last.pop(transactional_id, None)
+            self._last_decided.pop(transactional_id, None)
             return
-        decided = self._decided_last.get(transactional_id)
-        if decided is not None and _tells_of(metadata, decided):
+        decided = self._last_decided.get(transactional_id)
+        if decided is not None and _describes(metadata, decided):
             metadata = decided
         self._transactions[transactional_id] = metadata
 
@@ -86,18 +86,18 @@ class TransactionShard(Shard):
         return iter(self._transactions.values())
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of a transactional id."""
+        """Return the metadata of a transactional id, or None."""
         return self._transactions.get(transactional_id)
 
     # Life of the shard
 
     def on_loaded(self, image: MetadataImage, now: Now) -> Decision:
-        """Go on where the last coordinator stopped: decided transactions still owe their markers."""
+        """Resume where the last coordinator stopped: send pending markers of ended transactions."""
         self.transaction_version = image.features.get(TRANSACTION_VERSION, 0)
         pending = [
             PendingMarkers.of(metadata, self.coordinator_epoch) for metadata in self if metadata.state in PREPARED
         ]
-        events = (Event("markers of decided transactions are written again", {"transactions": len(pending)}),)
+        events = (Event("resending markers of ended transactions", {"transactions": len(pending)}),)
         return Decision(
             replies=tuple((self._send_markers, markers) for markers in pending),
             timers=(
@@ -114,13 +114,13 @@ class TransactionShard(Shard):
         return Decision()
 
     def on_timer(self, key: Hashable, now: Now) -> Decision:
-        """Look for transactions that ran out of time, or ids nobody uses any more."""
+        """Abort transactions that exceeded their timeout, or expire idle transactional ids."""
         if key == ABORT_TIMER:
             return self._abort_timed_out(now)
-        return self._forget_idle(now)
+        return self._expire_idle(now)
 
     def waiting(self) -> Iterable[ReplyTo]:
-        """Nobody waits here: every decision answers at once."""
+        """Return nothing: every request is answered by its own decision."""
         return ()
 
     def _abort_timed_out(self, now: Now) -> Decision:
@@ -136,7 +136,7 @@ class TransactionShard(Shard):
             except KlammError:
                 break
         records = tuple(self._record(metadata) for metadata in prepared)
-        # Who was decided long ago and still owes markers is named again, in case the one who writes them was not told.
+        # Markers pending for long are handed over again: the first time may have failed with the write of the decision.
         decided_before_ms = now.wall_ms - self._config.abort_timed_out_interval_ms
         slow = [m for m in self if m.state in PREPARED and m.last_update_timestamp_ms <= decided_before_ms]
         return Decision(
@@ -145,14 +145,14 @@ class TransactionShard(Shard):
             timers=((ABORT_TIMER, now.ms + self._config.abort_timed_out_interval_ms),),
             events=tuple(
                 Event(
-                    "transaction aborted: it ran out of time",
+                    "transaction aborted: transaction timeout exceeded",
                     {"transactional_id": old.transactional_id, "producer_id": old.producer_id, "ms": old.timeout_ms},
                 )
                 for old in late[: len(prepared)]
             ),
         )
 
-    def _forget_idle(self, now: Now) -> Decision:
+    def _expire_idle(self, now: Now) -> Decision:
         limit = now.wall_ms - self._config.transactional_id_expiration_ms
         idle = [
             metadata.dead().transactional_id
@@ -164,7 +164,7 @@ class TransactionShard(Shard):
         return Decision(
             records=tuple(tombstone(transactional_id) for transactional_id in part),
             timers=((EXPIRE_TIMER, now.ms + pause_ms),),
-            events=(Event("idle transactional ids forgotten", {"count": len(part)}),) if part else (),
+            events=(Event("transactional ids expired", {"count": len(part)}),) if part else (),
         )
 
     # Requests. A refusal is a KlammError, given to `reply_to` like every answer.
@@ -172,7 +172,7 @@ class TransactionShard(Shard):
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None, now: Now, reply_to: ReplyTo
     ) -> Decision:
-        """A producer takes the id over; answered with a Producer."""
+        """InitProducerId: answered with the Producer that owns the transactional id from now on."""
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             return refusal(
                 reply_to,
@@ -201,10 +201,10 @@ class TransactionShard(Shard):
                 ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transactional_id} is aborted first"
             )
             event = Event(
-                "transaction aborted: its producer was replaced",
+                "transaction aborted: producer fenced by InitProducerId",
                 {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch},
             )
-            return self._decided(following, reply_to, busy, (event,))
+            return self._prepare(following, reply_to, busy, (event,))
         event = Event(
             "producer initialized",
             {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch},
@@ -240,10 +240,10 @@ class TransactionShard(Shard):
     ) -> Decision:
         """Whether partitions belong to the open transaction; answered with an error code for each."""
         try:
-            found = rules.verify_partitions(self.find(transactional_id), transactional_id, producer, partitions)
+            codes = rules.verify_partitions(self.find(transactional_id), transactional_id, producer, partitions)
         except KlammError as error:
             return refusal(reply_to, error)
-        return Decision(replies=((reply_to, found),))
+        return Decision(replies=((reply_to, codes),))
 
     def end_transaction(
         self,
@@ -277,7 +277,7 @@ class TransactionShard(Shard):
             goes_on = Producer(following.producer_id, following.producer_epoch)
             if following.next_producer_id >= 0:
                 goes_on = Producer(following.next_producer_id, 0)
-            return self._decided(following, reply_to, goes_on)
+            return self._prepare(following, reply_to, goes_on)
         assert before is not None
         return Decision(replies=((reply_to, Producer(before.producer_id, before.producer_epoch)),))
 
@@ -293,7 +293,7 @@ class TransactionShard(Shard):
             return Decision(replies=((reply_to, None),))
         return Decision((self._record(metadata.completed(now.wall_ms)),), ((reply_to, None),))
 
-    def _decided(
+    def _prepare(
         self, prepared: TransactionMetadata, reply_to: ReplyTo, answer: Any, events: tuple[Event, ...] = ()
     ) -> Decision:
         """Answer, and have the markers sent, once the decision is committed."""
@@ -305,7 +305,7 @@ class TransactionShard(Shard):
 
     def _record(self, metadata: TransactionMetadata) -> Record:
         """The record of a state that follows."""
-        self._decided_last[metadata.transactional_id] = metadata
+        self._last_decided[metadata.transactional_id] = metadata
         return metadata_record(metadata, self.transaction_version)
 
     def check(self) -> None:
@@ -317,7 +317,7 @@ class TransactionShard(Shard):
             assert other == metadata.transactional_id, f"{other} and {metadata.transactional_id} share a producer id"
 
 
-def _tells_of(read: TransactionMetadata, decided: TransactionMetadata) -> bool:
+def _describes(read: TransactionMetadata, decided: TransactionMetadata) -> bool:
     """Whether a record that was read is the one of a state that was decided here."""
     return (
         (read.producer_id, read.producer_epoch, read.state)

@@ -10,8 +10,8 @@
     Dead               idle for too long, about to be forgotten
 
 Everything here is a value: a step returns the metadata that follows, and what is written to the log is all of it.
-Version 2 of the protocol (KIP-890) gives every transaction its own producer epoch: whoever ends one leaves with the
-next epoch, so nothing late can slip into the transaction after it.
+Version 2 of the protocol (KIP-890) gives every transaction its own producer epoch: its end bumps the epoch, so a
+late batch of it cannot become part of the next transaction.
 """
 
 import enum
@@ -127,7 +127,7 @@ class TransactionMetadata:
         """A producer begins, or begins again: the next epoch. None: the epoch it expects is fenced (KIP-360).
 
         A producer that names the epoch before the last bump repeats a request whose answer it never got, and gets the
-        current epoch. Somebody who names none would have made that impossible: the last epoch is then forgotten.
+        current epoch. A producer that names no epoch starts afresh: the last epoch is forgotten.
         """
         epoch, last = self.producer_epoch + 1, NO_PRODUCER_EPOCH
         if expected_epoch is not None:
@@ -171,7 +171,7 @@ class TransactionMetadata:
         )
 
     def fenced(self, transaction_version: int) -> "TransactionMetadata":
-        """The open transaction is taken from its producer: the epoch after its own belongs to nobody.
+        """The open transaction is taken from its producer: the epoch after its own is never given out.
 
         From version 2 on the end of a transaction takes that epoch by itself.
         """
@@ -215,7 +215,7 @@ class TransactionMetadata:
         )
 
     def dead(self) -> "TransactionMetadata":
-        """Nobody used the id for long: what follows is a tombstone."""
+        """The transactional id was idle too long: a tombstone follows."""
         return self._transition_to(DEAD)
 
     def check(self) -> None:

@@ -100,7 +100,7 @@ class LocalCoordinators:
         partition = self._services.image.topics.partition(runtime.topic, runtime.partition_for(key))
         leader = self._services.image.cluster.get(partition.leader) if partition is not None else None
         if leader is None or leader.fenced:
-            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody leads the partition that keeps it")
+            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of the coordinator has no leader")
         return leader
 
     async def _create(self, topic: str) -> None:
@@ -159,7 +159,7 @@ class LocalCoordinators:
         assert isinstance(bytes_max, int)
         self._group_config = replace(self._group_config, record_bytes_max=bytes_max - BATCH_OVERHEAD)
         for partition in self.groups.active:
-            self.groups.shard(partition).obey(self._group_config)
+            self.groups.shard(partition).set_config(self._group_config)
         verifies = settings.value(image, "transaction.partition.verification.enable")
         self.transactions.gate.verifies = verifies is True
         logs = self._services.replicas.logs
@@ -180,7 +180,7 @@ class LocalCoordinators:
                         runtime.unload(index)
 
     def stop(self) -> None:
-        """Serve nothing more; whoever waits is sent away."""
+        """Stop all shards; waiting requests are answered with NOT_COORDINATOR."""
         for runtime in self._runtimes.values():
             runtime.stop()
         self.transactions.stop()

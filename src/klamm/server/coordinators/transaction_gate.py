@@ -50,8 +50,8 @@ For a partition that is to be added; one that was added by its client is refused
 added to is over, and asking again might let the batch into the next one."""
 
 
-class Asked(NamedTuple):
-    """A batch the coordinator is asked about."""
+class UnverifiedBatch(NamedTuple):
+    """A batch whose transaction the coordinator has to confirm."""
 
     replica: Replica
     producer: Producer
@@ -123,7 +123,7 @@ class TransactionGate:
             done.set_result(None)
 
     async def admit(
-        self, transactional_id: str, batches: list[Asked], abilities: Abilities
+        self, transactional_id: str, batches: list[UnverifiedBatch], abilities: Abilities
     ) -> dict[TopicPartition, KlammError]:
         """Ask about batches of one producer; returns those that must not be written, with the reason."""
         refused: dict[TopicPartition, KlammError] = {}
@@ -151,13 +151,15 @@ class TransactionGate:
             waited_ms += pause_ms
             pause_ms = min(pause_ms * 2, self._retry_ms)
 
-    def _take_guard(self, batch: Asked) -> Guard:
+    def _take_guard(self, batch: UnverifiedBatch) -> Guard:
         return self.guards.take(batch.guard_key, batch.producer, batch.sequence, batch.replica.leader_epoch)
 
-    def _judge(self, batch: Asked, guard: Guard, error: ErrorCode | None, abilities: Abilities) -> KlammError | None:
+    def _judge(
+        self, batch: UnverifiedBatch, guard: Guard, error: ErrorCode | None, abilities: Abilities
+    ) -> KlammError | None:
         """Why a batch must not be written, after the coordinator's answer; None when it may."""
         if error:
-            return _translated(error, abilities)
+            return _producer_error(error, abilities)
         if not self.must_ask(batch.replica, batch.producer, abilities):
             return None  # another request of the producer has opened the transaction meanwhile
         if _is_outdated(batch):
@@ -229,14 +231,14 @@ class TransactionGate:
         if response.error_code or not response.results_by_transaction:
             raise KlammError(ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
         codes = {
-            TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+            TopicPartition(topic.name, result.partition_index): ErrorCode(result.partition_error_code)
             for topic in response.results_by_transaction[0].topic_results
-            for each in topic.results_by_partition
+            for result in topic.results_by_partition
         }
         return {name: code for name, code in codes.items() if code}
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Cancel running requests and close connections."""
         for task in self._tasks:
             task.cancel()
         self._peers.close()
@@ -252,21 +254,21 @@ class TransactionGate:
         )
 
 
-def _is_outdated(batch: Asked) -> bool:
-    """Whether the log has seen a newer epoch of the producer: then nobody needs to be asked."""
+def _is_outdated(batch: UnverifiedBatch) -> bool:
+    """Return whether the log has a newer epoch of the producer, so that no request to the coordinator is needed."""
     entry = batch.replica.log.producers.entries.get(batch.producer.id)
     return entry is not None and entry.epoch > batch.producer.epoch
 
 
-def _outdated(batch: Asked) -> KlammError:
+def _outdated(batch: UnverifiedBatch) -> KlammError:
     return KlammError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"epoch {batch.producer.epoch} of producer {batch.producer.id} is over in {batch.partition}",
     )
 
 
-def _translated(error: ErrorCode, abilities: Abilities) -> KlammError:
-    """What a producer is told, in codes it knows from Produce."""
+def _producer_error(error: ErrorCode, abilities: Abilities) -> KlammError:
+    """Translate an error of the coordinator into one that producers know from Produce."""
     if error == ErrorCode.PRODUCER_FENCED:
         return KlammError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has the transactional id")
     if error == ErrorCode.TRANSACTION_ABORTABLE and not abilities.knows_abortable:

@@ -1,10 +1,12 @@
-"""Writes what decided transactions owe: markers to every partition's leader, again and again until all are written."""
+"""Writes the markers of ended transactions to every partition's leader, with retries until all are written."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import MarkerOutcome, MarkerTracker, PendingMarkers, TransactionShard
 from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
@@ -41,7 +43,7 @@ _NOT_READY = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""What a group coordinator says before it is ready; whoever sends a marker knows this as a leader that is not."""
+"""Errors of a group coordinator that is not ready; the sender of a marker knows them as NOT_LEADER_OR_FOLLOWER."""
 
 Settled = Callable[[ErrorCode], None]
 
@@ -84,7 +86,7 @@ def write_marker(services: "Services", partition: TopicPartition, markers: Pendi
 def _write_to_group(services: "Services", partition: TopicPartition, markers: PendingMarkers, settled: Settled) -> None:
     """Offsets committed in the transaction count, or not, from the marker on: the group's shard writes it itself."""
 
-    def told(answer: Any) -> None:
+    def reply(answer: Any) -> None:
         if not isinstance(answer, KlammError):
             settled(ErrorCode.NONE)
         elif answer.code in _NOT_READY:
@@ -98,13 +100,13 @@ def _write_to_group(services: "Services", partition: TopicPartition, markers: Pe
         markers.producer_epoch,
         committed=markers.committed,
         coordinator_epoch=markers.coordinator_epoch,
-        reply_to=told,
+        reply_to=reply,
         transaction_version=markers.transaction_version,
     )
 
 
 class MarkerWriter:
-    """Pays the debts of this node's transaction shards."""
+    """Writes the markers of this node's transaction coordinator."""
 
     def __init__(self, services: "Services", runtime: CoordinatorRuntime[TransactionShard]) -> None:
         self._services = services
@@ -118,15 +120,15 @@ class MarkerWriter:
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     def stop(self) -> None:
-        """Pay nothing more; whoever coordinates next does."""
+        """Stop writing markers; the next coordinator continues."""
         for sender in self._senders.values():
             sender.cancel()
         self._peers.close()
 
     def receive(self, partition: int, pending: Any) -> None:
-        """A decision is committed: its markers are pending from now on.
+        """Start writing the markers of a committed decision.
 
-        A KlammError means that nobody knows yet whether it is; the shard names every debt again sooner or later.
+        A KlammError means that it is unknown whether the decision is committed; the shard hands markers over again.
         """
         if not isinstance(pending, PendingMarkers):
             return
@@ -137,7 +139,7 @@ class MarkerWriter:
             self._services.loop.call_soon(self._send, partition, pending)
 
     def _send(self, partition: int, pending: PendingMarkers) -> None:
-        """Write what of `pending` is still open; the rest of the same debt may be under way."""
+        """Send markers that are still pending; others of the same transaction may be under way."""
         tracker = self._trackers[partition]
         if not tracker.tracks(pending):
             return
@@ -155,8 +157,8 @@ class MarkerWriter:
         self._complete_if_written(partition, pending)
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
-        found = self._services.image.topics.partition(*partition)
-        return None if found is None else found.leader
+        state = self._services.image.topics.partition(*partition)
+        return None if state is None else state.leader
 
     # Elsewhere
 
@@ -180,13 +182,13 @@ class MarkerWriter:
                 except KlammError as error:
                     failure = error.code
                 except ProtocolError as error:
-                    log.failure("a broker's answer to markers makes no sense", error, broker=broker)
+                    log.failure("invalid WriteTxnMarkers response", error, broker=broker)
                     failure = ErrorCode.UNKNOWN_SERVER_ERROR
                 for at, (partition, pending) in enumerate(shares):
                     codes = _codes(results[at]) if at < len(results) else {}
                     for name in sorted(pending.partitions):
                         code = failure or codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
-                        self._settled(partition, pending.for_partitions((name,)), name, code)
+                        self._record_answer(partition, pending.for_partitions((name,)), name, code)
         finally:
             del self._senders[broker]
             self._outgoing.pop(broker, None)
@@ -194,21 +196,21 @@ class MarkerWriter:
     # Here
 
     def _write_here(self, partition: int, pending: PendingMarkers, name: TopicPartition) -> None:
-        write_marker(self._services, name, pending, lambda error: self._settled(partition, pending, name, error))
+        write_marker(self._services, name, pending, partial(self._record_answer, partition, pending, name))
 
-    def _settled(self, partition: int, pending: PendingMarkers, name: TopicPartition, error: ErrorCode) -> None:
+    def _record_answer(self, partition: int, pending: PendingMarkers, name: TopicPartition, error: ErrorCode) -> None:
         outcome = self._trackers[partition].record_answer(pending, name, error)
         if outcome is MarkerOutcome.RETRY:
             if name not in self._failures:
-                log.warning("a partition cannot take markers; they wait", partition=str(name), reason=error.name)
+                log.warning("transaction markers not written: retrying", partition=str(name), reason=error.name)
             self._failures[name] = self._failures.get(name, 0) + 1
             self._later(partition, pending)
             return
         if self._failures.pop(name, 0):
-            log.info("a partition takes markers again", partition=str(name))
+            log.info("transaction markers written again", partition=str(name))
         if error and outcome is MarkerOutcome.WRITTEN:
             log.warning(
-                "a partition needs no marker any more",
+                "transaction marker no longer needed",
                 partition=str(name), transactional_id=pending.transactional_id, reason=error.name,
             )  # fmt: skip
         self._complete_if_written(partition, pending)
@@ -229,7 +231,10 @@ class MarkerWriter:
             self._services.loop.call_soon(self._complete, partition, pending)
 
     def _complete(self, partition: int, pending: PendingMarkers) -> None:
-        self._runtime.submit(partition, lambda shard, now, reply_to: shard.complete(pending, now, reply_to), _nobody)
+        def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
+            return shard.complete(pending, now, reply_to)
+
+        self._runtime.submit(partition, decide, _log_failure)
 
 
 def _marker(pending: PendingMarkers) -> WritableTxnMarker:
@@ -249,12 +254,12 @@ def _marker(pending: PendingMarkers) -> WritableTxnMarker:
 
 def _codes(result: WritableTxnMarkerResult) -> dict[TopicPartition, ErrorCode]:
     return {
-        TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+        TopicPartition(topic.name, answer.partition_index): ErrorCode(answer.error_code)
         for topic in result.topics
-        for each in topic.partitions
+        for answer in topic.partitions
     }
 
 
-def _nobody(answer: Any) -> None:
+def _log_failure(answer: Any) -> None:
     if isinstance(answer, KlammError):
-        log.debug("a transaction could not be noted as complete", reason=answer)
+        log.debug("transaction completion not stored", reason=answer)

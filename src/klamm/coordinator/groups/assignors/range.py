@@ -56,7 +56,7 @@ def _share_out(shares: list[int], racks: list[str | None], topics: list[TopicSpe
 
 
 def _racks_matter(partitions: int, racks: list[str | None], topics: list[TopicSpec]) -> bool:
-    """Whether somebody has a rack that holds some partition but not all of them."""
+    """Return whether a member's rack holds some of the partitions but not all of them."""
     for rack in {rack for rack in racks if rack is not None}:
         near = sum(topic.has(number, rack) for topic in topics for number in range(partitions))
         if 0 < near < partitions * len(topics):

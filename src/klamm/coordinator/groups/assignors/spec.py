@@ -11,13 +11,17 @@ Assignment = Mapping[bytes, frozenset[int]]
 """The partitions of one member, by topic id; a topic without partitions is left out."""
 
 
+def _no_partitions() -> Assignment:
+    return _EMPTY
+
+
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
     """One member: what it wants to read and what it was to have until now."""
 
     topics: frozenset[bytes]
     """The ids of the topics it subscribes to."""
-    current: Assignment = field(default_factory=lambda: _EMPTY)
+    current: Assignment = field(default_factory=_no_partitions)
     instance_id: str | None = None
     rack: str | None = None
 
@@ -35,25 +39,25 @@ class TopicSpec:
 
 
 Assign = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec]], dict[str, Assignment]]
-"""An assignor: every member gets an entry; every partition of a topic that somebody subscribes to gets one owner."""
+"""An assignor: every member gets an entry; every partition of a subscribed topic gets one owner."""
 
 
 def by_identity(members: Mapping[str, MemberSpec]) -> list[str]:
-    """Member ids in an order that survives restarts: static members by instance, then the others by id."""
-    return sorted(
-        members, key=lambda member: (members[member].instance_id is None, members[member].instance_id or "", member)
-    )
+    """Return member ids in an order that survives restarts: static members by instance, then the others by id."""
+    static = sorted((spec.instance_id, member) for member, spec in members.items() if spec.instance_id is not None)
+    dynamic = sorted(member for member, spec in members.items() if spec.instance_id is None)
+    return [*(member for _, member in static), *dynamic]
 
 
 def subscribers(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[bytes, tuple[str, ...]]:
-    """Who subscribes to each topic, in the order of `by_identity`; topics nobody wants are left out."""
+    """Return the subscribers of each topic in the order of `by_identity`; topics without subscribers are left out."""
     ordered = by_identity(members)
     if ordered and all(members[member].topics == members[ordered[0]].topics for member in ordered):
-        everybody = tuple(ordered)
-        return dict.fromkeys(sorted(topics.keys() & members[ordered[0]].topics), everybody)
-    found: dict[bytes, list[str]] = {topic: [] for topic in sorted(topics)}
+        ordered_members = tuple(ordered)
+        return dict.fromkeys(sorted(topics.keys() & members[ordered[0]].topics), ordered_members)
+    by_topic: dict[bytes, list[str]] = {topic: [] for topic in sorted(topics)}
     for member in ordered:
         for topic in members[member].topics:
-            if topic in found:
-                found[topic].append(member)
-    return {topic: tuple(wanting) for topic, wanting in found.items() if wanting}
+            if topic in by_topic:
+                by_topic[topic].append(member)
+    return {topic: tuple(wanting) for topic, wanting in by_topic.items() if wanting}

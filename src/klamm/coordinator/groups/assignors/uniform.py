@@ -1,7 +1,7 @@
 """The uniform assignor: as even as subscriptions allow, with as few moves as evenness allows.
 
 1. Every member keeps what it has and still subscribes to.
-2. Partitions without an owner go to a member of a replica's rack with less than its share, else to whoever has least.
+2. Partitions without an owner go to a member of a replica's rack with less than its share, else to the least loaded.
 3. Partitions move from members that have most to members that have least until no single move would help.
 
 Order of wishes: balance, then staying, then the rack: a partition is never moved for its rack alone, but when one has
@@ -10,6 +10,7 @@ work grows with partitions and with distinct sets of subscribers, not with topic
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 
 from klamm.coordinator.groups.assignors.spec import Assignment, MemberSpec, TopicSpec, by_identity, subscribers
@@ -27,7 +28,8 @@ def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec])
     for topic, wanting in subscribers(members, topics).items():
         pools.setdefault(wanting, []).append(topic)
     work = _Levelling(members, topics)
-    levelled = [_Pool(wanting, ids) for wanting, ids in sorted(pools.items(), key=lambda item: (len(item[0]), item[0]))]
+    # Small pools first: their topics have fewer members to go to.
+    levelled = [_Pool(wanting, pools[wanting]) for _, wanting in sorted((len(wanting), wanting) for wanting in pools)]
     for pool in levelled:
         work.keep(pool)
     for pool in levelled:
@@ -62,7 +64,7 @@ class _Levelling:
             self._racks = set()
 
     def keep(self, pool: _Pool) -> None:
-        """Leave with every member what it may keep; what nobody has is free."""
+        """Leave with every member what it may keep; partitions without an owner are free."""
         free = {topic: set(range(self._topics[topic].partitions)) for topic in pool.topics}
         for member in pool.wanting:
             current = self._members[member].current
@@ -72,7 +74,10 @@ class _Levelling:
                     mine = free[topic].intersection(partitions)
                     free[topic] -= mine
                     kept += [(partition, topic) for partition in mine]
-            kept.sort(key=lambda held: (not self._near(member, held), held))
+            kept.sort()
+            if self._racks:
+                # A stable sort: what is in the member's rack comes first, so that the rest is given away before it.
+                kept.sort(key=partial(self._is_far, member))
             pool.owned[member] = kept
             self._load[member] += len(kept)
         pool.free = sorted((partition, topic) for topic, left in free.items() for partition in left)
@@ -148,7 +153,7 @@ class _Levelling:
         return owned.pop()
 
     def result(self, pools: list[_Pool]) -> dict[str, Assignment]:
-        """What everybody has in the end; untouched assignments are the very objects that came in."""
+        """Return every member's assignment; one that did not change is the same object that came in."""
         gathered: dict[str, dict[bytes, list[int]]] = {member: {} for member in self._members}
         for pool in pools:
             for member, owned in pool.owned.items():
@@ -168,6 +173,9 @@ class _Levelling:
 
     def _near(self, member: str, held: _Partition) -> bool:
         return bool(self._racks) and self._topics[held[1]].has(held[0], self._members[member].rack)
+
+    def _is_far(self, member: str, held: _Partition) -> bool:
+        return not self._near(member, held)
 
     def _rank(self, member: str) -> tuple[int, int]:
         return self._load[member], self._order[member]

@@ -1,14 +1,15 @@
 """A classic group: its members, its generation, its state.
 
-What a record has stored (`generation_id`, `protocol_name`, assignments of a stable group) survives a restart. Who is
-waiting, who has been given a member id but has not come back with it, and the generation of a rebalance that is not
-finished are soft: after a restart the members find out and join again.
+What a record has stored (`generation_id`, `protocol_name`, assignments of a stable group) survives a restart. Waiting
+joins and syncs, member ids that were given out but not used yet, and the generation of an unfinished rebalance are
+soft: after a restart members get UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION and join again.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
-from klamm.coordinator.core.java_hash import map_place
+from klamm.coordinator.core.java_hash import hash_map_bucket
 from klamm.coordinator.core.shard import Record, ReplyTo, make_record
 from klamm.coordinator.groups.classic.member import ClassicMember, Protocols
 from klamm.coordinator.groups.classic.state import (
@@ -21,7 +22,7 @@ from klamm.coordinator.groups.classic.state import (
     GroupState,
 )
 from klamm.coordinator.groups.classic.subscription import subscribed_topics
-from klamm.coordinator.groups.offsets import CommittedOffset
+from klamm.coordinator.groups.offsets import CommittedOffset, commit_timestamp
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.group_records import GroupMetadataKey
 
@@ -51,10 +52,10 @@ class ClassicGroup:
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment yet."""
         self.new_member_added = False
-        """Whether somebody came during the initial delay, which then is prolonged."""
+        """Whether a member joined during the initial delay, which is then extended."""
         self.initial_delay_left_ms = 0
         self._subscriptions: tuple[bytes | None, ...] = ()
-        """What the members of the last agreed generation said."""
+        """Subscriptions of the members of the current generation."""
         self._supporters: dict[str, int] = {}
         """How many members offer each protocol."""
         self._awaiting_joins = 0
@@ -66,7 +67,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the group has no members."""
         return self.state is EMPTY
 
     @property
@@ -76,7 +77,7 @@ class ClassicGroup:
 
     @property
     def protocol_type_name(self) -> str:
-        """The protocol type, empty when nobody ever joined."""
+        """The protocol type, empty when no member ever joined."""
         return self.protocol_type or ""
 
     @property
@@ -86,7 +87,7 @@ class ClassicGroup:
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether everybody who is expected waits in a join."""
+        """Whether every member waits in a join and no member id is outstanding."""
         return len(self.members) == self._awaiting_joins and not self.pending_members
 
     @property
@@ -96,7 +97,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits for its members: as long as the most patient one asks."""
+        """How long a rebalance waits for its members: the longest timeout of them."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
@@ -104,37 +105,41 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether somebody with these protocols could be a member beside the others."""
+        """Return whether a member with these protocols fits the others."""
         if self.state is EMPTY:
             return bool(protocol_type and protocols)
         if self.protocol_type == protocol_type:
-            everybody = len(self.members)
+            size = len(self.members)
             for name, _ in protocols:
-                if self._supporters.get(name, 0) == everybody:
+                if self._supporters.get(name, 0) == size:
                     return True
         return False
 
     def select_protocol(self) -> str:
-        """The protocol most members like best among those all of them speak; of equals the one Kafka would take."""
-        everybody = len(self.members)
-        candidates = {name for name, count in self._supporters.items() if count == everybody}
+        """Return the protocol most members prefer among those all support; of equals the one Kafka takes."""
+        size = len(self.members)
+        candidates = {name for name, count in self._supporters.items() if count == size}
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=lambda name: (votes[name], -map_place(name)))
+        # Kafka iterates over a HashMap and keeps the first maximum: of equals, the name in the lowest bucket wins.
+        ranked = [(-count, hash_map_bucket(name), order, name) for order, (name, count) in enumerate(votes.items())]
+        return min(ranked)[3]
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member, or the KlammError that says why it is none (any more)."""
+        """Return the member; KlammError when it is unknown or its instance id has a newer member."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
-                raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody is {instance_id} in {self.group_id}")
+                raise KlammError(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has no member with instance id {instance_id}"
+                )
             if known != member_id:
-                raise KlammError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now {known}")
+                raise KlammError(ErrorCode.FENCED_INSTANCE_ID, f"instance id {instance_id} belongs to member {known}")
         member = self.members.get(member_id)
         if member is None:
-            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {self.group_id}")
+            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {self.group_id}")
         return member
 
     # What other parts of a shard ask of any group
@@ -148,7 +153,7 @@ class ClassicGroup:
         transactional: bool,
         version: int,  # noqa: ARG002 - the other kind of group needs it
     ) -> None:
-        """Members of the current generation may commit; anybody may to a group without members."""
+        """Allow members of the current generation, and any client while the group has no members."""
         if self.state is DEAD:
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_or_epoch < 0 and self.state is EMPTY:
@@ -156,62 +161,62 @@ class ClassicGroup:
         if generation_or_epoch >= 0 or member_id or instance_id is not None:
             self.check_member(member_id, instance_id)
             if generation_or_epoch != self.generation_id:
-                raise KlammError(ErrorCode.ILLEGAL_GENERATION, f"the generation is {self.generation_id}")
+                raise KlammError(ErrorCode.ILLEGAL_GENERATION, f"current generation is {self.generation_id}")
         elif not transactional and self.state is not EMPTY:
-            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has members, and only they may commit")
+            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has members: a commit needs a member id")
         if not transactional and self.state is COMPLETING_REBALANCE:
             raise KlammError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anybody may look."""
+        """Allow every client."""
 
     def check_offset_delete(self) -> None:
-        """While there are members, only consumers' groups can tell which topics are in use."""
+        """Refuse while there are members, unless they are consumers, whose subscriptions are known."""
         if self.state is DEAD:
             raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND)
         if self.state is not EMPTY and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise KlammError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete(self) -> None:
-        """Only a group without members may go."""
+        """Refuse while the group has members."""
         if self.state is DEAD:
             raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND)
         if self.state is not EMPTY:
             raise KlammError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a consumer of the group reads the topic; yes when its words cannot be understood."""
+        """Return whether a consumer reads the topic; true when a subscription cannot be decoded."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
         topics = self._topics()
         return topics is None or topic in topics
 
     def _topics(self) -> frozenset[str] | None:
-        found: set[str] = set()
+        topics_of_members: set[str] = set()
         for subscription in self._subscriptions:
             topics = subscribed_topics(subscription)
             if topics is None:
                 return None
-            found |= topics
-        return frozenset(found)
+            topics_of_members |= topics
+        return frozenset(topics_of_members)
 
     def expiration_base(self) -> Callable[[CommittedOffset], int] | None:
-        """Offsets outlive the last member by their retention; those of topics nobody reads, their last commit."""
+        """Count retention from when the group became empty; of a topic without subscribers, from the last commit."""
         if self.protocol_type is not None:
             if self.state is EMPTY:
                 since = self.state_timestamp
-                return (lambda _: since) if since >= 0 else _commit_timestamp
+                return partial(_constant, since) if since >= 0 else commit_timestamp
             if self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.state is STABLE and self._topics() is not None:
-                return _commit_timestamp
+                return commit_timestamp
             return None
-        return _commit_timestamp
+        return commit_timestamp
 
     def tombstones(self) -> list[Record]:
         """The record that removes the group."""
         return [make_record(GroupMetadataKey(group=self.group_id), None)]
 
     def waiting(self) -> Iterable[ReplyTo]:
-        """Everybody who waits in a join or sync."""
+        """Return where waiting joins and syncs are to be answered."""
         for member in self.members.values():
             if member.awaiting_join is not None:
                 yield member.awaiting_join
@@ -227,12 +232,12 @@ class ClassicGroup:
         self.state = state
         self.state_timestamp = wall_ms
 
-    def agreed(self) -> None:
-        """A generation has begun: what its members say now is what the group reads until the next one."""
+    def remember_subscriptions(self) -> None:
+        """Keep the subscriptions of a new generation: they hold until the next one, even while members rejoin."""
         self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members.values())
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take somebody in; the first one leads."""
+        """Add a member; the first one leads."""
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
             self.static_members[member.instance_id] = member.member_id
@@ -247,7 +252,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let somebody go; when it led, another one does."""
+        """Remove a member; when it led, another one does."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -263,7 +268,7 @@ class ClassicGroup:
     def update(
         self, member: ClassicMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
-        """A member has said anew what it offers."""
+        """Replace what a member offered when it joined."""
         self._count(member.protocols, -1)
         member.protocols = protocols
         self._count(protocols, 1)
@@ -271,7 +276,7 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
-        """Give a static member's place, with all it has, to a new member id; whoever held it waits for nothing."""
+        """Give a static member a new member id; its waiting join and sync must have been answered."""
         old_id = self.static_members[instance_id]
         old = self.members.pop(old_id)
         assert old.awaiting_join is None
@@ -285,21 +290,21 @@ class ClassicGroup:
         return old
 
     def await_join(self, member: ClassicMember, reply_to: ReplyTo) -> ReplyTo | None:
-        """A member waits for the next generation; returns the reply it waited for before, if any."""
+        """Let a member wait for the next generation; return the earlier join that it replaces, if any."""
         before, member.awaiting_join = member.awaiting_join, reply_to
         if before is None:
             self._awaiting_joins += 1
         return before
 
     def take_join(self, member: ClassicMember) -> ReplyTo | None:
-        """Where the member's join is to be answered; it then waits no longer."""
+        """Return where the member's join is to be answered, and forget it."""
         reply_to, member.awaiting_join = member.awaiting_join, None
         if reply_to is not None:
             self._awaiting_joins -= 1
         return reply_to
 
     def elect_joined_leader(self) -> bool:
-        """See to it that a member who is here leads; False when nobody is."""
+        """Make sure that a member waiting in a join leads; return False when there is none."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is None:
             return False
@@ -325,8 +330,8 @@ class ClassicGroup:
         assert set(self.static_members.values()) == {m.member_id for m in self.members.values() if m.is_static}
         assert all(key == member.member_id for key, member in self.members.items())
         assert not self.pending_members & self.members.keys(), "a member is still pending"
-        assert self.pending_sync <= self.members.keys(), "somebody who left is expected to sync"
-        assert (self.leader_id in self.members) if self.members else self.leader_id is None, "nobody leads"
+        assert self.pending_sync <= self.members.keys(), "a member that left is expected to sync"
+        assert (self.leader_id in self.members) if self.members else self.leader_id is None, "no leader"
         counted: dict[str, int] = {}
         for member in self.members.values():
             for name, _ in member.protocols:
@@ -339,12 +344,12 @@ class ClassicGroup:
         if self.state in (STABLE, COMPLETING_REBALANCE):
             assert self.members
             assert self._supporters.get(self.protocol_name or "") == len(self.members), (
-                "the protocol is not everybody's"
+                "a member does not support the protocol"
             )
-            assert not self._awaiting_joins, "somebody waits for a rebalance that is over"
+            assert not self._awaiting_joins, "a join waits for a rebalance that is over"
         if self.state is not COMPLETING_REBALANCE:
-            assert all(m.awaiting_sync is None for m in self.members.values()), "a sync waits and nobody will answer"
+            assert all(m.awaiting_sync is None for m in self.members.values()), "a sync waits outside a rebalance"
 
 
-def _commit_timestamp(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp
+def _constant(timestamp_ms: int, _committed: CommittedOffset) -> int:
+    return timestamp_ms

@@ -1,4 +1,4 @@
-"""JoinGroup: become a member, come back as one, or take over the place of one."""
+"""JoinGroup of classic groups: new members, rejoins, and static members that return."""
 
 from klamm.coordinator.core.shard import ReplyTo
 from klamm.coordinator.groups.classic.classic_decision import SESSION, ClassicDecisionBuilder
@@ -6,7 +6,7 @@ from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember, Protocols
 from klamm.coordinator.groups.classic.rebalance import (
     complete_if_all_joined,
-    joined,
+    join_response,
     prepare_or_complete,
     prepare_rebalance,
 )
@@ -33,7 +33,7 @@ def join(
 
     A refused join leaves the group as it was; only a group without room also forgets the refused member.
     """
-    protocols: Protocols = tuple([(each.name, bytes(each.metadata)) for each in request.protocols])
+    protocols: Protocols = tuple([(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols])
     if not _has_room(builder, group, request.member_id):
         group.remove(request.member_id)
         builder.cancel_session_timer(group, request.member_id)
@@ -55,7 +55,7 @@ def join(
 
 
 def _has_room(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> bool:
-    """Whether one more fits. While members gather, those who came first stay."""
+    """Return whether one more member fits. During a rebalance, members that joined first have priority."""
     limit = builder.config.max_size
     member = group.members.get(member_id)
     if group.state is EMPTY:
@@ -84,17 +84,17 @@ def _join_known(
         return
     unchanged = member.protocols == protocols
     if group.state is PREPARING_REBALANCE:
-        _rejoin(builder, group, member, request, protocols, reply_to, "rejoins")
+        _rejoin(builder, group, member, request, protocols, reply_to, "rejoined")
     elif group.state is COMPLETING_REBALANCE and unchanged:
-        # It may not have received our answer; the generation it should have heard of is still the current one.
-        builder.reply(reply_to, joined(group, member))
+        # The answer may have been lost; the generation it announced is still the current one.
+        builder.reply(reply_to, join_response(group, member))
     elif group.state is STABLE and group.is_leader(member_id):
-        # The leader joins anew when it has seen something that needs another assignment, such as new partitions.
-        _rejoin(builder, group, member, request, protocols, reply_to, "the leader, joins anew")
+        # The leader rejoins when something needs another assignment, such as new partitions.
+        _rejoin(builder, group, member, request, protocols, reply_to, "rejoined (leader)")
     elif group.state is STABLE and unchanged:
-        builder.reply(reply_to, joined(group, member))
+        builder.reply(reply_to, join_response(group, member))
     elif group.state in (STABLE, COMPLETING_REBALANCE):
-        _rejoin(builder, group, member, request, protocols, reply_to, "joins with other metadata")
+        _rejoin(builder, group, member, request, protocols, reply_to, "rejoined with new metadata")
     else:
         builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id))
 
@@ -110,13 +110,13 @@ def _rejoin(
 ) -> None:
     group.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     _wait(builder, group, member, reply_to)
-    prepare_or_complete(builder, group, f"{member.member_id} {what}{_said(request)}")
+    prepare_or_complete(builder, group, f"member {member.member_id} {what}{_client_reason(request)}")
 
 
 def _wait(builder: ClassicDecisionBuilder, group: ClassicGroup, member: ClassicMember, reply_to: ReplyTo) -> None:
     before = group.await_join(member, reply_to)
     if before is not None:
-        # It asked twice; the first answer still takes its place in the order of replies.
+        # A retry replaces the first join, which is still answered: replies of a connection keep the order of requests.
         builder.reply(before, JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
 
 
@@ -144,7 +144,7 @@ def _add(
         group.new_member_added = True
     group.add(member, request.protocol_type)
     builder.start_session_timer(group, member, builder.config.new_member_join_timeout_ms)
-    prepare_or_complete(builder, group, f"{member_id} joins{_said(request)}")
+    prepare_or_complete(builder, group, f"member {member_id} joined{_client_reason(request)}")
 
 
 def _replace_static(
@@ -156,7 +156,7 @@ def _replace_static(
     new_member_id: str,
     reply_to: ReplyTo,
 ) -> None:
-    """A static member has come back, or its twin has started: the newest one is it, the other is fenced."""
+    """Give the instance id to a static member that returned or was started twice; the older member is fenced."""
     instance_id = request.group_instance_id
     assert instance_id is not None
     old = group.members[group.static_members[instance_id]]
@@ -174,22 +174,24 @@ def _replace_static(
     builder.start_session_timer(group, member)
     if group.state is STABLE:
         if group.select_protocol() == group.protocol_name:
-            _settle_returned(builder, group, member, caller, old_leader, reply_to)
+            _answer_returned(builder, group, member, caller, old_leader, reply_to)
             return
         _wait(builder, group, member, reply_to)
         prepare_rebalance(
-            builder, group, f"static member {instance_id} returns and changes the protocol{_said(request)}"
+            builder, group, f"static member {instance_id} returned and changed the protocol{_client_reason(request)}"
         )
     elif group.state is COMPLETING_REBALANCE:
         # The leader may be assigning to the old member id just now.
         _wait(builder, group, member, reply_to)
-        prepare_rebalance(builder, group, f"static member {instance_id} returns during a rebalance{_said(request)}")
+        prepare_rebalance(
+            builder, group, f"static member {instance_id} returned during a rebalance{_client_reason(request)}"
+        )
     else:
         _wait(builder, group, member, reply_to)
         complete_if_all_joined(builder, group)
 
 
-def _settle_returned(
+def _answer_returned(
     builder: ClassicDecisionBuilder,
     group: ClassicGroup,
     member: ClassicMember,
@@ -197,16 +199,16 @@ def _settle_returned(
     old_leader: str | None,
     reply_to: ReplyTo,
 ) -> None:
-    """Back within its session, offering what it offered: it keeps its assignment and nobody is disturbed."""
-    assignments = {each.member_id: each.assignment for each in group.members.values()}
+    """Answer a static member that returned with the same protocol: it keeps its assignment without a rebalance."""
+    assignments = {other.member_id: other.assignment for other in group.members.values()}
     builder.records.append(group_record(group, assignments, group.state_timestamp))
     leads = group.is_leader(member.member_id)
     if caller.version >= SKIP_ASSIGNMENT_SINCE:
-        response = joined(group, member)
+        response = join_response(group, member)
         response.skip_assignment = leads
     else:
-        # An older client that believes to lead would assign anew; so it is told of a leader that is not it.
-        response = joined(group, member, with_members=False)
+        # A client before KIP-814 that is named leader would assign again, so it is given the old leader id.
+        response = join_response(group, member, with_members=False)
         response.leader = old_leader or ""
     builder.log_event(
         "static member returned", group=group.group_id, instance=member.instance_id, generation=group.generation_id
@@ -214,7 +216,7 @@ def _settle_returned(
     builder.reply(reply_to, response)
 
 
-def _said(request: JoinGroupRequest) -> str:
-    """The client's own reason; that it comes back with the id it was given is none."""
+def _client_reason(request: JoinGroupRequest) -> str:
+    """Return the reason the client gives, unless it only says that it rejoins with its new member id."""
     reason = request.reason
     return f" ({reason})" if reason and not (request.member_id and request.member_id in reason) else ""

@@ -1,4 +1,4 @@
-"""The end of a membership: by LeaveGroup, by an administrator, by silence."""
+"""Members leave a classic group: by LeaveGroup, by an administrator, by session expiry."""
 
 from klamm.coordinator.groups.classic.classic_decision import ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
@@ -14,25 +14,25 @@ from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 
 
 def leave(builder: ClassicDecisionBuilder, group: ClassicGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Take members out, each for itself, and rebalance once."""
+    """Remove members, each with its own error code, and rebalance once."""
     answers = []
     gone = []
     for identity in request.members:
-        code = _leave_one(builder, group, identity)
+        code = _leave_member(builder, group, identity)
         if not code:
-            gone.append(f"{identity.group_instance_id or identity.member_id}{_said(identity)}")
+            gone.append(f"{identity.group_instance_id or identity.member_id}{_client_reason(identity)}")
         answers.append(
             MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
         )
     if gone:
         if group.state in (STABLE, COMPLETING_REBALANCE):
-            prepare_or_complete(builder, group, f"left: {', '.join(gone)}")
+            prepare_or_complete(builder, group, f"members left: {', '.join(gone)}")
         elif group.state is PREPARING_REBALANCE:
             complete_if_all_joined(builder, group)
     return LeaveGroupResponse(members=answers)
 
 
-def _leave_one(builder: ClassicDecisionBuilder, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:
+def _leave_member(builder: ClassicDecisionBuilder, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id:
         # An administrator removes a static member by its instance id alone.
@@ -51,12 +51,12 @@ def _leave_one(builder: ClassicDecisionBuilder, group: ClassicGroup, identity: M
     return ErrorCode.NONE
 
 
-def _said(identity: MemberIdentity) -> str:
+def _client_reason(identity: MemberIdentity) -> str:
     return f" ({identity.reason})" if identity.reason else ""
 
 
 def on_session_timer(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> None:
-    """Nothing was heard of a member for its session timeout."""
+    """Remove a member whose session has expired."""
     if member_id in group.pending_members:
         group.remove(member_id)
         if group.state is PREPARING_REBALANCE and group.has_all_members_joined and group.members:
@@ -67,6 +67,8 @@ def on_session_timer(builder: ClassicDecisionBuilder, group: ClassicGroup, membe
         return
     remove_member(builder, group, member)
     if group.state in (STABLE, COMPLETING_REBALANCE):
-        prepare_or_complete(builder, group, f"{member_id} was silent for {member.session_timeout_ms} ms")
+        prepare_or_complete(
+            builder, group, f"member {member_id} removed: session expired after {member.session_timeout_ms} ms"
+        )
     elif group.state is PREPARING_REBALANCE and group.has_all_members_joined:
         complete_join(builder, group)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from klamm.coordinator.core.shard import ReplyTo
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, what the member says in it), the one it likes best first."""
+"""(name, metadata), the preferred one first."""
 
 
 @dataclass(slots=True, eq=False)
 class ClassicMember:
-    """Who a member is, what it offers, what it was given, and whether it waits for an answer."""
+    """A member's identity, protocols, assignment, and waiting requests."""
 
     member_id: str
     instance_id: str | None
@@ -23,25 +23,25 @@ class ClassicMember:
     awaiting_join: ReplyTo | None = None
     awaiting_sync: ReplyTo | None = None
     is_new: bool = False
-    """It has not had an answer to its first join yet, so it cannot send heartbeats."""
+    """Its first join is not answered yet, so it cannot send heartbeats."""
 
     @property
     def is_static(self) -> bool:
-        """Whether its place outlives its process."""
+        """Whether it has an instance id, so that its membership survives a restart (KIP-345)."""
         return self.instance_id is not None
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether silence is fine: it waits for us. A new member is not believed that long."""
+        """Whether it needs no heartbeats because a join or sync of it waits; a new member has a deadline even then."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes | None:
-        """What it says in a protocol; None when it does not speak it."""
+        """Return its metadata for a protocol, or None when it does not offer it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return None
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate it likes best."""
+        """Return the candidate it prefers."""
         return next(name for name, _ in self.protocols if name in candidates)

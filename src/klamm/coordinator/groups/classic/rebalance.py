@@ -1,4 +1,4 @@
-"""A classic group from one generation to the next: wait for everybody, choose a protocol, let the leader assign.
+"""A classic group from one generation to the next: wait for all members, choose a protocol, let the leader assign.
 
 Every function takes the group and the builder of the decision being made, and adds what follows to it.
 """
@@ -19,7 +19,7 @@ from klamm.protocol.messages.sync_group import SyncGroupResponse
 
 
 def prepare_or_complete(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
-    """Begin a rebalance, or go on with the one under way."""
+    """Start a rebalance, or continue the one under way."""
     if group.can_rebalance:
         prepare_rebalance(builder, group, reason)
     else:
@@ -27,14 +27,14 @@ def prepare_or_complete(builder: ClassicDecisionBuilder, group: ClassicGroup, re
 
 
 def prepare_rebalance(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
-    """Call everybody together; a group that had nobody waits a little for more to come."""
+    """Start a rebalance. A group without members waits `group.initial.rebalance.delay.ms` for more of them."""
     if group.state is COMPLETING_REBALANCE:
         _cancel_syncs(builder, group)
     stop_expecting_syncs(builder, group)
     initial = group.state is EMPTY
     group.transition_to(PREPARING_REBALANCE, builder.now.wall_ms)
     builder.log_event(
-        "rebalance",
+        "rebalance started",
         group=group.group_id,
         reason=reason,
         generation=group.generation_id,
@@ -52,13 +52,13 @@ def prepare_rebalance(builder: ClassicDecisionBuilder, group: ClassicGroup, reas
 
 
 def complete_if_all_joined(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
-    """End the gathering when nobody is missing; the initial one always takes its time."""
+    """Complete the join phase when all members have joined; the initial delay is always waited out."""
     if group.state is PREPARING_REBALANCE and group.previous_state is not EMPTY and group.has_all_members_joined:
         complete_join(builder, group)
 
 
 def on_join_timer(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
-    """The time for joining is up."""
+    """Complete the join phase, unless the initial delay is extended."""
     if group.state is not PREPARING_REBALANCE:
         return
     left_ms = group.initial_delay_left_ms
@@ -72,31 +72,35 @@ def on_join_timer(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
 
 
 def complete_join(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
-    """Go on with those who are here. A static member keeps its place for as long as its session lasts."""
+    """Start the next generation with the members that joined. A static member stays while its session lasts."""
     builder.cancel_timer((JOIN, group.group_id))
     missing = [m.member_id for m in group.members.values() if m.awaiting_join is None and not m.is_static]
     for member_id in missing:
         group.remove(member_id)
         builder.cancel_session_timer(group, member_id)
     if missing:
-        builder.log_event("members did not rejoin in time", group=group.group_id, members=",".join(missing))
+        builder.log_event(
+            "members removed: not rejoined within the rebalance timeout",
+            group=group.group_id,
+            members=",".join(missing),
+        )
     if not group.members:
         builder.records.append(empty_record(group, group.generation_id + 1, builder.now.wall_ms))
-        builder.log_event("group is empty", group=group.group_id, generation=group.generation_id + 1)
+        builder.log_event("group empty", group=group.group_id, generation=group.generation_id + 1)
         return
     if not group.elect_joined_leader():
-        # Only static members are left and none of them is here: their sessions decide.
+        # Only static members are left and none of them has joined: wait for their sessions to expire.
         builder.set_timer((JOIN, group.group_id), builder.now.ms + group.rebalance_timeout_ms)
         return
     group.generation_id += 1
     group.protocol_name = group.select_protocol()
-    group.agreed()
+    group.remember_subscriptions()
     group.transition_to(COMPLETING_REBALANCE, builder.now.wall_ms)
     group.pending_sync.clear()
     for member in group.members.values():
         reply_to = group.take_join(member)
         if reply_to is not None:
-            builder.reply(reply_to, joined(group, member))
+            builder.reply(reply_to, join_response(group, member))
         builder.start_session_timer(group, member)
         member.is_new = False
         group.pending_sync.add(member.member_id)
@@ -104,17 +108,19 @@ def complete_join(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
 
 
 def on_sync_timer(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
-    """Whoever has not asked for its assignment by now is gone."""
+    """Remove members that did not send SyncGroup within the rebalance timeout."""
     if group.state not in (COMPLETING_REBALANCE, STABLE) or not group.pending_sync:
         return
     missing = sorted(group.pending_sync)
     for member_id in missing:
         remove_member(builder, group, group.members[member_id])
-    prepare_rebalance(builder, group, f"members did not sync in time: {', '.join(missing)}")
+    prepare_rebalance(
+        builder, group, f"members removed: no SyncGroup within the rebalance timeout: {', '.join(missing)}"
+    )
 
 
 def remove_member(builder: ClassicDecisionBuilder, group: ClassicGroup, member: ClassicMember) -> None:
-    """Take a member out; should it wait in a join or sync, it learns that it is unknown."""
+    """Remove a member; answer its waiting join or sync with UNKNOWN_MEMBER_ID."""
     reply_to = group.take_join(member)
     if reply_to is not None:
         builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
@@ -124,7 +130,7 @@ def remove_member(builder: ClassicDecisionBuilder, group: ClassicGroup, member: 
 
 
 def answer_sync(builder: ClassicDecisionBuilder, member: ClassicMember, response: SyncGroupResponse) -> bool:
-    """Answer a member that waits for its assignment; False when it does not."""
+    """Answer a waiting sync; return False when the member has none."""
     reply_to, member.awaiting_sync = member.awaiting_sync, None
     if reply_to is None:
         return False
@@ -140,13 +146,13 @@ def _cancel_syncs(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
 
 
 def stop_expecting_syncs(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
-    """Nobody has to sync any more."""
+    """Forget which members have to sync."""
     group.pending_sync.clear()
     builder.cancel_timer((SYNC, group.group_id))
 
 
-def joined(group: ClassicGroup, member: ClassicMember, *, with_members: bool | None = None) -> JoinGroupResponse:
-    """The current generation, as one member hears of it; its leader also learns who the members are."""
+def join_response(group: ClassicGroup, member: ClassicMember, *, with_members: bool | None = None) -> JoinGroupResponse:
+    """Return the response that announces the generation to a member; the leader's also lists the members."""
     if with_members is None:
         with_members = group.is_leader(member.member_id)
     return JoinGroupResponse(
@@ -157,11 +163,11 @@ def joined(group: ClassicGroup, member: ClassicMember, *, with_members: bool | N
         member_id=member.member_id,
         members=[
             JoinGroupResponseMember(
-                member_id=each.member_id,
-                group_instance_id=each.instance_id,
-                metadata=each.metadata(group.protocol_name) or b"",
+                member_id=other.member_id,
+                group_instance_id=other.instance_id,
+                metadata=other.metadata(group.protocol_name) or b"",
             )
-            for each in group.members.values()
+            for other in group.members.values()
         ]
         if with_members
         else [],

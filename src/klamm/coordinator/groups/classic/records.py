@@ -1,4 +1,4 @@
-"""How a classic group is kept: one record per generation that was agreed on."""
+"""Records of classic groups: one per generation whose assignments are stored."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ VALUE_VERSION = 3
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], wall_ms: int) -> Record:
-    """The group with its members and what each of them was given."""
+    """Return the record of a group with its members and their assignments."""
     members = [
         MemberMetadata(
             member_id=member.member_id,
@@ -39,7 +39,7 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], wall_ms:
 
 
 def empty_record(group: ClassicGroup, generation_id: int, wall_ms: int) -> Record:
-    """The group without anybody."""
+    """Return the record of a group without members."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=generation_id,
@@ -52,7 +52,7 @@ def empty_record(group: ClassicGroup, generation_id: int, wall_ms: int) -> Recor
 
 
 def replay_group(group: ClassicGroup, value: GroupMetadataValue) -> None:
-    """Let a stored generation count. What a group in the middle of a later rebalance knows already is left alone."""
+    """Apply a stored generation, unless the group is in a rebalance towards a later one."""
     if group.state is PREPARING_REBALANCE and value.generation <= group.generation_id:
         return
     if group.state is COMPLETING_REBALANCE and value.generation < group.generation_id:
@@ -67,7 +67,7 @@ def replay_group(group: ClassicGroup, value: GroupMetadataValue) -> None:
         _replay_member(group, member, value)
     if value.leader in group.members:
         group.leader_id = value.leader
-    group.agreed()
+    group.remember_subscriptions()
     group.previous_state = group.state
     group.state = STABLE if group.members else EMPTY
     group.state_timestamp = value.current_state_timestamp

@@ -2,10 +2,10 @@
 
 Empty                a member joins                          -> PreparingRebalance
 PreparingRebalance   all joined, or time is up               -> CompletingRebalance
-                     nobody is left                          -> Empty
+                     no member is left                       -> Empty
 CompletingRebalance  the leader's assignment is stored       -> Stable
-                     a member joins anew, leaves or is lost  -> PreparingRebalance
-Stable               a member joins, changes, leaves, is lost -> PreparingRebalance
+                     a member rejoins, leaves or expires     -> PreparingRebalance
+Stable               a member joins, changes, leaves, expires -> PreparingRebalance
 any                  the group is removed                    -> Dead
 """
 
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class GroupState(Enum):
-    """Where a group stands; the values are the names Kafka shows."""
+    """The state of a classic group; values are the names Kafka shows."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

@@ -8,7 +8,7 @@ _INT = Struct(">i")
 
 
 def subscribed_topics(metadata: bytes | None) -> frozenset[str] | None:
-    """The topics of a subscription in any version, since all begin alike; None when the bytes are something else."""
+    """Return the topics of a subscription of any version, since all begin alike; None when it cannot be decoded."""
     if metadata is None:
         return None
     try:

@@ -45,7 +45,7 @@ def sync(
     group.pending_sync.discard(member.member_id)
     timers = () if group.pending_sync else (((SYNC, group.group_id), None),)
     if group.state is STABLE:
-        return Decision(replies=((reply_to, assigned(group, member.assignment)),), timers=timers)
+        return Decision(replies=((reply_to, sync_response(group, member.assignment)),), timers=timers)
     superseded, member.awaiting_sync = member.awaiting_sync, reply_to
     if superseded is None and not group.is_leader(member.member_id):
         # Nearly every sync ends here, so it does without a builder.
@@ -55,7 +55,7 @@ def sync(
     if superseded is not None:
         builder.reply(superseded, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     if group.is_leader(member.member_id):
-        _settle(builder, group, {share.member_id: bytes(share.assignment) for share in request.assignments})
+        _store_assignments(builder, group, {share.member_id: bytes(share.assignment) for share in request.assignments})
     return builder.build()
 
 
@@ -81,44 +81,46 @@ def _differs(theirs: str | None, ours: str | None) -> bool:
     return theirs is not None and ours is not None and theirs != ours
 
 
-def _settle(builder: ClassicDecisionBuilder, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-    """The leader has assigned: store it, and tell everybody who waits. Replaying the record makes the group stable."""
+def _store_assignments(builder: ClassicDecisionBuilder, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+    """Store the leader's assignments and answer waiting syncs. Replaying the record makes the group stable."""
     assert group.state is COMPLETING_REBALANCE
     record = group_record(group, assignments, builder.now.wall_ms)
     size = len(record.value or b"")
     if size > builder.config.record_bytes_max:
-        _refuse(builder, group, f"subscriptions and assignments of {size} bytes are more than the offsets topic takes")
+        _refuse_assignments(
+            builder, group, f"subscriptions and assignments of {size} bytes are more than the offsets topic takes"
+        )
         return
     builder.records.append(record)
     builder.log_event(
-        "rebalance complete",
+        "rebalance completed",
         group=group.group_id,
         generation=group.generation_id,
         members=len(group.members),
         protocol=group.protocol_name,
     )
     for member in group.members.values():
-        if answer_sync(builder, member, assigned(group, assignments.get(member.member_id, b""))):
+        if answer_sync(builder, member, sync_response(group, assignments.get(member.member_id, b""))):
             builder.start_session_timer(group, member)
 
 
-def _refuse(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
-    """What the leader sent cannot be stored: everybody who waits is told, and the group gathers again."""
+def _refuse_assignments(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
+    """Fail waiting syncs and rebalance again: the leader's assignments are too large to store."""
     for member in group.members.values():
         if answer_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)):
             builder.start_session_timer(group, member)
     prepare_or_complete(builder, group, reason)
 
 
-def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """An assignment of the current generation."""
+def sync_response(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    """Return the response with an assignment of the current generation."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )
 
 
 def heartbeat(builder: ClassicDecisionBuilder, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
-    """A sign of life; the answer tells the member when it must join anew."""
+    """Extend the session of a member; return REBALANCE_IN_PROGRESS when it has to rejoin."""
     if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     try:

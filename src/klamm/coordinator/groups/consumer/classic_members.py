@@ -1,8 +1,8 @@
 """Members of a consumer group that still speak the classic protocol: joins, syncs, heartbeats and leaves.
 
-A join is what a heartbeat is to the others: the member says what it wants and has, and takes one step. Nobody waits for
-anybody: the answer comes at once, the assignment with the sync. When there is more to do, the classic heartbeat says
-REBALANCE_IN_PROGRESS, and the member joins again.
+A join does what a heartbeat does for other members: it carries subscription and owned partitions, and the member takes
+one step of its reconciliation. No join waits for other members: it is answered at once, and the sync returns the
+assignment. When there is another step to take, the classic heartbeat is answered with REBALANCE_IN_PROGRESS.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecision
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.leaving import remove
 from klamm.coordinator.groups.consumer.member import Member, MemberState
-from klamm.coordinator.groups.consumer.member_update import advance, replace_static
+from klamm.coordinator.groups.consumer.member_update import replace_static, update_member
 from klamm.coordinator.groups.consumer.migration import downgrade, may_downgrade
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
@@ -35,7 +35,7 @@ def join(
     caller: Caller,
     new_member_id: str,
 ) -> JoinGroupResponse:
-    """A classic member joins or joins again. KlammError says why not."""
+    """Let a classic member join or rejoin; KlammError when it is refused."""
     subscription = _check_join(builder, group, request)
     instance_id = request.group_instance_id
     if not request.member_id and instance_id is None and caller.version >= MEMBER_ID_REQUIRED_SINCE:
@@ -45,15 +45,15 @@ def join(
     if instance_id is None:
         before = group.members.get(member_id, Member(member_id))
     elif request.member_id:
-        before = group.identified(member_id, instance_id)
+        before = group.find_member(member_id, instance_id)
     else:
         holder = group.static_member(instance_id)
         if holder is not None and may_downgrade(builder, group, {holder.member_id}, joining=1):
             joining = replace(holder, member_id=member_id)
-            return _join_downgraded(builder, group, holder, _updated(joining, request, subscription, caller))
+            return _join_downgraded(builder, group, holder, _updated_member(joining, request, subscription, caller))
         before = replace_static(builder, group, holder, member_id) if holder is not None else Member(member_id)
-    after = _updated(before, request, subscription, caller)
-    step = advance(
+    after = _updated_member(before, request, subscription, caller)
+    update = update_member(
         builder,
         group,
         before,
@@ -62,7 +62,7 @@ def join(
         replaced=holder.member_id if holder is not None else None,
         at_once=True,
     )
-    member = step.member
+    member = update.member
     builder.cancel_rejoin_timer(group, member.member_id)
     builder.start_session_timer(group, member)
     builder.start_sync_timer(group, member)
@@ -78,7 +78,7 @@ def _check_join(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: JoinGroupRequest
 ) -> ConsumerProtocolSubscription:
     if builder.config.consumer.migration_policy is MigrationPolicy.DISABLED:
-        text = f"{group.group_id} is a consumer group, and group.consumer.migration.policy keeps classic members out"
+        text = f"{group.group_id} is a consumer group: group.consumer.migration.policy does not allow classic members"
         raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
     known = request.member_id in group.members or request.group_instance_id in group.static_members
     if len(group.members) >= builder.config.consumer.max_size and not known:
@@ -92,7 +92,7 @@ def _check_join(
         raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
 
 
-def _updated(
+def _updated_member(
     member: Member, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, caller: Caller
 ) -> Member:
     return replace(
@@ -118,8 +118,8 @@ def _updated(
 def _join_downgraded(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, holder: Member, joining: Member
 ) -> JoinGroupResponse:
-    """A classic member takes the place of the last one of the new protocol: the group becomes classic."""
-    classic = downgrade(builder, group, {holder.member_id}, f"{joining.member_id} joins", joining)
+    """Downgrade the group: a classic member replaces the last member of the consumer protocol."""
+    classic = downgrade(builder, group, {holder.member_id}, f"member {joining.member_id} joined", joining)
     member = classic.members[joining.member_id]
     response = JoinGroupResponse(
         member_id=member.member_id,
@@ -132,11 +132,11 @@ def _join_downgraded(
         response.skip_assignment = True
         response.members = [
             JoinGroupResponseMember(
-                member_id=each.member_id,
-                group_instance_id=each.instance_id,
-                metadata=each.metadata(classic.protocol_name) or b"",
+                member_id=other.member_id,
+                group_instance_id=other.instance_id,
+                metadata=other.metadata(classic.protocol_name) or b"",
             )
-            for each in classic.members.values()
+            for other in classic.members.values()
         ]
     return response
 
@@ -144,7 +144,7 @@ def _join_downgraded(
 def sync(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: SyncGroupRequest | FollowerSync
 ) -> SyncGroupResponse:
-    """A classic member asks for what its last join has given it."""
+    """Return the assignment that the member's last join resulted in."""
     member = _classic(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
     protocol, metadata = member.classic_protocols[0]
@@ -163,7 +163,7 @@ def sync(
 
 
 def heartbeat(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
-    """A classic member is there; it is told to rejoin when there is a step it can take."""
+    """Extend the session of a classic member; ask it to rejoin when it can take another step."""
     member = _classic(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
     builder.start_session_timer(group, member)
@@ -179,7 +179,7 @@ def heartbeat(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: H
 
 
 def _topics_changed(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> bool:
-    """Whether the topics look different; where only classic members are left, nobody else would notice."""
+    """Return whether subscribed topics have changed; classic heartbeats check it, since there may be no others."""
     image = builder.topology.image
     if group.checked_image is image:
         return False
@@ -192,31 +192,31 @@ def _topics_changed(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> b
 
 
 def leave(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Members leave, or are sent away by an administrator; static ones may be named by their instance alone."""
+    """Remove members that leave or that an administrator removes; static ones may be named by instance id alone."""
     gone: dict[str, Member] = {}
     answers = []
-    for each in request.members:
-        answer = MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id)
+    for identity in request.members:
+        answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
         try:
-            if each.group_instance_id is not None and not each.member_id:
-                holder = group.static_member(each.group_instance_id)
-                member = group.identified(holder.member_id if holder is not None else "", each.group_instance_id)
+            if identity.group_instance_id is not None and not identity.member_id:
+                holder = group.static_member(identity.group_instance_id)
+                member = group.find_member(holder.member_id if holder is not None else "", identity.group_instance_id)
             else:
-                member = group.identified(each.member_id, each.group_instance_id)
+                member = group.find_member(identity.member_id, identity.group_instance_id)
             gone[member.member_id] = member
         except KlammError as error:
             answer.error_code = error.code
         answers.append(answer)
-    why = next((each.reason for each in request.members if each.reason), None)
+    why = next((identity.reason for identity in request.members if identity.reason), None)
     names = ", ".join(gone)
-    remove(builder, group, list(gone.values()), f"{names} leaves" + (f": {why}" if why else ""))
+    remove(builder, group, list(gone.values()), f"members left: {names}" + (f" ({why})" if why else ""))
     return LeaveGroupResponse(members=answers)
 
 
 def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
-    member = group.identified(member_id, instance_id)
+    member = group.find_member(member_id, instance_id)
     if not member.uses_classic_protocol:
-        raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} does not speak the classic protocol")
+        raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} does not use the classic protocol")
     return member
 
 

@@ -1,6 +1,7 @@
-"""What consumers of the classic protocol write into joins and syncs, read and written for consumer groups."""
+"""Subscriptions and assignments of the classic consumer protocol, decoded and encoded for consumer groups."""
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from struct import Struct
 
 from klamm.coordinator.groups.consumer.member import Held
@@ -19,17 +20,17 @@ _NEWEST = 3
 
 def _version(data: bytes) -> int:
     if len(data) < 2:
-        raise RemoteProtocolError("no version in what a consumer says")
+        raise RemoteProtocolError("consumer protocol data without a version")
     return max(0, min(int(_VERSION.unpack_from(data)[0]), _NEWEST))
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """What a member wants and has; RemoteProtocolError when the bytes are something else."""
+    """Decode a member's subscription and owned partitions; RemoteProtocolError when that fails."""
     return decode(ConsumerProtocolSubscription, _version(metadata), metadata, 2)[0]
 
 
 def read_assignment(data: bytes, topology: Topology, epoch: int) -> Held:
-    """What a member was given, as far as the topics exist; nothing when it was given nothing yet."""
+    """Decode a member's assignment, without topics that no longer exist; empty data is no assignment."""
     if not data:
         return {}
     assignment = decode(ConsumerProtocolAssignment, _version(data), data, 2)[0]
@@ -39,18 +40,18 @@ def read_assignment(data: bytes, topology: Topology, epoch: int) -> Held:
 
 
 def by_id(topics: Iterable[TopicPartition], topology: Topology) -> list[tuple[bytes, list[int]]]:
-    """Partitions by the ids of their topics; topics that do not exist are left out."""
+    """Return partitions by topic id, without topics that do not exist."""
     known = topology.topics
-    return [(known[each.topic].id, each.partitions) for each in topics if each.topic in known and each.partitions]
+    return [(known[topic.topic].id, topic.partitions) for topic in topics if topic.topic in known and topic.partitions]
 
 
 def write_assignment(assigned: Mapping[bytes, Iterable[int]], topology: Topology, metadata: bytes) -> bytes:
-    """An assignment in the version the member speaks in its subscription."""
+    """Encode an assignment in the version of the member's subscription."""
     version = _version(metadata) if len(metadata) >= 2 else 0
     topics = []
     for topic_id, numbers in assigned.items():
         name = topology.name(topic_id)
         if name is not None:
             topics.append(TopicPartition(topic=name, partitions=sorted(numbers)))
-    topics.sort(key=lambda each: each.topic)
+    topics.sort(key=attrgetter("topic"))
     return _VERSION.pack(version) + encode(ConsumerProtocolAssignment(assigned_partitions=topics), version)

@@ -1,4 +1,4 @@
-"""The settings consumer groups obey: those of the broker, and what a group has set for itself."""
+"""Settings of consumer groups: those of the broker, and those a group overrides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

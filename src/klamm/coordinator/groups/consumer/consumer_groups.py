@@ -12,7 +12,7 @@ from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecision
 from klamm.coordinator.groups.consumer.description import describe
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.heartbeat import JOIN_EPOCH, check_request, heartbeat
-from klamm.coordinator.groups.consumer.migration import send_away, upgrade
+from klamm.coordinator.groups.consumer.migration import answer_waiting_members, upgrade
 from klamm.coordinator.groups.consumer.pattern import Patterns
 from klamm.coordinator.groups.consumer.records import GROUP_METADATA, decode
 from klamm.coordinator.groups.consumer.topology import Topology
@@ -28,7 +28,7 @@ from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 
 class ConsumerGroups:
-    """Works on the shard's groups; keeps the cluster's topics and the compiled patterns."""
+    """The consumer groups among the shard's groups, with the cluster's topics and compiled patterns."""
 
     def __init__(self, config: GroupConfig, groups: dict[str, Group]) -> None:
         self._config = config
@@ -36,8 +36,8 @@ class ConsumerGroups:
         self._topology = Topology()
         self._patterns = Patterns()
 
-    def obey(self, config: GroupConfig) -> None:
-        """The settings are now these."""
+    def set_config(self, config: GroupConfig) -> None:
+        """Use new settings from now on."""
         self._config = config
 
     def update(self, image: MetadataImage) -> None:
@@ -48,7 +48,7 @@ class ConsumerGroups:
         return ConsumerDecisionBuilder(self._config, self._topology, self._patterns, now)
 
     def replay(self, record: Record) -> None:
-        """Let a record of a consumer group count."""
+        """Apply a record of a consumer group."""
         key, value = decode(record)
         group = self._groups.get(key.group_id)
         if not isinstance(group, ConsumerGroup):
@@ -64,17 +64,17 @@ class ConsumerGroups:
     # Life of the shard
 
     def on_loaded(self, now: Now) -> Decision:
-        """Members that were here must be heard of again."""
+        """Start the timers of all members."""
         builder = self._builder(now)
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
                 leaving.on_loaded(builder, group)
         return builder.build()
 
-    def on_timer(self, group: ConsumerGroup, word: str, member_id: str, now: Now) -> Decision:
-        """A member has let a deadline pass."""
+    def on_timer(self, group: ConsumerGroup, kind: str, member_id: str, now: Now) -> Decision:
+        """Remove a member that missed a deadline."""
         builder = self._builder(now)
-        leaving.on_timer(builder, group, word, member_id)
+        leaving.on_timer(builder, group, kind, member_id)
         return builder.build()
 
     # The new protocol
@@ -87,21 +87,21 @@ class ConsumerGroups:
         builder = self._builder(now)
         group = self._groups.get(request.group_id)
         if request.member_epoch < JOIN_EPOCH:
-            builder.reply(reply_to, leaving.leave(builder, self._existing(request.group_id), request))
+            builder.reply(reply_to, leaving.leave(builder, self._find_consumer_group(request.group_id), request))
         elif request.member_epoch > JOIN_EPOCH and isinstance(group, ClassicGroup):
-            # Kafka answers GROUP_ID_NOT_FOUND, which ends a consumer that only slept while its group went back. It may
-            # as well rejoin, which makes a consumer group of this one again.
+            # Kafka answers GROUP_ID_NOT_FOUND, which is fatal to a consumer that was paused while its group was
+            # downgraded. With UNKNOWN_MEMBER_ID it rejoins, which upgrades the group again.
             text = f"{request.group_id} is a classic group now, and {request.member_id} is no member of it"
             raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, text)
         elif request.member_epoch > JOIN_EPOCH or isinstance(group, ConsumerGroup):
-            found = self._existing(request.group_id)
-            builder.reply(reply_to, heartbeat(builder, found, request, caller))
-            self._check_size(builder, found)
+            existing = self._find_consumer_group(request.group_id)
+            builder.reply(reply_to, heartbeat(builder, existing, request, caller))
+            self._check_size(builder, existing)
         elif isinstance(group, ClassicGroup) and not group.is_empty:
             upgraded = upgrade(builder, group)
             builder.reply(reply_to, heartbeat(builder, upgraded, request, caller))
             self._check_size(builder, upgraded)
-            send_away(builder, group)
+            answer_waiting_members(builder, group)
         else:
             if group is not None:
                 builder.records += group.tombstones()
@@ -111,12 +111,12 @@ class ConsumerGroups:
         return builder.build()
 
     def _check_size(self, builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> None:
-        """Refuse what the offsets topic would refuse, so that the other groups of the shard feel nothing of it."""
+        """Refuse a decision larger than a batch: a failed append would reload the shard and all its groups."""
         size = sum(len(record.key) + len(record.value or b"") + 20 for record in builder.records)
         if size > self._config.record_bytes_max:
             raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{group.group_id} would need {size} bytes in one batch")
 
-    def _existing(self, group_id: str) -> ConsumerGroup:
+    def _find_consumer_group(self, group_id: str) -> ConsumerGroup:
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             what = "not found" if group is None else "not a consumer group"
@@ -128,7 +128,9 @@ class ConsumerGroups:
         answers = []
         for group_id in group_ids:
             try:
-                answers.append(describe(self._existing(group_id), self._topology, self._config.consumer.assignors))
+                answers.append(
+                    describe(self._find_consumer_group(group_id), self._topology, self._config.consumer.assignors)
+                )
             except KlammError as error:
                 answers.append(DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error)))
         return answers

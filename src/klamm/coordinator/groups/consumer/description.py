@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: a group as people and tools see it."""
+"""ConsumerGroupDescribe: the description of a consumer group."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,7 +18,7 @@ CONSUMER_MEMBER = 1
 
 
 def describe(group: ConsumerGroup, topology: Topology, assignors: Iterable[str]) -> DescribedGroup:
-    """Everything about a group."""
+    """Return the description of a group."""
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,

@@ -1,8 +1,8 @@
 """A consumer group: its members, its epochs and its target assignment, as the records say.
 
-Empty        nobody is in it
+Empty        it has no members
 Assigning    the group has changed and no target has been computed for its epoch yet
-Reconciling  there is a target, and some members are on their way to it
+Reconciling  there is a target that some members have not reached
 Stable       every member has what the target gives it
 """
 
@@ -16,7 +16,7 @@ from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, Held, Member, 
 from klamm.coordinator.groups.consumer.pattern import Resolved
 from klamm.coordinator.groups.consumer.records import group_tombstones
 from klamm.coordinator.groups.group import CheckPartition
-from klamm.coordinator.groups.offsets import CommittedOffset
+from klamm.coordinator.groups.offsets import CommittedOffset, commit_timestamp
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import group_records as kept
@@ -47,8 +47,8 @@ class ConsumerGroup:
         self.has_partition_metadata = False
         """Whether an older broker kept the topics in a record of their own; it goes with the next change."""
         self._owners: dict[bytes, dict[int, str]] = {}
-        """Who holds each partition: assigned, or not given back yet."""
-        # Soft: lost with the shard, and then found out again.
+        """The member that holds each partition: assigned to it, or not revoked yet."""
+        # Soft state: lost with the shard, and rebuilt by the next heartbeats.
         self.checked_image: MetadataImage | None = None
         """The image with which the subscribed topics were last compared."""
         self.revoking: dict[str, int] = {}
@@ -63,7 +63,7 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the group has no members."""
         return not self.members
 
     @property
@@ -79,33 +79,37 @@ class ConsumerGroup:
 
     def member(self, member_id: str) -> Member:
         """The member, or UNKNOWN_MEMBER_ID."""
-        found = self.members.get(member_id)
-        if found is None:
-            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {self.group_id}")
-        return found
+        member = self.members.get(member_id)
+        if member is None:
+            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {self.group_id}")
+        return member
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """Who holds the place of an instance."""
+        """Return the member that has an instance id, if any."""
         member_id = self.static_members.get(instance_id) if instance_id is not None else None
         return self.members.get(member_id) if member_id is not None else None
 
-    def identified(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that calls itself so; KlammError when it is none, or when its instance has a new holder."""
+    def find_member(self, member_id: str, instance_id: str | None) -> Member:
+        """Return the member; KlammError when it is unknown or its instance id has a newer member."""
         if instance_id is None:
             return self.member(member_id)
-        found = self.static_member(instance_id)
-        if found is None:
-            raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody is {instance_id} in {self.group_id}")
-        if found.member_id != member_id:
-            raise KlammError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now {found.member_id}")
-        return found
+        member = self.static_member(instance_id)
+        if member is None:
+            raise KlammError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has no member with instance id {instance_id}"
+            )
+        if member.member_id != member_id:
+            raise KlammError(
+                ErrorCode.FENCED_INSTANCE_ID, f"instance id {instance_id} belongs to member {member.member_id}"
+            )
+        return member
 
     def target_of(self, member_id: str) -> Assignment:
-        """What a member should end up with."""
+        """Return the target assignment of a member."""
         return self.target.get(member_id, _NO_PARTITIONS)
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """Who holds a partition now, or has not given it back yet."""
+        """Return the member that holds a partition or has not revoked it yet."""
         partitions = self._owners.get(topic_id)
         return partitions.get(partition) if partitions is not None else None
 
@@ -130,15 +134,15 @@ class ConsumerGroup:
         if protocol_type != self.protocol_type_name:
             return False
         counted: dict[str, int] = {}
-        everybody = 0
+        classic_count = 0
         for member in self.members.values():
-            everybody += member.uses_classic_protocol
+            classic_count += member.uses_classic_protocol
             for name, _ in member.classic_protocols:
                 counted[name] = counted.get(name, 0) + 1
-        return any(counted.get(name, 0) == everybody for name in names)
+        return any(counted.get(name, 0) == classic_count for name in names)
 
     def waits_for_others(self, member: Member) -> bool:
-        """Whether somebody else still holds a partition the member should get."""
+        """Return whether another member still holds a partition of the member's target."""
         return any(
             number not in member.assigned.get(topic, ()) and self.owner(topic, number) not in (None, member.member_id)
             for topic, numbers in self.target_of(member.member_id).items()
@@ -150,10 +154,10 @@ class ConsumerGroup:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, transactional: bool, version: int
     ) -> CheckPartition | None:
-        """Members may commit what they have; anybody may to a group without members.
+        """Allow members to commit for their partitions, and any client while the group has no members.
 
-        An epoch that is older than the member's is fine for partitions the member has had since: the returned function
-        says which (KIP-1251). None when all are fine.
+        An epoch older than the member's is accepted for partitions it has had since that epoch (KIP-1251): the returned
+        function decides by partition. None when all are accepted.
         """
         if generation_or_epoch < 0 and not self.members:
             return None
@@ -175,7 +179,7 @@ class ConsumerGroup:
         return check
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whoever says who it is must be a member at its epoch; anybody else may look."""
+        """Require that a request with a member id comes from a member at its epoch; allow every other."""
         if member_id is None and member_epoch < 0:
             return
         member = self.member(member_id or "")
@@ -184,10 +188,10 @@ class ConsumerGroup:
             raise KlammError(stale, f"the epoch of {member_id} is {member.member_epoch}")
 
     def check_offset_delete(self) -> None:
-        """Offsets of topics nobody reads may always go."""
+        """Allow always: topics with subscribers are refused one by one."""
 
     def check_delete(self) -> None:
-        """Only a group without members may go."""
+        """Refuse while the group has members."""
         if self.members:
             raise KlammError(ErrorCode.NON_EMPTY_GROUP)
 
@@ -196,21 +200,21 @@ class ConsumerGroup:
         return any(topic in self.topics_of(member) for member in self.members.values())
 
     def expiration_base(self) -> Callable[[CommittedOffset], int] | None:
-        """Offsets of topics nobody reads are kept for their retention after the last commit."""
-        return lambda committed: committed.commit_timestamp
+        """Count retention from the last commit; topics with subscribers do not expire."""
+        return commit_timestamp
 
     def tombstones(self) -> list[Record]:
         """The records that remove the group."""
         return group_tombstones(self.group_id, self.members, self.resolved, self.has_partition_metadata)
 
     def waiting(self) -> Iterable[ReplyTo]:
-        """Nobody waits here: every heartbeat is answered at once."""
+        """Return nothing: every request of a consumer group is answered at once."""
         return ()
 
     # Replay
 
     def replay(self, key: Any, value: Any) -> None:
-        """Let a record of this group count."""
+        """Apply a record of this group."""
         if isinstance(key, kept.ConsumerGroupCurrentMemberAssignmentKey):
             self._replay_current(key.member_id, value)
         elif isinstance(key, kept.ConsumerGroupMemberMetadataKey):
@@ -315,11 +319,11 @@ class ConsumerGroup:
         targets = [(topic, p) for mine in self.target.values() for topic, numbers in mine.items() for p in numbers]
         assert len(targets) == len(set(targets)), "the target gives a partition to two members"
         assert self.target_epoch <= self.group_epoch, "the target is ahead of its group"
-        assert self.target.keys() <= self.members.keys(), "somebody who left has a target"
+        assert self.target.keys() <= self.members.keys(), "a member that left has a target"
 
 
 def partitions(*held: Held | Mapping[bytes, Iterable[int]]) -> Iterator[tuple[bytes, int]]:
-    """Every partition of these."""
+    """Return every (topic id, partition) of the mappings."""
     for topics in held:
         for topic, numbers in topics.items():
             for number in numbers:

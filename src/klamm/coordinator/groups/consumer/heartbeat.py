@@ -6,7 +6,7 @@ from dataclasses import replace
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Held, Member, MemberState
-from klamm.coordinator.groups.consumer.member_update import Step, advance, replace_static
+from klamm.coordinator.groups.consumer.member_update import MemberUpdate, replace_static, update_member
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.consumer_group_heartbeat import (
@@ -18,7 +18,7 @@ from klamm.protocol.messages.consumer_group_heartbeat import (
 
 JOIN_EPOCH = 0
 WAITING_INTERVAL_MS = 1000
-"""How often a member looks whether what it waits for is there: partitions of others, or a topic at all."""
+"""Heartbeat interval of a member that waits for partitions of others, or for a topic to exist."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Iterable[str]) -> None:
@@ -32,15 +32,17 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
             raise KlammError(ErrorCode.INVALID_REQUEST, f"{name} must not be empty")
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
-            raise KlammError(ErrorCode.INVALID_REQUEST, "a member that joins says its rebalance timeout")
+            raise KlammError(ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs is required in the first request")
         if request.topic_partitions is None or request.topic_partitions:
-            raise KlammError(ErrorCode.INVALID_REQUEST, "a member that joins has no partitions, and says so")
+            raise KlammError(ErrorCode.INVALID_REQUEST, "TopicPartitions must be empty when joining")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise KlammError(ErrorCode.INVALID_REQUEST, "a member that joins subscribes by names or by a pattern")
+            raise KlammError(
+                ErrorCode.INVALID_REQUEST, "SubscribedTopicNames or SubscribedTopicRegex is required when joining"
+            )
     elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
-        raise KlammError(ErrorCode.INVALID_REQUEST, "only a member with an instance id can leave for a while")
+        raise KlammError(ErrorCode.INVALID_REQUEST, "InstanceId is required for member epoch -2")
     elif epoch < STATIC_LEAVE_EPOCH:
-        raise KlammError(ErrorCode.INVALID_REQUEST, f"{epoch} is no member epoch")
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"{epoch} is not a valid member epoch")
     wanted = request.server_assignor
     if wanted is not None and wanted not in assignors:
         raise KlammError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"there is no assignor {wanted}, but {', '.join(assignors)}")
@@ -49,24 +51,24 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
 def heartbeat(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerGroupHeartbeatResponse:
-    """A member joins or is still there. KlammError says why not."""
+    """Let a member join or stay; KlammError when it is refused."""
     _check_room(builder, group, request.member_id, request.instance_id)
     replaced: str | None = None
     if request.instance_id is None:
-        before = _dynamic(group, request)
+        before = _find_dynamic(group, request)
     else:
-        before, replaced = _static(builder, group, request)
-    after = _updated(before, request, caller)
+        before, replaced = _find_static(builder, group, request)
+    after = _updated_member(before, request, caller)
     owned = None
     if request.topic_partitions is not None:
-        owned = [(bytes(each.topic_id), each.partitions) for each in request.topic_partitions]
-    step = advance(builder, group, before, after, owned, replaced=replaced)
-    member = step.member
+        owned = [(bytes(topic.topic_id), topic.partitions) for topic in request.topic_partitions]
+    update = update_member(builder, group, before, after, owned, replaced=replaced)
+    member = update.member
     builder.start_session_timer(group, member)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        heartbeat_interval_ms=_next_heartbeat_ms(builder, group, step),
+        heartbeat_interval_ms=_next_heartbeat_ms(builder, group, update),
     )
     says_all = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     in_full = request.member_epoch == JOIN_EPOCH or (says_all and request.topic_partitions is not None)
@@ -75,18 +77,17 @@ def heartbeat(
     return response
 
 
-def _next_heartbeat_ms(builder: ConsumerDecisionBuilder, group: ConsumerGroup, step: Step) -> int:
-    """When to ask again: the group's interval, or sooner while there may be something to take.
+def _next_heartbeat_ms(builder: ConsumerDecisionBuilder, group: ConsumerGroup, update: MemberUpdate) -> int:
+    """Return the heartbeat interval of the member: the group's, or a shorter one while it waits for partitions.
 
-    Kafka always says the interval, so a member sleeps through a target that was held back for a moment, through the
-    partitions that others give back meanwhile, and through the topic it was started for. Clients obey the last answer,
-    so these need not wait.
+    Kafka always returns the group's interval, so a member waits that long although a delayed target, partitions that
+    others revoke, or its topic are there much earlier. Clients use the interval of the last response.
     """
     interval_ms = builder.config.consumer.heartbeat_interval_of(builder.topology.group_values(group.group_id))
-    if step.wait_ms is not None:
-        return min(interval_ms, step.wait_ms + 1)
-    # A topic made a moment ago may not have reached this broker when the member joins, nor one made a moment later.
-    if step.matches_nothing or step.member.state == MemberState.UNRELEASED_PARTITIONS:
+    if update.wait_ms is not None:
+        return min(interval_ms, update.wait_ms + 1)
+    # A topic created just before or after the join may not have reached this broker yet.
+    if update.matches_nothing or update.member.state == MemberState.UNRELEASED_PARTITIONS:
         return min(interval_ms, WAITING_INTERVAL_MS)
     return interval_ms
 
@@ -97,10 +98,12 @@ def _check_room(
     limit = builder.config.consumer.max_size
     known = member_id in group.members or instance_id in group.static_members
     if len(group.members) >= limit and not known:
-        raise KlammError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{group.group_id} has its {limit} members")
+        raise KlammError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"{group.group_id} has reached its maximum of {limit} members"
+        )
 
 
-def _dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Member:
+def _find_dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Member:
     if request.member_epoch == JOIN_EPOCH:
         return group.members.get(request.member_id, Member(request.member_id))
     member = group.member(request.member_id)
@@ -108,13 +111,13 @@ def _dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Me
     return member
 
 
-def _static(
+def _find_static(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
 ) -> tuple[Member, str | None]:
-    """The member as it is, and whose place it takes, if it takes one."""
+    """Return the member, and the id of the member it replaces, if any."""
     instance_id = request.instance_id
     if request.member_epoch != JOIN_EPOCH:
-        member = group.identified(request.member_id, instance_id)
+        member = group.find_member(request.member_id, instance_id)
         _check_epoch(member, request)
         return member, None
     holder = group.static_member(instance_id)
@@ -123,12 +126,14 @@ def _static(
     if holder.member_id == request.member_id:
         return replace(holder, member_epoch=0, previous_member_epoch=0), None
     if not holder.uses_classic_protocol and holder.member_epoch != STATIC_LEAVE_EPOCH:
-        raise KlammError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{instance_id} is still {holder.member_id}")
+        raise KlammError(
+            ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {instance_id} still belongs to member {holder.member_id}"
+        )
     return replace_static(builder, group, holder, request.member_id), holder.member_id
 
 
 def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
-    """The member's epoch, or the one before if the answer with the new one may have been lost."""
+    """Require the member's epoch, or the previous one if the response with the new epoch may have been lost."""
     epoch = request.member_epoch
     if epoch == member.member_epoch:
         return
@@ -138,11 +143,11 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
             return
     raise KlammError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"the epoch of {member.member_id} is {member.member_epoch}, not {epoch}: it must give up everything and rejoin",
+        f"the epoch of {member.member_id} is {member.member_epoch}, not {epoch}: it has to revoke all and rejoin",
     )
 
 
-def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
+def _updated_member(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(
         member,
@@ -167,6 +172,6 @@ def _differ(first: Held, second: Held) -> bool:
 
 
 def to_wire(assigned: Mapping[bytes, Iterable[int]]) -> Assignment:
-    """An assignment as heartbeats carry it."""
+    """Return an assignment as ConsumerGroupHeartbeat carries it."""
     topics = [TopicPartitions(topic_id=topic, partitions=sorted(assigned[topic])) for topic in sorted(assigned)]
     return Assignment(topic_partitions=topics)

@@ -1,4 +1,4 @@
-"""Members go: they say so, fall silent, or do not give back in time what others wait for."""
+"""Members leave a consumer group: by request, by session expiry, or because they miss a rebalance deadline."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -23,17 +23,17 @@ from klamm.protocol.messages.consumer_group_heartbeat import (
 def leave(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """A member leaves, for good or for a while."""
-    member = group.identified(request.member_id, request.instance_id)
+    """Remove a member, or let a static member leave temporarily (epoch -2)."""
+    member = group.find_member(request.member_id, request.instance_id)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
-        _leave_for_a_while(builder, group, member)
+        _leave_temporarily(builder, group, member)
     else:
-        remove(builder, group, [member], f"{member.member_id} leaves")
+        remove(builder, group, [member], f"member {member.member_id} left")
     return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
 
-def _leave_for_a_while(builder: ConsumerDecisionBuilder, group: ConsumerGroup, member: Member) -> None:
-    """A static member keeps its place and its partitions until its session ends; its old process may commit no more."""
+def _leave_temporarily(builder: ConsumerDecisionBuilder, group: ConsumerGroup, member: Member) -> None:
+    """Keep a static member and its partitions until its session expires; its old process may no longer commit."""
     away = replace(
         member,
         member_epoch=STATIC_LEAVE_EPOCH,
@@ -43,11 +43,11 @@ def _leave_for_a_while(builder: ConsumerDecisionBuilder, group: ConsumerGroup, m
     )
     builder.records.append(current_record(group.group_id, away))
     builder.update_revocation_timer(group, away)
-    builder.log_event("a static member leaves for a while", group=group.group_id, member=member.member_id)
+    builder.log_event("static member left temporarily", group=group.group_id, member=member.member_id)
 
 
 def remove(builder: ConsumerDecisionBuilder, group: ConsumerGroup, members: Collection[Member], reason: str) -> None:
-    """Members are gone for good; when only classic ones remain, the group goes back to the classic protocol."""
+    """Remove members; downgrade the group when only classic members remain."""
     gone = {member.member_id for member in members}
     if not gone:
         return
@@ -63,33 +63,35 @@ def remove(builder: ConsumerDecisionBuilder, group: ConsumerGroup, members: Coll
     topics = frozenset().union(*(group.topics_of(member) for member in left))
     epoch = group.group_epoch + 1
     builder.records.append(epoch_record(group.group_id, epoch, builder.topology.metadata_hash(topics)))
-    builder.log_event("rebalance", group=group.group_id, reason=reason, epoch=epoch, members=len(left))
+    builder.log_event("rebalance started", group=group.group_id, reason=reason, epoch=epoch, members=len(left))
 
 
-def on_timer(builder: ConsumerDecisionBuilder, group: ConsumerGroup, word: str, member_id: str) -> None:
-    """A member has let a deadline pass."""
+def on_timer(builder: ConsumerDecisionBuilder, group: ConsumerGroup, kind: str, member_id: str) -> None:
+    """Remove a member that missed a deadline."""
     member = group.members.get(member_id)
     if member is None:
         return
-    if word == REVOKE:
+    if kind == REVOKE:
         if group.revoking.get(member_id) != member.member_epoch or member.state != MemberState.UNREVOKED_PARTITIONS:
             return
-        reason = f"{member_id} has not given back its partitions within {member.rebalance_timeout_ms} ms"
-    elif word == REJOIN:
+        reason = f"member {member_id} removed: partitions not revoked within {member.rebalance_timeout_ms} ms"
+    elif kind == REJOIN:
         if member_id not in group.rejoining:
             return
-        reason = f"{member_id} has not rejoined within {member.rebalance_timeout_ms} ms"
-    elif word == SYNC_MEMBER:
-        reason = f"{member_id} has not asked for its assignment within {member.rebalance_timeout_ms} ms"
-    elif word == SESSION:
-        reason = f"nothing was heard of {member_id} for {builder.session_timeout_ms(group.group_id, member)} ms"
+        reason = f"member {member_id} removed: not rejoined within {member.rebalance_timeout_ms} ms"
+    elif kind == SYNC_MEMBER:
+        reason = f"member {member_id} removed: no SyncGroup within {member.rebalance_timeout_ms} ms"
+    elif kind == SESSION:
+        reason = (
+            f"member {member_id} removed: session expired after {builder.session_timeout_ms(group.group_id, member)} ms"
+        )
     else:
         return
     remove(builder, group, [member], reason)
 
 
 def on_loaded(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> None:
-    """The members of a group that was loaded must be heard of again."""
+    """Start the timers of all members after the group was loaded."""
     for member in group.members.values():
         builder.start_session_timer(group, member)
         builder.update_revocation_timer(group, member)

@@ -1,4 +1,4 @@
-"""One member of a consumer group: who it is, what it wants, what it has and what it must still give back."""
+"""One member of a consumer group: identity, subscription, assigned partitions and those it still has to revoke."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,13 +25,17 @@ Held = Mapping[bytes, Mapping[int, int]]
 """Partitions by topic id, each with the member epoch at which it was assigned."""
 
 
+def _no_partitions() -> Held:
+    return _EMPTY
+
+
 class MemberState(IntEnum):
-    """How far a member is on its way to the target; the numbers are those of the record.
+    """A member's reconciliation state; numbers are those of the record.
 
     STABLE                 has what its epoch's target gives it
-    UNREVOKED_PARTITIONS   was told to give partitions back and has not said yet that it did
-    UNRELEASED_PARTITIONS  waits for partitions that other members have not given back
-    UNKNOWN                a state of a later version; the member has to start anew
+    UNREVOKED_PARTITIONS   was asked to revoke partitions and has not confirmed it
+    UNRELEASED_PARTITIONS  waits for partitions that other members have not revoked
+    UNKNOWN                a state of a later version; the member has to rejoin
     """
 
     STABLE = 0
@@ -61,8 +65,8 @@ class Member:
     subscribed_topic_names: frozenset[str] = frozenset()
     subscribed_topic_regex: str = ""
     server_assignor: str | None = None
-    assigned: Held = field(default_factory=lambda: _EMPTY)
-    pending_revocation: Held = field(default_factory=lambda: _EMPTY)
+    assigned: Held = field(default_factory=_no_partitions)
+    pending_revocation: Held = field(default_factory=_no_partitions)
     classic: ClassicMemberMetadata | None = None
     """Set while it speaks the classic protocol."""
 

@@ -1,7 +1,7 @@
-"""A group moves on: a member says what it wants, the epoch grows, a target is computed, the member takes a step.
+"""The update of a member: its subscription, the group epoch, the target assignment, its next reconciliation step.
 
-Every heartbeat and every classic join goes through `advance`. It adds records to the decision; the group changes when
-they are replayed.
+Every heartbeat and every classic join goes through `update_member`. It adds records to the decision; the group changes
+when they are replayed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,8 +27,8 @@ from klamm.model.errors import ErrorCode, KlammError
 
 
 @dataclass(slots=True)
-class _Plan:
-    """The group as it will be, while it is being worked out."""
+class _Draft:
+    """The group as it will be after the decision."""
 
     members: dict[str, Member]
     target: dict[str, Assignment]
@@ -46,8 +46,8 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What became of the member, and how soon it should ask again because a target is being held back."""
+class MemberUpdate:
+    """The updated member, and in how many ms a delayed target is due."""
 
     member: Member
     group_epoch: int
@@ -57,7 +57,7 @@ class Step:
     """Whether no topic the member subscribes to is known here."""
 
 
-def advance(
+def update_member(
     builder: ConsumerDecisionBuilder,
     group: ConsumerGroup,
     before: Member,
@@ -66,12 +66,13 @@ def advance(
     *,
     replaced: str | None = None,
     at_once: bool = False,
-) -> Step:
-    """Let a member be `after` what it was `before`, and take it as far as it gets.
+) -> MemberUpdate:
+    """Replace member `before` by `after` and take its next reconciliation step.
 
     `replaced` is the member id whose place it takes (a static member that came back). A target is computed at most once
     per assignment interval, unless `at_once`.
     """
+    # Nearly every heartbeat changes nothing and ends here.
     if (
         after == before
         and replaced is None
@@ -81,40 +82,46 @@ def advance(
         and after.member_id in group.members
     ):
         idle = not after.assigned and not builder.topology.ids(group.topics_of(after))
-        return Step(after, group.group_epoch, group.target_epoch, matches_nothing=idle)  # almost every heartbeat
-    plan = _Plan(dict(group.members), dict(group.target), dict(group.resolved))
+        return MemberUpdate(after, group.group_epoch, group.target_epoch, matches_nothing=idle)
+    draft = _Draft(dict(group.members), dict(group.target), dict(group.resolved))
     if replaced is not None:
-        plan.members.pop(replaced, None)
-        plan.target[after.member_id] = plan.target.pop(replaced, {})
-    is_new = before.member_id not in plan.members and replaced is None
-    plan.members[after.member_id] = after
+        draft.members.pop(replaced, None)
+        draft.target[after.member_id] = draft.target.pop(replaced, {})
+    is_new = before.member_id not in draft.members and replaced is None
+    draft.members[after.member_id] = after
     if is_new or after != before:
         builder.records.append(member_record(group.group_id, after))
     names_changed = after.subscribed_topic_names != before.subscribed_topic_names
     regex_changed = after.subscribed_topic_regex != before.subscribed_topic_regex
-    patterns_changed = _resolve(builder, group, plan, before, after)
+    patterns_changed = _resolve(builder, group, draft, before, after)
     reason = _reason(after, is_new=is_new, changed=names_changed or regex_changed)
 
+    # KIP-848: any change of members, subscriptions or subscribed topics bumps the group epoch, and only then is a new
+    # target computed; a member's own epoch follows once it has revoked what the target takes from it.
     group_epoch = group.group_epoch
     image_changed = group.checked_image is not builder.topology.image
     if reason or patterns_changed or image_changed:
-        metadata_hash = builder.topology.metadata_hash(plan.topics())
+        metadata_hash = builder.topology.metadata_hash(draft.topics())
         if not reason and (patterns_changed or metadata_hash != group.metadata_hash):
-            reason = "the topics it reads have changed"
+            reason = "subscribed topics changed"
         if reason:
             group_epoch += 1
-            _bump(builder, group, group_epoch, metadata_hash, reason, len(plan.members))
+            _bump(builder, group, group_epoch, metadata_hash, reason, len(draft.members))
 
-    target_epoch, wait_ms = _retarget(builder, group, plan, group_epoch, at_once=at_once)
+    target_epoch, wait_ms = _retarget(builder, group, draft, group_epoch, at_once=at_once)
     gone: frozenset[bytes] = frozenset()
     if names_changed or regex_changed:
-        gone = frozenset(after.assigned) - builder.topology.ids(plan.topics_of(after))
+        gone = frozenset(after.assigned) - builder.topology.ids(draft.topics_of(after))
     ours = (None, after.member_id, replaced)
+
+    def is_free(topic: bytes, partition: int) -> bool:
+        return group.owner(topic, partition) in ours
+
     reached = reconcile(
         after,
         target_epoch,
-        plan.target.get(after.member_id, {}),
-        lambda topic, partition: group.owner(topic, partition) in ours,
+        draft.target.get(after.member_id, {}),
+        is_free,
         owned,
         no_longer_wanted=gone,
     )
@@ -122,40 +129,42 @@ def advance(
         builder.records.append(current_record(group.group_id, reached))
         builder.update_revocation_timer(group, reached)
     builder.mark_topics_checked(group)
-    idle = not reached.assigned and not builder.topology.ids(plan.topics_of(after))
-    return Step(reached, group_epoch, target_epoch, wait_ms, matches_nothing=idle)
+    idle = not reached.assigned and not builder.topology.ids(draft.topics_of(after))
+    return MemberUpdate(reached, group_epoch, target_epoch, wait_ms, matches_nothing=idle)
 
 
 def _reason(member: Member, *, is_new: bool, changed: bool) -> str:
     if is_new:
-        return f"{member.member_id} joins"
-    return f"{member.member_id} subscribes to other topics" if changed else ""
+        return f"member {member.member_id} joined"
+    return f"member {member.member_id} changed its subscription" if changed else ""
 
 
 def _resolve(
-    builder: ConsumerDecisionBuilder, group: ConsumerGroup, plan: _Plan, before: Member, after: Member
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, draft: _Draft, before: Member, after: Member
 ) -> bool:
     """Bring the patterns up to date; whether one matches other topics than before."""
     left, entered = before.subscribed_topic_regex, after.subscribed_topic_regex
-    used = {member.subscribed_topic_regex for member in plan.members.values()} - {""}
-    if left and left not in used and left in plan.resolved:
-        del plan.resolved[left]
+    used = {member.subscribed_topic_regex for member in draft.members.values()} - {""}
+    if left and left not in used and left in draft.resolved:
+        del draft.resolved[left]
         builder.records.append(regex_record(group.group_id, left, None))
-    look_at = used if group.checked_image is not builder.topology.image else {entered} - plan.resolved.keys() - {""}
+    look_at = used if group.checked_image is not builder.topology.image else {entered} - draft.resolved.keys() - {""}
     changed = False
     for regex in sorted(look_at):
-        known = plan.resolved.get(regex)
+        known = draft.resolved.get(regex)
         try:
             topics = builder.patterns.resolve(regex, builder.topology.topics)
         except InvalidPattern as error:
             if regex == entered and entered != left:
-                raise KlammError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is no pattern: {error}") from error
-            continue  # it was accepted once; what it matched then still counts
+                raise KlammError(
+                    ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is not a valid pattern: {error}"
+                ) from error
+            continue  # accepted earlier: keep the topics it matched then
         if known is None or known.topics != topics:
             changed = True
             version = builder.topology.image.provenance.offset
-            plan.resolved[regex] = Resolved(topics, version, builder.now.wall_ms)
-            builder.records.append(regex_record(group.group_id, regex, plan.resolved[regex]))
+            draft.resolved[regex] = Resolved(topics, version, builder.now.wall_ms)
+            builder.records.append(regex_record(group.group_id, regex, draft.resolved[regex]))
     return changed
 
 
@@ -165,11 +174,11 @@ def _bump(
     if group.has_partition_metadata:
         builder.records.append(partition_metadata_tombstone(group.group_id))
     builder.records.append(epoch_record(group.group_id, epoch, metadata_hash))
-    builder.log_event("rebalance", group=group.group_id, reason=reason, epoch=epoch, members=members)
+    builder.log_event("rebalance started", group=group.group_id, reason=reason, epoch=epoch, members=members)
 
 
 def _retarget(
-    builder: ConsumerDecisionBuilder, group: ConsumerGroup, plan: _Plan, group_epoch: int, *, at_once: bool
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, draft: _Draft, group_epoch: int, *, at_once: bool
 ) -> tuple[int, int | None]:
     """Compute a target if the group has moved on and it is time; the target's epoch, and how long to wait if not."""
     if group_epoch <= group.target_epoch:
@@ -180,9 +189,9 @@ def _retarget(
     since_ms = builder.now.wall_ms - group.assignment_timestamp
     if not at_once and group.assignment_timestamp and 0 <= since_ms < interval_ms:
         return group.target_epoch, interval_ms - since_ms
-    known = plan.target
-    plan.target = compute_target(builder, plan.members, known, plan.topics_of)
-    for member_id, assignment in plan.target.items():
+    known = draft.target
+    draft.target = compute_target(builder, draft.members, known, draft.topics_of)
+    for member_id, assignment in draft.target.items():
         if member_id not in known or known[member_id] != assignment:
             builder.records.append(target_record(group.group_id, member_id, assignment))
     builder.records.append(target_epoch_record(group.group_id, group_epoch, builder.now.wall_ms))
@@ -209,7 +218,7 @@ def compute_target(
 
 
 def preferred_assignor(configured: Iterable[str], members: Iterable[Member]) -> str:
-    """The assignor most members ask for; of equals, and when nobody asks, the first one configured."""
+    """Return the assignor most members ask for; of equals, and without requests, the first one configured."""
     votes = dict.fromkeys(configured, 0)
     for member in members:
         if member.server_assignor in votes:
@@ -218,7 +227,7 @@ def preferred_assignor(configured: Iterable[str], members: Iterable[Member]) -> 
 
 
 def replace_static(builder: ConsumerDecisionBuilder, group: ConsumerGroup, old: Member, new_id: str) -> Member:
-    """Give a static member's place to a new member id, with everything that belongs to it."""
+    """Give a static member a new member id, with its subscription, target and partitions."""
     new = replace(old, member_id=new_id, member_epoch=0, previous_member_epoch=0)
     builder.records += member_tombstones(group.group_id, old.member_id)
     builder.records.append(member_record(group.group_id, new))

@@ -39,7 +39,7 @@ DOWNGRADED = "downgraded"
 def upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> ConsumerGroup:
     """The consumer group a classic one becomes; KlammError when it may not. Its records are in the builder.
 
-    The classic group is left as it is, so that what follows may still be refused; `send_away` ends it.
+    The classic group is left as it is, so that what follows may still be refused; `answer_waiting_members` ends it.
     """
     _check_upgrade(builder, classic)
     members = _as_consumer_members(builder, classic)
@@ -59,7 +59,7 @@ def upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> Consumer
         group.replay(*decode(record))
     for member in members.values():
         builder.start_session_timer(group, member)
-    builder.log_event("a classic group becomes a consumer group", group=group_id, members=len(members), epoch=epoch)
+    builder.log_event("group upgraded to the consumer protocol", group=group_id, members=len(members), epoch=epoch)
     return group
 
 
@@ -99,7 +99,9 @@ def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup
             assigned=_without(assigned, taken),
             classic=ClassicMemberMetadata(
                 session_timeout_ms=member.session_timeout_ms,
-                supported_protocols=[ClassicProtocol(name=name, metadata=said) for name, said in member.protocols],
+                supported_protocols=[
+                    ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.protocols
+                ],
             ),
         )
         taken.update(partitions(assigned))
@@ -107,7 +109,7 @@ def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup
 
 
 def _without(assigned: Held, taken: Collection[tuple[bytes, int]]) -> Held:
-    """What nobody else has; members that assign among themselves may have given a partition twice."""
+    """Return what no other member has; classic leaders may have assigned a partition twice."""
     kept = {
         topic: {number: epoch for number, epoch in numbers.items() if (topic, number) not in taken}
         for topic, numbers in assigned.items()
@@ -115,8 +117,8 @@ def _without(assigned: Held, taken: Collection[tuple[bytes, int]]) -> Held:
     return {topic: numbers for topic, numbers in kept.items() if numbers}
 
 
-def send_away(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> None:
-    """Whoever waits for the classic group is told to join again, and finds the new one."""
+def answer_waiting_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> None:
+    """Answer joins and syncs that wait in the classic group with REBALANCE_IN_PROGRESS; members rejoin the new one."""
     for member in classic.members.values():
         waiting = classic.take_join(member)
         if waiting is not None:
@@ -163,8 +165,8 @@ def downgrade(
 ) -> ClassicGroup:
     """Let the group go on as a classic one, without some members; `joining` takes the place of the one in `without`.
 
-    Returns the group as the records make it. What they call assigned is what everybody holds, not the target: the group
-    may builder round again before its members know. Unless all have their target, they are called together at once.
+    Returns the group as the records make it. Its assignments are what members hold, not their targets: the group may
+    be upgraded again before they know. Unless all have reached their target, a rebalance starts at once.
     """
     members = {member_id: member for member_id, member in group.members.items() if member_id not in without}
     if joining is not None:
@@ -185,15 +187,15 @@ def downgrade(
         builder.set_timer((classic_decision.SESSION, classic.group_id, member.member_id), deadline_ms)
     builder.records += group.tombstones()
     builder.records.append(group_record(classic, assignments, builder.now.wall_ms))
-    if joining is None or not _settled(group):
+    if joining is None or not _is_reconciled(group):
         builder.set_timer((DOWNGRADED, group.group_id), builder.now.ms)
     builder.log_event(
-        "a consumer group becomes a classic group", group=group.group_id, reason=reason, members=len(members)
+        "group downgraded to the classic protocol", group=group.group_id, reason=reason, members=len(members)
     )
     return classic
 
 
-def _settled(group: ConsumerGroup) -> bool:
+def _is_reconciled(group: ConsumerGroup) -> bool:
     return group.group_epoch == group.target_epoch and all(
         member.is_reconciled_to(group.target_epoch) for member in group.members.values()
     )

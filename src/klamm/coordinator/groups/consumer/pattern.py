@@ -178,6 +178,6 @@ class Patterns:
         if len(answers) > 2 * len(topics) + _PATTERNS_MAX:
             answers.clear()
         new = topics.keys() - answers.keys()
-        found = pattern.select(new)
-        answers.update((name, name in found) for name in new)
+        matching = pattern.select(new)
+        answers.update((name, name in matching) for name in new)
         return frozenset(name for name in topics if answers[name])

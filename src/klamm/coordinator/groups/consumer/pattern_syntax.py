@@ -100,7 +100,7 @@ _SCRIPTS: Final = {"Any": _ALL, "Latin": mask_of(_LOWER + _UPPER)} | dict.fromke
 _CATEGORIES: Final = (
     {unicodedata.category(chr(code)) for code in range(128)} | set("LMNPSZC") | {"Lt", "Lo", "Nl", "No"}
 )
-"""The general categories somebody may ask for; those without an ASCII character match nothing."""
+"""The general categories a pattern may name; those without an ASCII character match nothing."""
 
 
 def parse(pattern: str) -> Node:
@@ -245,9 +245,9 @@ class _Reader:
         stop = self.text.find(end, self.at)
         if stop < 0:
             raise InvalidPattern(missing)
-        found = self.text[self.at : stop]
+        text = self.text[self.at : stop]
         self.at = stop + 1
-        return found
+        return text
 
     def _literal(self, character: str) -> Chars:
         return Chars(self._folded(mask_of(character)))

@@ -1,14 +1,14 @@
-"""A member's next step towards its target: give back, wait, take.
+"""A member's next step towards its target: revoke, wait, take.
 
     STABLE                 the target has moved on                       compare again
     UNREVOKED_PARTITIONS   the member no longer names what it must give  compare again
     UNRELEASED_PARTITIONS  every heartbeat                               compare again
     any                    it still has what the target does not give it -> UNREVOKED_PARTITIONS, keeps its epoch
-                           what it should get is held by somebody else   -> UNRELEASED_PARTITIONS at the target's epoch
+                           what it should get is held by another member  -> UNRELEASED_PARTITIONS at the target's epoch
                            nothing is missing                            -> STABLE at the target's epoch
 
-A partition is assigned only when nobody holds it, and it is held until its member says that it has let go: so no two
-members ever have it at once, however late their heartbeats come.
+A partition is assigned only when no member holds it, and it is held until its member confirms that it is revoked: no
+two members ever have it at once, however late their heartbeats are.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,8 +35,8 @@ def reconcile(
 ) -> Member:
     """The member after its next step; the same object when it cannot take one.
 
-    `is_free` says whether nobody holds a partition. `no_longer_wanted` are topics it has just unsubscribed from: it
-    gives them back at once, even while the next target is not computed yet.
+    `is_free` returns whether no member holds a partition. `no_longer_wanted` are topics it has just unsubscribed from:
+    it revokes them at once, even while the next target is not computed yet.
     """
     given_up = None if owned is None else {(topic, number) for topic, numbers in owned for number in numbers}
     if member.state == MemberState.STABLE and member.member_epoch == target_epoch:

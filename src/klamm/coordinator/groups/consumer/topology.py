@@ -45,15 +45,15 @@ class Topology:
 
     def specs(self, names: Iterable[str]) -> dict[bytes, TopicSpec]:
         """What assignors need to know, by topic id."""
-        found = (self._look(name) for name in names)
-        return {topic.id: spec for topic, spec, _ in filter(None, found)}
+        known = (self._look(name) for name in names)
+        return {topic.id: spec for topic, spec, _ in filter(None, known)}
 
     def metadata_hash(self, names: Iterable[str]) -> int:
         """A number that changes when one of these topics appears, goes, grows or moves to other racks; 0 for none.
 
         Kafka hashes the same facts with another function; where a log changes hands, groups compute their target anew.
         """
-        known = [found[2] for found in map(self._look, sorted(names)) if found is not None]
+        known = [entry[2] for entry in map(self._look, sorted(names)) if entry is not None]
         if not known:
             return 0
         return int.from_bytes(blake2b(b"".join(known), digest_size=8).digest(), "big", signed=True)
@@ -77,7 +77,12 @@ class Topology:
                 )
                 for number in sorted(topic.partitions)
             )
-        facts: list[Any] = [topic.id, name, len(topic.partitions), *(sorted(each) for each in racks)]
-        found = topic, TopicSpec(len(topic.partitions), racks), blake2b(repr(facts).encode(), digest_size=8).digest()
-        self._known[name] = found
-        return found
+        facts: list[Any] = [
+            topic.id,
+            name,
+            len(topic.partitions),
+            *(sorted(partition_racks) for partition_racks in racks),
+        ]
+        entry = topic, TopicSpec(len(topic.partitions), racks), blake2b(repr(facts).encode(), digest_size=8).digest()
+        self._known[name] = entry
+        return entry
