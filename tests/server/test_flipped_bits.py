@@ -137,7 +137,7 @@ def test_a_log_that_was_synced(tmp_path: Path, home: Home):
             values = wire.values("worn")
             assert values == [b"%d" % i for i in range(int(last.stem))]
             assert wire.produce("worn", batch(b"more")).error_code == STORAGE_ERROR
-        assert re.search(rf"ERROR storage a log is damaged .*path={re.escape(str(last))} position=0 ", klamm.log())
+        assert re.search(rf"ERROR storage log damaged .*path={re.escape(str(last))} position=0 ", klamm.log())
         klamm.stop()
     assert last.stat().st_size == size, "nothing of it is gone"
 

@@ -77,7 +77,7 @@ def test_a_failed_sync_leaves_no_clean_marker_and_is_not_tried_again(tmp_path, s
     assert disk.together == 1
     assert disk.syncs < clean_shutdown.SYNCFS_LOGS_MIN
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    assert "a log dir could not be synced" in said()
+    assert "log directory could not be synced" in said()
     again = started(tmp_path)
     assert all(log.log_end_offset == 1 for log in again.logs())
     again.close()

@@ -427,7 +427,7 @@ def test_damage_is_reported_with_its_place_and_nothing_is_changed(house: House, 
     house.clock.advance(1000)
     house.manager.tick()
     house.manager.tick()
-    assert "compacted no more" in said()
+    assert "compaction stopped" in said()
     assert path in said()
     assert house.log.segments.bases == bases
     assert not {name for name in house.names() if name.endswith((".cleaned", ".swap"))}

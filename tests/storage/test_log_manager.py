@@ -110,7 +110,7 @@ def test_new_logs_go_where_the_fewest_are_or_where_they_are_told(tmp_path: Path)
     assert manager.log_dir_of(log).path == str(tmp_path / "b")
     manager.create("replaced", 0, ID, LogConfig(), directory_id=b"\xff" * 16)
     manager.dirs[1].failure = "broken"
-    with pytest.raises(StorageFailure, match="may lie in a log dir that is offline"):
+    with pytest.raises(StorageFailure, match="may be in a log directory that is offline"):
         manager.create("lost", 0, ID, LogConfig(), directory_id=b"\xff" * 16)
     manager.dirs[1].failure = None
     manager.create("anywhere", 0, ID, LogConfig(), directory_id=bytes(16))

@@ -91,7 +91,7 @@ def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, said: S
     other = home.crash()
     assert other.open(recovery_point=bases[1], segment_bytes=1000).log_end_offset == 30
     assert home.crash().open(recovery_point=0, segment_bytes=1000).log_end_offset == 0
-    assert "cutting" in said()
+    assert "log truncated" in said()
     assert "position=0 offset=0" in said()
 
 
@@ -141,7 +141,7 @@ def test_damage_in_the_middle_ends_the_log_there(home: Home, said: Said):
     assert len(read_all(again)) == bases[1] + 1
     assert again.producers.entries[7].next_sequence == bases[1] + 1
     assert f"position={second} offset={bases[1] + 1}" in said()
-    assert "what follows the damage" in said()
+    assert "segment after the damage removed" in said()
 
 
 def test_a_damaged_tail_is_found_despite_a_clean_stop(home: Home):
@@ -442,9 +442,9 @@ def test_a_long_check_says_how_far_it_is(said: Said):
     assert said() == ""
     clock.advance(2000)
     progress.advance("t-0", 4_000_000)
-    assert "checking logs percent=50 mb=5 total_mb=10 mb_per_second=2.5 seconds_left=2 partition=t-0" in said()
+    assert "recovering logs percent=50 mb=5 total_mb=10 mb_per_second=2.5 seconds_left=2 partition=t-0" in said()
     progress.advance("t-1", 1)
-    assert said().count("checking logs") == 1
+    assert said().count("recovering logs") == 1
 
 
 def test_a_log_begun_in_a_new_folder_is_one_opened_in_an_empty_one(tmp_path: Path):

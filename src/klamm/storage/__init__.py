@@ -1,8 +1,8 @@
 """Logs on disk, in Kafka's own files: segments, indexes, producer state, leader epochs, checkpoints.
 
-Owns every byte under a log dir except the quorum's own files. Knows nothing of requests, replicas or sockets: it is
-told the leader epoch and the time, and answers with offsets and places in files. Appending and reading happen inline on
-the loop's thread; recovery, compaction, syncs and removals in threads of the manager.
+Owns every byte under a log dir except the quorum's own files. Knows nothing of requests, replicas or sockets: leader
+epochs and the time are arguments, results are offsets and regions of files. Appending and reading happen inline on the
+loop's thread; recovery, compaction, syncs and removals in threads of the manager.
 """
 
 from klamm.storage.config import CleanerConfig, LogConfig, StorageConfig

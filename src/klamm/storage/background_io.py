@@ -1,7 +1,7 @@
-"""The slow work of all logs, in threads: syncs, checkpoint files, removals.
+"""Slow I/O of all logs, in threads: syncs, checkpoint files, removals.
 
-Everything is started and collected on the loop's thread; a job in a thread looks at nothing that may change. `tick`
-collects what is done and starts what is due.
+Jobs are started and collected on the loop's thread; a job in a thread reads no state that may change. `tick` collects
+what is done and starts what is due.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,20 +19,20 @@ logger = get_logger("storage")
 
 @dataclass(slots=True)
 class _Removal:
-    """A file or a deleted partition's folder, and when it may go."""
+    """A file or a deleted partition's folder, and when it is removed."""
 
     path: str
     due_ms: int
 
 
 class BackgroundIo:
-    """Two threads and what they are busy with."""
+    """Two threads and their jobs."""
 
     def __init__(self, disk: Disk, threads: Threads = real_threads) -> None:
         self._disk = disk
         self.threads: Executor = threads(2, "klamm-storage")
         self._syncs: list[tuple[Future[None], Log, int, int]] = []
-        """(job, log, up to which offset, how often it was truncated by then)"""
+        """(job, log, up to which offset, count of truncations when it began)"""
         self._removals: list[_Removal] = []
         self._removing: list[Future[None]] = []
         self._checkpoint: Future[None] | None = None
@@ -57,25 +57,26 @@ class BackgroundIo:
     def sync(self, log: Log, up_to: int) -> None:
         """Make a log durable up to an offset; its recovery point follows with a later tick."""
         if up_to > log.recovery_point and not any(
-            log is other and up_to <= end and cuts == log.truncations for _, other, end, cuts in self._syncs
+            log is other and up_to <= end and truncations == log.truncations
+            for _, other, end, truncations in self._syncs
         ):
             self._syncs.append((self.threads.submit(log.sync_job(up_to)), log, up_to, log.truncations))
 
     def _collect_syncs(self) -> None:
         waiting = []
         blocked: set[int] = set()
-        for job, log, up_to, cuts in self._syncs:
+        for job, log, up_to, truncations in self._syncs:
             if not job.done() or id(log) in blocked:
-                # Recovery points move in order: an earlier segment may still be on its way.
+                # Recovery points move in order: the sync of an earlier segment may still be running.
                 blocked.add(id(log))
-                waiting.append((job, log, up_to, cuts))
+                waiting.append((job, log, up_to, truncations))
                 continue
             error = job.exception()
             if error is None:
-                log.mark_durable(up_to, cuts)
+                log.mark_durable(up_to, truncations)
             elif not log.retired:
                 failure = StorageFailure(f"cannot sync {log.name}: {error}")
-                logger.error("a sync failed", partition=log.name, reason=error)
+                logger.error("log sync failed", partition=log.name, reason=error)
                 log.fail(failure)
         self._syncs = waiting
 
@@ -89,7 +90,7 @@ class BackgroundIo:
             error = self._checkpoint.exception()
             self._checkpoint = None
             if error is not None:
-                logger.error("checkpoints could not be written", reason=error)
+                logger.error("checkpoint write failed", reason=error)
         if wait:
             for write in writers:
                 write()
@@ -97,19 +98,19 @@ class BackgroundIo:
             self._checkpoint = self.threads.submit(_write_all, writers)
 
     def run(self, writers: list[Callable[[], None]]) -> None:
-        """Write other files, as soon as a thread is free; a failure is named in the log."""
+        """Write other files, as soon as a thread is free; a failure is logged."""
 
         def report(job: Future[None]) -> None:
             error = job.exception()
             if error is not None:
-                logger.error("checkpoints could not be written", reason=error)
+                logger.error("checkpoint write failed", reason=error)
 
         self.threads.submit(_write_all, writers).add_done_callback(report)
 
     # --- removals ----------------------------------------------------------------------------------------------------
 
     def remove(self, paths: Iterable[str], due_ms: int) -> None:
-        """Remove files or folders once their time has come."""
+        """Remove files or folders at `due_ms`."""
         self._removals += [_Removal(path, due_ms) for path in paths]
 
     def _remove(self, paths: list[str]) -> None:
@@ -120,7 +121,7 @@ class BackgroundIo:
             try:
                 self._disk.remove_if_exists(path)
             except OSError as error:
-                logger.warning("a file could not be removed", path=path, reason=error)
+                logger.warning("file could not be removed", path=path, reason=error)
 
 
 def _write_all(writers: list[Callable[[], None]]) -> None:

@@ -1,4 +1,4 @@
-"""Any file of batches, read from its beginning a piece at a time: segments, metadata snapshots."""
+"""Reading any file of batches a piece at a time: segments, metadata snapshots."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class BatchFile:
         self.size = os.path.getsize(path)
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchView]]:
-        """Whole batches with their positions; CorruptBatch where the bytes are none. Checksums are the caller's."""
+        """Yield batches with their positions; CorruptBatch where the bytes are none. The caller compares checksums."""
         chunk, start = memoryview(b""), position
         while position < self.size:
             at = position - start

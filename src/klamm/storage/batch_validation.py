@@ -1,4 +1,4 @@
-"""What may be appended: every rule a batch from a client or a coordinator is held to before it gets an offset.
+"""Validating batches: every rule a batch from a client or a coordinator must meet before it gets an offset.
 
     exactly one batch, magic 2, base offset 0        INVALID_RECORD
     cut short, impossible length, wrong checksum     CORRUPT_MESSAGE
@@ -7,14 +7,14 @@
     record count and last offset delta disagree      INVALID_RECORD
     control records, or a producer id without a
       sequence, from a client                        INVALID_RECORD
-    what is inside is not what the codec packs, or
-      not as many sound records as are counted       INVALID_RECORD
+    records cannot be decompressed, are malformed,
+      or are not as many as counted                  INVALID_RECORD
     producer stamped LogAppendTime itself            INVALID_TIMESTAMP
     record too old or too far in the future          INVALID_TIMESTAMP, naming the records
     record without key in a compacted topic          INVALID_RECORD, naming the records
 
-The plain case never comes here: `Log.stage` has it inline. `validate` looks at nothing but its arguments, so it may run
-in a thread; packed records are looked at in pieces, so that they are never in memory as a whole.
+The plain case never comes here: `LogAppender.stage_plain` has it inline. `validate` reads nothing but its arguments, so
+it may run in a thread; packed records are decompressed in pieces, so that they are never in memory all at once.
 """
 
 from collections.abc import Iterator
@@ -28,20 +28,20 @@ from klamm.storage.config import LogConfig
 from klamm.storage.producer_state import Origin
 
 INLINE_PACKED_BYTES_MAX = 32 * 1024
-"""A larger packed batch is for a thread."""
+"""A larger packed batch is checked in a thread."""
 INLINE_UNPACKED_BYTES_MAX = 256 * 1024
 """What the loop's thread unpacks of a batch: a millisecond of gzip, less of the others."""
 
 
 class UnpackElsewhere(KlammError):
-    """A batch unpacks to more than the loop's thread should look at: that is for a thread of its own."""
+    """Raised when a batch unpacks to more than the loop has time for: it is checked in a thread instead."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too much to be unpacked here")
 
 
 class NotPlain(KlammError):
-    """A packed batch that only `validate` can say something of."""
+    """Raised for a packed batch that only `validate` can judge."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, "the batch is not plain")
@@ -50,7 +50,7 @@ class NotPlain(KlammError):
 def validate(
     data: memoryview, config: LogConfig, now_ms: int, origin: Origin, name: str, *, inline: bool = False
 ) -> BatchView:
-    """The batch as it is to be written, apart from its offset and leader epoch.
+    """Return the batch as it is to be written, apart from its offset and leader epoch.
 
     The view is over `data` itself, or over new bytes where timestamps or the codec had to change. RecordRefused and
     CorruptBatch leave `data` untouched. With `inline`, UnpackElsewhere where more would have to be unpacked than the
@@ -90,9 +90,9 @@ def validate(
 
 
 def has_sound_records(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
-    """Whether a small packed batch whose header is plain holds what it should; nothing is said of why not.
+    """Return whether a small packed batch whose header is plain holds the records its header counts.
 
-    UnpackElsewhere where it unpacks to more than the loop can wait for.
+    `validate` says why when it does not. Raises UnpackElsewhere where it unpacks to more than the loop has time for.
     """
     batch = BatchView(data)
     check = RecordCheck(batch, name, keyed=config.compacted)
@@ -166,7 +166,7 @@ def _record_check(batch: BatchView, config: LogConfig, now_ms: int, name: str) -
 
 
 def _check_header_times(batch: BatchView, config: LogConfig, now_ms: int, name: str) -> None:
-    """What the header tells of timestamps, for a batch whose records are not looked at (`klamm.checked.codecs`)."""
+    """Check the timestamps in the header of a batch whose records are not decompressed (`klamm.checked.codecs`)."""
     _record_check(batch, config, now_ms, name)
     if config.log_append_time:
         return
@@ -182,7 +182,7 @@ def _timestamp_range(config: LogConfig, now_ms: int) -> tuple[int, int]:
 
 
 def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> Iterator[Buffer]:
-    """The records section, unpacked piece by piece within the limit."""
+    """Yield the records section, unpacked piece by piece within the limit."""
     if not batch.codec:
         yield batch.records
         return
@@ -205,7 +205,7 @@ def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> 
 
 
 def _raise_for_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: str) -> None:
-    """Name the records that have no key or are outside of the times allowed."""
+    """Raise RecordRefused with the records that have no key or a timestamp out of range."""
     if not check.noted_count:
         return
     oldest, newest = _timestamp_range(config, now_ms)
@@ -224,7 +224,7 @@ def _raise_for_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: s
 
 
 def _repack(batch: BatchView, pieces: Iterator[Buffer], check: RecordCheck, config: LogConfig, name: str) -> BatchView:
-    """The same records, checked as they pass, in a batch of the topic's codec."""
+    """Return the same records, checked on the way, in a batch of the topic's codec."""
     codec = config.codec
     assert codec is not None
     room = config.max_message_bytes - HEADER_SIZE

@@ -1,11 +1,11 @@
-"""What can be wrong with a file of a data folder, and what `klamm storage repair` does about it."""
+"""Problems of files in a data folder, and what `klamm storage repair` does about each kind."""
 
 import enum
 from dataclasses import dataclass, field
 
 
 class Fix(enum.Enum):
-    """What repair does; the value completes the sentence "repair would ..."."""
+    """What repair does about a problem; the value completes the sentence "repair would ..."."""
 
     CUT = "cut the file there, keeping what follows under another name"
     REBUILD = "rebuild the segment's indexes from its log"
@@ -17,7 +17,7 @@ class Fix(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: in which file, at which byte, what it is, what repair does about it."""
+    """One problem: in which file, at which byte, what it is, what repair does about it."""
 
     path: str
     what: str
@@ -33,7 +33,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Findings:
-    """What a look at one place found: problems, things worth knowing that are none, and how much was looked at."""
+    """The result of a check: problems, harmless oddities (`notes`), and how much was read."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -43,11 +43,11 @@ class Findings:
     size_bytes: int = 0
 
     def add(self, path: str, what: str, fix: Fix, position: int | None = None, offset: int | None = None) -> None:
-        """Note a problem."""
+        """Record a problem."""
         self.problems.append(Problem(path, what, fix, position, offset))
 
     def include(self, other: "Findings") -> None:
-        """Add what another look found."""
+        """Add the result of another check."""
         self.problems += other.problems
         self.notes += other.notes
         self.partitions += other.partitions

@@ -27,20 +27,20 @@ LEADER_EPOCH = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLOSED_AT = "closed-at"
-"""In the folder of the quorum's log: where that ended when it was closed properly."""
+"""In the folder of the quorum's log: the end offset when it was closed cleanly."""
 
 
 class UnreadableCheckpoint(StorageFailure):
-    """The bytes are no checkpoint, in whole or in part: a power loss came between writing and syncing them."""
+    """Raised when a file is no valid checkpoint: a power loss came between writing and syncing it."""
 
 
 def read_lines(disk: Disk, path: str) -> list[list[str]]:
-    """The fields of every line of a checkpoint; StorageFailure when it is not one. A missing file has no lines."""
+    """Return the fields of every line; StorageFailure when the file is no checkpoint. A missing file has no lines."""
     return read_checkpoint(disk, path)[0]
 
 
 def read_checkpoint(disk: Disk, path: str) -> tuple[list[list[str]], bool]:
-    """The fields of every line, and whether the file says everything twice, as `write_lines` was asked to."""
+    """Return the fields of every line, and whether every line was written twice (see `write_lines`)."""
     try:
         text = disk.read_file(path).decode(errors="replace")
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def write_lines(
 ) -> None:
     """Replace a checkpoint; StorageFailure when the disk refuses.
 
-    `twice` has every line stand there two times, and a plus before their number say so; to Kafka both is the same.
+    `twice` writes every line two times and marks the count with a plus sign, which Kafka's parser ignores.
     """
     lines = [" ".join(map(str, row)) + "\n" for row in rows for _ in range(2 if twice else 1)]
     replace(disk, path, f"0\n{'+' if twice else ''}{len(lines)}\n{''.join(lines)}", sync=sync)
@@ -83,9 +83,9 @@ def replace(disk: Disk, path: str, text: str, *, sync: bool = True) -> None:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets of an offset checkpoint; an unreadable one counts as empty, and is named in the log.
+    """Return the offsets of an offset checkpoint; an unreadable one is logged and counts as empty.
 
-    In a file that says everything twice, what it says once is not believed; of two numbers, the smaller is.
+    In a file whose lines were written twice, a line that is there once is ignored; of two numbers, the smaller counts.
     """
     offsets_by_partition: dict[TopicPartition, list[int]] = {}
     try:
@@ -93,22 +93,22 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
         for topic, partition, offset in rows:
             offsets_by_partition.setdefault(TopicPartition(topic, int(partition)), []).append(int(offset))
     except (StorageFailure, ValueError) as error:
-        logger.warning("ignoring an unreadable checkpoint", path=path, reason=error)
+        logger.warning("unreadable checkpoint ignored", path=path, reason=error)
         return {}
     for name, offsets in offsets_by_partition.items():
         if twice and (len(offsets) < 2 or len(set(offsets)) > 1):
-            logger.warning("a checkpoint contradicts itself", path=path, partition=name, offsets=offsets)
+            logger.warning("checkpoint lines disagree, smaller offset used", path=path, partition=name, offsets=offsets)
     return {name: min(offsets) for name, offsets in offsets_by_partition.items() if len(offsets) > 1 or not twice}
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, twice: bool = False) -> None:
-    """Replace an offset checkpoint; `twice` for one whose numbers nothing else would tell to be wrong."""
+    """Replace an offset checkpoint; `twice` for one whose numbers nothing else would show to be wrong."""
     rows = [(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())]
     write_lines(disk, path, rows, twice=twice)
 
 
 def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
-    """The topic id a partition folder belongs to, None when the folder does not say."""
+    """Return the topic id a partition folder belongs to, None when it has none."""
     path = os.path.join(folder, PARTITION_METADATA)
     try:
         text = disk.read_file(path).decode(errors="replace")
@@ -118,11 +118,11 @@ def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
     try:
         version, topic_id = int(fields["version"]), uuid_from_str(fields["topic_id"].strip())
     except (KeyError, ValueError) as error:
-        # A power loss between making the folder and the file reaching the disk; the metadata log knows the id.
-        logger.warning("ignoring an unreadable topic id", path=path, reason=error)
+        # A power loss between making the folder and the file reaching the disk; the metadata log has the id.
+        logger.warning("unreadable partition.metadata ignored", path=path, reason=error)
         return None
     if version != 0:
-        logger.warning("a topic id of an unknown version is taken as it stands", path=path, version=version)
+        logger.warning("partition.metadata has an unknown version", path=path, version=version)
     return topic_id
 
 
@@ -133,7 +133,7 @@ def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> None:
 
 
 def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int) -> None:
-    """Say that every log in the folder was closed properly, and by which incarnation of the broker."""
+    """Mark that every log in the folder was closed cleanly, with the epoch of the broker that did it."""
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     try:
         disk.write_file(os.path.join(log_dir, CLEAN_SHUTDOWN), content.encode(), sync=True)
@@ -143,7 +143,7 @@ def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int) -> None:
 
 
 def take_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
-    """Remove the marker; its broker epoch (-1 when it names none), or None when the last stop was not clean."""
+    """Remove the marker; return its broker epoch (-1 when it names none), or None when the last stop was not clean."""
     path = os.path.join(log_dir, CLEAN_SHUTDOWN)
     try:
         text = disk.read_file(path).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A clean stop of many logs: everything the next start will trust becomes durable, with as few syncs as it takes."""
+"""Clean shutdown of many logs: everything the next start trusts is made durable, with as few syncs as possible."""
 
 import os
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from klamm.telemetry.log import get_logger
 logger = get_logger("storage")
 
 SYNCFS_LOGS_MIN = 64
-"""From so many logs on, one sync of the file system costs less than several for each of them."""
+"""From this number of logs on, one sync of the file system costs less than several per log."""
 
 
 def close_logs(disk: Disk, logs: Iterable[Log], threads: Executor, *, clean: bool) -> set[str]:
-    """Close logs; returns the log dirs in which one could not be closed properly."""
+    """Close logs; return the log dirs in which one could not be closed cleanly."""
     failed_dirs: set[str] = set()
     unsynced: dict[str, list[Log]] = {}
     for log in logs:
@@ -35,8 +35,8 @@ def close_logs(disk: Disk, logs: Iterable[Log], threads: Executor, *, clean: boo
         try:
             together = folder not in failed_dirs and len(waiting) >= SYNCFS_LOGS_MIN and disk.sync_file_system(folder)
         except OSError as error:
-            # What failed once is not tried again, file by file or otherwise: it might seem to succeed.
-            logger.failure("a log dir could not be synced", error, folder=folder)
+            # Never retried file by file: after a failed sync the kernel may drop the dirty pages and report success.
+            logger.failure("log directory could not be synced", error, folder=folder)
             failed_dirs.add(folder)
             together = False
         if together:
@@ -61,4 +61,4 @@ def _sync(log: Log) -> BaseException | None:
 
 
 def _log_close_failure(log: Log, error: BaseException) -> None:
-    logger.failure("a log could not be closed cleanly", error, partition=log.name)
+    logger.failure("log could not be closed cleanly", error, partition=log.name)

@@ -1,8 +1,10 @@
-"""One round of compaction over the files of a log, for a thread: map the newest offset of every key, copy what stays.
+"""One pass of compaction over the files of a log, for a thread: map the newest offset of every key, copy what stays.
 
-Nothing here touches the log's own state. Closed segments do not change, so they are read without asking anybody; the
-result lies in `.cleaned` files until somebody swaps it in. Memory is bounded: a table for keys (24 bytes each) and two
+Nothing here touches the state of the log. Closed segments do not change, so they are read without a lock; the result is
+in `.cleaned` files until `LogCleaner` swaps it in. Memory is bounded: a table for keys (24 bytes per key) and two
 buffers. Chunks of plain batches go through the compiled kernels; compressed and transactional batches one by one.
+
+The kernels keep their progress in an array of 64-bit words (`kernels.layout`), shared by all calls of a pass.
 """
 
 import os
@@ -39,20 +41,19 @@ from klamm.storage.txn_index import AbortedTxn
 SLOT_BYTES = 24
 CHUNK_BYTES_MIN = 16 * 1024
 _SIP_CONSTANTS = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
-_WORDS = 12
 
 
 class CleanerStopped(Exception):
-    """The round was given up: the log is going away, or the node stops."""
+    """Raised to end a pass early: the log is being deleted or truncated, or the node stops."""
 
 
 @dataclass(slots=True)
 class CleanerJob:
-    """Everything a round needs to know, taken from the log when it begins."""
+    """The input of a pass, copied from the log when it begins."""
 
     name: str
     segments: list[LogSegment]
-    """The closed segments below the round's end, and what is known of each."""
+    """The closed segments below the end of the pass, beside `facts`."""
     facts: list[ClosedSegment]
     first_dirty_offset: int
     end_offset: int
@@ -70,7 +71,7 @@ class CleanerJob:
 
 @dataclass(slots=True)
 class CleanedGroup:
-    """Files that stand for a group of segments, synced, with the ending `.cleaned`."""
+    """Synced files that replace a group of segments; their names end with `.cleaned`."""
 
     replaced: list[LogSegment]
     base_offset: int
@@ -80,7 +81,7 @@ class CleanedGroup:
 
 @dataclass(slots=True)
 class CleanerStats:
-    """What a round did."""
+    """Counters of a pass."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -91,12 +92,12 @@ class CleanerStats:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """The duration so far."""
         return max(time.monotonic() - self.started, 1e-9)
 
 
 class CleanerPass:
-    """A round under way. `map_keys` first, then `rewrite` for each of the `groups` in order."""
+    """A pass under way. Call `map_keys` first, then `rewrite` for every one of the `groups` in order."""
 
     def __init__(self, disk: Disk, job: CleanerJob) -> None:
         self._disk = disk
@@ -105,18 +106,19 @@ class CleanerPass:
         self._moved = 0
         self._position = 0
         """Where in its file the chunk begins that is being worked on."""
-        self._w = bytearray(8 * _WORDS)
+        self._w = bytearray(8 * layout.PASS_WORDS)
         self._words = memoryview(self._w).cast("q")
-        # No more keys than offsets: a small round needs no large table.
+        # There are no more keys than offsets: a small pass needs no large table.
         slots_needed = int((job.end_offset - job.first_dirty_offset) / job.load_factor) + 2
         slots = max(min(slots_needed, job.memory_bytes // SLOT_BYTES), 2)
         self._table = bytearray(slots * SLOT_BYTES)
         self._limit = max(min(int(slots * job.load_factor), slots - 1), 1)
         self._seed = _new_seed()
         self.map_end = job.first_dirty_offset
-        """The offset after the last one whose key is in the table: so far the log will be clean."""
+        """The offset after the last one whose key is in the table: the log will be clean up to here."""
         self._transactions = CleanedTransactions(job.aborted)
-        # The last batches of producers keep at least their header, and so does the last of the round.
+        # A producer's last batch keeps at least its header, or its next sequence would be unknown after a restart. The
+        # last batch of the pass does too: the segment must still end where the next one begins.
         self._kept_offsets = {last for last, _ in job.producers.values() if last >= 0} | {job.end_offset - 1}
         self._keep = struct.pack(f"={len(self._kept_offsets)}q", *sorted(self._kept_offsets))
 
@@ -133,16 +135,16 @@ class CleanerPass:
                 continue
             location = segment.find(first) if first > segment.base_offset else None
             start = location.position if location is not None else 0
-            words[3] = self.map_end
+            words[layout.NEXT_OFFSET] = self.map_end
             for chunk in self._chunks(segment, start):
-                words[0] = 0
+                words[layout.INPUT_AT] = 0
                 reason = compaction.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
                 while reason == layout.SPECIAL:
-                    reason = self._map_special(BatchView(chunk, words[0]), transactions)
+                    reason = self._map_special(BatchView(chunk, words[layout.INPUT_AT]), transactions)
                     if reason == layout.END:
                         reason = compaction.map_keys(chunk, first, self._table, self._limit, self._seed, self._w)
-                self.map_end = max(self.map_end, words[3])
-                self.stats.keys = words[2]
+                self.map_end = max(self.map_end, words[layout.NEXT_OFFSET])
+                self.stats.keys = words[layout.SLOTS_USED]
                 if reason == layout.FULL:
                     return
                 if reason == layout.DAMAGED:
@@ -170,12 +172,12 @@ class CleanerPass:
             )
             if reason != layout.END:
                 return reason
-        self._words[0] = batch.end
-        self._words[3] = batch.next_offset
+        self._words[layout.INPUT_AT] = batch.end
+        self._words[layout.NEXT_OFFSET] = batch.next_offset
         return layout.END
 
     def groups(self) -> list[list[LogSegment]]:
-        """Which segments become one, after `map_keys` has said how far the round goes."""
+        """Return which segments become one; `map_keys` has decided how far the pass goes."""
         segments = [s for s in self._job.segments if s.base_offset < self.map_end]
         groups = group_segments(self._job.facts[: len(segments)], self._job.config)
         return [[segments[i] for i in group] for group in groups]
@@ -194,8 +196,10 @@ class CleanerPass:
     def _rewrite(self, group: list[LogSegment]) -> CleanedGroup:
         first = group[0]
         words = self._words
-        words[5] = words[6] = words[7] = words[8] = words[11] = 0
-        words[9], words[10] = NO_TIMESTAMP, first.base_offset
+        words[layout.RECORDS_KEPT] = words[layout.KEEP_NEXT] = words[layout.FILE_AT] = words[
+            layout.BYTES_SINCE_ENTRY
+        ] = words[layout.INDEX_ENTRIES] = 0
+        words[layout.MAX_TIMESTAMP], words[layout.MAX_TIMESTAMP_OFFSET] = NO_TIMESTAMP, first.base_offset
         writer = _Writer(self._disk, first, self._job.config.index_interval_bytes, words)
         try:
             for segment in group:
@@ -206,17 +210,19 @@ class CleanerPass:
         finally:
             writer.close()
         self.stats.bytes_written += writer.size
-        return CleanedGroup(group, first.base_offset, writer.size, (words[9], words[10]))
+        return CleanedGroup(
+            group, first.base_offset, writer.size, (words[layout.MAX_TIMESTAMP], words[layout.MAX_TIMESTAMP_OFFSET])
+        )
 
     def _rewrite_chunk(self, segment: LogSegment, chunk: memoryview, writer: "_Writer") -> None:
         words = self._words
         interval = self._job.config.index_interval_bytes
         out = bytearray(len(chunk))
         marks = bytearray(32 * (len(chunk) // max(min(interval, 1 << 30), 61) + 2))
-        words[0] = 0
-        before = words[5], words[4]
+        words[layout.INPUT_AT] = 0
+        before = words[layout.RECORDS_KEPT], words[layout.RECORDS_READ]
         while True:
-            words[1] = words[11] = 0
+            words[layout.OUTPUT_SIZE] = words[layout.INDEX_ENTRIES] = 0
             reason = compaction.filter_batches(
                 chunk,
                 out,
@@ -229,20 +235,20 @@ class CleanerPass:
                 marks,
                 self._w,
             )
-            writer.write(memoryview(out)[: words[1]], marks)
+            writer.write(memoryview(out)[: words[layout.OUTPUT_SIZE]], marks)
             if reason != layout.SPECIAL:
                 break
-            self._rewrite_special(BatchView(chunk, words[0]), writer)
+            self._rewrite_special(BatchView(chunk, words[layout.INPUT_AT]), writer)
         if reason == layout.DAMAGED:
             raise self._damage(segment)
-        self.stats.records_kept += words[5] - before[0]
-        self.stats.records_read += words[4] - before[1]
+        self.stats.records_kept += words[layout.RECORDS_KEPT] - before[0]
+        self.stats.records_read += words[layout.RECORDS_READ] - before[1]
 
     def _rewrite_special(self, batch: BatchView, writer: "_Writer") -> None:
-        """Judge one batch that is not plain, or needs a delete horizon, and step over it."""
+        """Filter one batch that is not plain, or needs a delete horizon, and step over it."""
         words = self._words
-        words[0] = batch.end
-        words[4] += batch.record_count
+        words[layout.INPUT_AT] = batch.end
+        words[layout.RECORDS_READ] += batch.record_count
         discard = idle = False
         horizon = batch.base_timestamp if batch.has_delete_horizon else None
         passed = horizon is not None and horizon <= self._job.now_ms
@@ -267,7 +273,7 @@ class CleanerPass:
                     passed,
                     0,
                 )
-        words[5] += kept
+        words[layout.RECORDS_KEPT] += kept
         if kept == 0:
             if self._must_stay(batch):
                 writer.put(batch, _build_empty_batch(batch))
@@ -281,7 +287,7 @@ class CleanerPass:
     def _rebuild_batch(
         self, batch: BatchView, section: bytes | bytearray | memoryview, kept: int, largest: int, due: bool
     ) -> bytearray:
-        """The batch with only these records; `due` sets the time from which its tombstones or marker may go."""
+        """Return the batch with only these records; `due` sets the time from which its tombstones or marker may go."""
         base_timestamp, attributes = batch.base_timestamp, batch.attributes & ~CODEC_MASK
         keeps_max_timestamp = batch.is_log_append_time or kept == batch.record_count
         max_timestamp = batch.max_timestamp if keeps_max_timestamp else base_timestamp + largest
@@ -308,7 +314,7 @@ class CleanerPass:
         )
 
     def _must_stay(self, batch: BatchView) -> bool:
-        """Whether an emptied batch leaves its header: a producer's last, or the last of the round."""
+        """Return whether an emptied batch keeps its header: a producer's last one, or the last of the pass."""
         last_offset, epoch = self._job.producers.get(batch.producer_id, (-1, -1))
         if batch.producer_id >= 0 and last_offset < 0 and batch.is_control and batch.producer_epoch == epoch:
             return True
@@ -317,7 +323,7 @@ class CleanerPass:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _chunks(self, segment: LogSegment, position: int) -> Iterator[memoryview]:
-        """The bytes of a segment, a buffer at a time; the next one begins where the kernels stopped (w[0])."""
+        """Yield the bytes of a segment, a buffer at a time; the next begins where the kernels stopped (word 0)."""
         file = segment.open_file()
         room = max(self._job.buffer_bytes, CHUNK_BYTES_MIN)
         chunk_size = room
@@ -327,7 +333,7 @@ class CleanerPass:
             self._position = position
             chunk = file.pread(min(chunk_size, segment.size - position), position)
             yield memoryview(chunk)
-            used = self._words[0]
+            used = self._words[layout.INPUT_AT]
             chunk_size = room
             if used == 0:
                 chunk_size = HEADER.unpack_from(chunk)[1] + LOG_OVERHEAD if len(chunk) >= HEADER_SIZE else 0
@@ -338,10 +344,10 @@ class CleanerPass:
             self._throttle(used)
 
     def _damage(self, segment: LogSegment) -> CorruptBatch:
-        return CorruptBatch(f"{segment.path(LOG_SUFFIX)} is damaged at {self._position + self._words[0]}")
+        return CorruptBatch(f"{segment.path(LOG_SUFFIX)} is damaged at {self._position + self._words[layout.INPUT_AT]}")
 
     def _throttle(self, count: int) -> None:
-        """Keep to log.cleaner.io.max.bytes.per.second; everything that is read is about to be written."""
+        """Keep to log.cleaner.io.max.bytes.per.second; what is read counts twice, because it is about to be written."""
         self._moved += 2 * count
         ahead = self._moved / self._job.bytes_per_second - self.stats.seconds
         if ahead > 0.001:
@@ -349,7 +355,7 @@ class CleanerPass:
 
 
 class _Writer:
-    """The `.cleaned` files of one group: the log as it comes, its indexes in memory until the end."""
+    """The `.cleaned` files of one group: batches are written as they come, indexes are in memory until the end."""
 
     def __init__(self, disk: Disk, segment: LogSegment, interval: int, words: memoryview) -> None:
         self._disk = disk
@@ -367,7 +373,9 @@ class _Writer:
         if data:
             write_all(self._disk, self._fd, data, self.size)
             self.size += len(data)
-        for last_offset, position, timestamp, at in struct.iter_unpack("=4q", marks[: 32 * self._words[11]]):
+        for last_offset, position, timestamp, at in struct.iter_unpack(
+            "=4q", marks[: 32 * self._words[layout.INDEX_ENTRIES]]
+        ):
             self._index.append(last_offset, position)
             self._times.maybe_append(timestamp, at)
 
@@ -375,20 +383,20 @@ class _Writer:
         """Append one batch; its offsets and largest timestamp are those of `batch` or of the new header."""
         words = self._words
         max_timestamp = BatchView(data).max_timestamp
-        if max_timestamp > words[9]:
-            words[9], words[10] = max_timestamp, batch.last_offset
-        if words[8] > self._interval:
-            self._index.append(batch.last_offset, words[7])
-            self._times.maybe_append(words[9], words[10])
-            words[8] = 0
-        words[8] += len(data)
-        words[7] += len(data)
+        if max_timestamp > words[layout.MAX_TIMESTAMP]:
+            words[layout.MAX_TIMESTAMP], words[layout.MAX_TIMESTAMP_OFFSET] = max_timestamp, batch.last_offset
+        if words[layout.BYTES_SINCE_ENTRY] > self._interval:
+            self._index.append(batch.last_offset, words[layout.FILE_AT])
+            self._times.maybe_append(words[layout.MAX_TIMESTAMP], words[layout.MAX_TIMESTAMP_OFFSET])
+            words[layout.BYTES_SINCE_ENTRY] = 0
+        words[layout.BYTES_SINCE_ENTRY] += len(data)
+        words[layout.FILE_AT] += len(data)
         write_all(self._disk, self._fd, data, self.size)
         self.size += len(data)
 
     def finish(self, aborted: list[AbortedTxn], last: LogSegment) -> None:
         """Write the indexes and make everything durable; the files are as old as the youngest they replace."""
-        self._times.maybe_append(self._words[9], self._words[10])
+        self._times.maybe_append(self._words[layout.MAX_TIMESTAMP], self._words[layout.MAX_TIMESTAMP_OFFSET])
         contents: list[tuple[str, bytes | bytearray]] = [
             (INDEX_SUFFIX, bytes(self._index.buffer)),
             (TIME_INDEX_SUFFIX, bytes(self._times.buffer)),
@@ -402,12 +410,12 @@ class _Writer:
         self._disk.utime(self._fd, ns=(modified, modified))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._disk.close(self._fd)
 
 
 def _build_empty_batch(batch: BatchView) -> bytearray:
-    """The header alone: offsets, producer, sequences and time stay."""
+    """Return the header alone: offsets, producer, sequences and time stay."""
     return seal_batch(
         bytearray(HEADER_SIZE),
         record_count=0,
@@ -424,7 +432,7 @@ def _build_empty_batch(batch: BatchView) -> bytearray:
 
 
 def _note_marker(batch: BatchView, transactions: CleanedTransactions) -> bool:
-    """Let the transactions know of a control batch; whether it may go. An emptied one may, other kinds never."""
+    """Pass a control batch to `transactions`; return whether it may go. An emptied one may, other kinds never."""
     if batch.record_count == 0:
         return True
     marker = end_txn_marker(batch)
@@ -434,7 +442,7 @@ def _note_marker(batch: BatchView, transactions: CleanedTransactions) -> bool:
 
 
 def _new_seed() -> bytes:
-    """SipHash's starting state under a new secret, as the kernels take it: nobody can prepare keys that collide."""
+    """SipHash's starting state under a new secret, as the kernels take it: clients cannot prepare keys that collide."""
     key = struct.unpack("=2Q", secrets.token_bytes(16))
     words = [constant ^ key[i % 2] for i, constant in enumerate(_SIP_CONSTANTS)]
     words[1] ^= 0xEE

@@ -1,8 +1,8 @@
-"""What compaction decides, apart from doing it: which log is dirty enough, which segments go together, which markers.
+"""Decisions of compaction, all pure: which log is dirty enough, which segments are merged, which markers may go.
 
-A compacted log has a clean head, where every key stands once, and a dirty tail. A round of cleaning notes the newest
+A compacted log has a clean head, where every key is there once, and a dirty tail. A pass of the cleaner maps the newest
 offset of every key in the dirty part and rewrites everything up to its end without the older records. Not touched are
-the active segment, what lies beyond the last stable offset, and records younger than min.compaction.lag.ms.
+the active segment, what is beyond the last stable offset, and records younger than min.compaction.lag.ms.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ INT32_MAX = 2**31 - 1
 
 
 class ClosedSegment(NamedTuple):
-    """What planning looks at in one closed segment."""
+    """What planning needs to know of one closed segment."""
 
     base_offset: int
     end_offset: int
@@ -27,7 +27,7 @@ class ClosedSegment(NamedTuple):
 
 
 class CompactionPlan(NamedTuple):
-    """What a round of cleaning could do to a log: rewrite [0, end_offset), with keys of [first_dirty_offset, ...)."""
+    """What a pass of the cleaner would do to a log: rewrite [0, end_offset), with keys of [first_dirty_offset, ...)."""
 
     first_dirty_offset: int
     end_offset: int
@@ -57,7 +57,7 @@ def plan_compaction(
     log_end_offset: int,
     now_ms: int,
 ) -> CompactionPlan:
-    """The round a log would get now. `cleaned_offset` is where the last one ended, if that is known."""
+    """Plan the pass a log would get now. `cleaned_offset` is where the last one ended, if that is known."""
     dirty_from = log_start_offset
     if cleaned_offset is not None and log_start_offset <= cleaned_offset <= log_end_offset:
         dirty_from = cleaned_offset
@@ -84,7 +84,7 @@ def plan_compaction(
 
 
 def group_segments(segments: Sequence[ClosedSegment], config: LogConfig) -> list[list[int]]:
-    """Indexes of the segments that become one: neighbours whose bytes and indexes fit together in one segment."""
+    """Return indexes of segments to merge: neighbours whose bytes and indexes fit together in one segment."""
     groups: list[list[int]] = []
     size = index_size = 0
     for i, segment in enumerate(segments):
@@ -105,8 +105,8 @@ def group_segments(segments: Sequence[ClosedSegment], config: LogConfig) -> list
 
 
 class CleanedTransactions:
-    """Follows transactions through the batches of a round, in order: aborted data goes, and a marker may go once a
-    round has met none of its transaction's data.
+    """Follows transactions through the batches of a pass, in order: aborted data goes, and a marker may go once a
+    pass has met none of its transaction's data.
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
@@ -115,10 +115,10 @@ class CleanedTransactions:
         """Producer id -> its aborted transaction here, and whether data of it was met."""
         self._committed: set[int] = set()
         self.retained: list[AbortedTxn] = []
-        """Aborted transactions that readers must still know of; the caller takes them into the cleaned index."""
+        """Aborted transactions whose data is still there; the caller writes them to the cleaned transaction index."""
 
     def is_aborted(self, producer_id: int, last_offset: int) -> bool:
-        """Whether a transactional data batch belongs to an aborted transaction."""
+        """Return whether a transactional data batch belongs to an aborted transaction."""
         self._advance(last_offset)
         aborted = self._aborted.get(producer_id)
         if aborted is None:
@@ -128,7 +128,7 @@ class CleanedTransactions:
         return True
 
     def marker_is_idle(self, producer_id: int, last_offset: int, committed: bool) -> bool:
-        """Whether a marker ends a transaction of which nothing is left."""
+        """Return whether a marker ends a transaction of which no data is left."""
         self._advance(last_offset)
         if committed:
             idle = producer_id not in self._committed

@@ -1,4 +1,4 @@
-"""The settings storage obeys, read once and kept frozen: those of one log, of compaction, of a broker's storage."""
+"""Settings of storage, parsed and frozen: those of one log, of the log cleaner, of a broker's storage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class LogConfig:
 
     @property
     def unchecked_codecs(self) -> frozenset[int]:
-        """Codecs whose batches are stored without a look at their records; none where a rule needs the records."""
+        """Codecs whose batches are stored without decompressing them; none where a rule needs the records."""
         if self.compacted or self.codec is not None:
             return frozenset()
         return frozenset(_CODECS[name] for name in _PACKING_CODECS - self.klamm_checked_codecs)
@@ -100,7 +100,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    """Settings of compaction as a whole."""
+    """Settings of the log cleaner."""
 
     enabled: bool = True
     threads: int = 1
@@ -113,7 +113,7 @@ class CleanerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
-    """Settings of a broker's storage as a whole."""
+    """Settings of a broker's storage."""
 
     log_dirs: tuple[str, ...]
     recovery_threads_per_dir: int = 2

@@ -1,4 +1,4 @@
-"""Files as storage sees them: the operating system's calls behind one seam, and file descriptors that close themselves.
+"""File access of storage: the operating system's calls behind one seam, and file descriptors that close themselves.
 
 Every call that touches the disk goes through a `Disk`, so that a test can let one fail and a simulation can replace
 them all.
@@ -56,7 +56,7 @@ class Disk:
         shutil.rmtree(path, ignore_errors=True)
 
     def read_file(self, path: str) -> bytes:
-        """The whole of a small file."""
+        """Return the content of a small file."""
         fd = self.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = self.fstat(fd).st_size
@@ -83,7 +83,7 @@ class Disk:
             self.close(fd)
 
     def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a file atomically: whoever reads it later sees the old content or the new, never a mixture."""
+        """Replace a file atomically: a later read returns the old content or the new, never a mixture."""
         temporary = path + ".tmp"
         self.write_file(temporary, data, sync=sync)
         self.rename(temporary, path)
@@ -110,7 +110,7 @@ class Disk:
             self.close(fd)
 
     def sync_file_system(self, path: str) -> bool:
-        """Make everything durable that lies on the file system of a folder; False where that cannot be relied on."""
+        """Sync the file system of a folder; False where errors of that call cannot be relied on."""
         syncfs = _syncfs()
         if syncfs is None:
             return False
@@ -130,7 +130,7 @@ class Disk:
 
 
 def _syncfs() -> Callable[[int], int] | None:
-    """The system call, which returns an error number; None where it does not tell of failed writes (Linux 5.8 does)."""
+    """Return the system call, which returns an error number; None before Linux 5.8, where it hides failed writes."""
     system = os.uname()
     version = tuple(int(part) for part in re.findall(r"\d+", system.release)[:2])
     if system.sysname != "Linux" or version < (5, 8):
@@ -138,11 +138,17 @@ def _syncfs() -> Callable[[int], int] | None:
     import ctypes  # noqa: PLC0415 - a large stop needs it, nothing else
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    return None if call is None else lambda fd: ctypes.get_errno() if call(fd) else 0
+    if call is None:
+        return None
+
+    def syncfs(fd: int) -> int:
+        return ctypes.get_errno() if call(fd) else 0
+
+    return syncfs
 
 
 def write_all(disk: Disk, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
-    """Write the whole of `data` at `position`, however many calls it takes."""
+    """Write all of `data` at `position`, however many calls it takes."""
     view = memoryview(data)
     while view:
         written = disk.pwrite(fd, view, position)
@@ -187,7 +193,7 @@ class SegmentFile:
 
 
 class FileSlice(NamedTuple):
-    """Where the bytes of a read lie: whole batches of one segment.
+    """The region of a file that answers a read: whole batches of one segment.
 
     `next_offset` is an upper bound (exclusive) of the offsets inside, good for looking up aborted transactions.
     """
@@ -198,7 +204,7 @@ class FileSlice(NamedTuple):
     next_offset: int
 
     def read(self) -> bytes:
-        """The bytes themselves, for those who do not send files."""
+        """Return the bytes themselves, for callers that do not use sendfile."""
         parts = []
         position, left = self.position, self.length
         while left:
@@ -214,7 +220,7 @@ class FileSlice(NamedTuple):
 class OpenFiles:
     """The few closed segments whose files and indexes are kept open; least recently used goes first.
 
-    Dropping an entry only drops a reference: the object closes itself once nobody uses it any more.
+    Dropping an entry only drops a reference: the object closes itself when the last user drops its own.
     """
 
     def __init__(self, capacity: int = 256) -> None:
@@ -223,7 +229,7 @@ class OpenFiles:
         self._lock = threading.Lock()  # recovery and flush open segments in threads
 
     def get(self, key: Hashable, opener: Callable[[], Any]) -> Any:
-        """The open object under `key`, opened now when it is not among the few."""
+        """Return the open object under `key`, opened now when it is not cached."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:

@@ -1,4 +1,4 @@
-"""What is in a file of a data folder, row by row, whatever kind of file it is; memory does not grow with the file.
+"""Dumping any file of a data folder row by row; memory does not grow with the file.
 
 .log · .checkpoint of the quorum        batches, and with `records` the records inside
 .index · .timeindex · .txnindex         entries
@@ -31,18 +31,18 @@ from klamm.storage.producer_snapshots import decode as decode_snapshot
 
 _CHUNK_ENTRIES = 4096
 _ENDINGS = re.compile(r"\.deleted$|\.swap$|\.cleaned$|(\.\d+)?\.damaged$")
-"""What files on their way in or out are called besides their own names."""
+"""Endings that are added to a file's name while it is replaced, deleted or set aside."""
 
 
 class Row(NamedTuple):
-    """One thing found in a file. `damage` is the last row of a file that cannot be read further."""
+    """One entry of a file. `damage` is the last row of a file that cannot be read further."""
 
     kind: str
     fields: dict[str, Any]
 
 
 def dump_file(path: str, *, records: bool = False, metadata: Decoder | None = None) -> Iterator[Row]:
-    """The rows of a file; ConfigError when its name tells no kind. `metadata` decodes records of the quorum's log."""
+    """Yield the rows of a file; ConfigError for an unknown kind. `metadata` decodes records of the quorum's log."""
     if os.path.isdir(path) or not os.path.exists(path):
         raise ConfigError(f"{path} is {'a folder; name a file in it' if os.path.isdir(path) else 'not there'}")
     name = _ENDINGS.sub("", os.path.basename(path))
@@ -74,7 +74,7 @@ def _batches(path: str, name: str, records: bool, metadata: Decoder | None) -> I
             yield Row("batch", _batch_fields(batch, position))
             if records:
                 yield from _records(batch, decoder)
-            position += batch.size  # noqa: PLW2901 - told when the next one is none
+            position += batch.size  # noqa: PLW2901 - where the damage is, should the next batch be invalid
     except CorruptBatch as error:
         yield Row("damage", {"position": position, "what": str(error)})
 

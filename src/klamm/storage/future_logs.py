@@ -1,13 +1,13 @@
-"""Replicas on their way from one log dir to another: the copy under construction, and the moment it takes over.
+"""Future logs: copies of replicas that move from one log dir to another, until they replace the original.
 
-The copy lies in the other log dir as `<topic>-<partition>.<uuid>-future` and is a log like any other, except that
-nobody reads it and only its mover appends to it. Taking over is two renames, the old folder's first:
+The copy is in the other log dir as `<topic>-<partition>.<uuid>-future` and is a log like any other, except that it is
+not read and only the mover appends to it. Taking over is two renames, the old folder's first:
 
     <old dir>/orders-0                 ->  <old dir>/orders-0.<uuid>-delete
     <new dir>/orders-0.<uuid>-future   ->  <new dir>/orders-0
 
-Whoever moves a replica makes the copy durable and has the metadata name the new log dir before that. So a crash leaves
-either both (the move goes on), or the copy alone in the log dir the metadata names (it takes over at the next start).
+Before that, the mover makes the copy durable and the metadata names the new log dir. So a crash leaves either both (the
+move continues), or the copy alone in the log dir that the metadata names (it takes over at the next start).
 """
 
 import os
@@ -47,15 +47,15 @@ class FutureLogs:
         return self._logs.get(partition)
 
     def adopt(self, log: Log) -> None:
-        """Take in a future log found at start; a second one for its partition is left where it lies."""
+        """Register a future log that was opened at start; a second one for its partition is ignored."""
         if log.topic_partition in self._logs:
-            logger.warning("left alone", path=log.path, reason="the same partition is on its way elsewhere, too")
+            logger.warning("folder ignored", path=log.path, reason="the partition has another future log")
             log.close(clean=False)
         else:
             self._logs[log.topic_partition] = log
 
     def create(self, log: Log, log_dir: LogDir, start_offset: int, now_ms: int) -> Log:
-        """Begin an empty copy of a log in another log dir."""
+        """Create an empty copy of a log in another log dir."""
         assert log.topic_partition not in self._logs
         name = f"{log.name}.{self._new_uuid().hex}-future"
         if len(name) > NAME_MAX:
@@ -79,7 +79,7 @@ class FutureLogs:
         return future
 
     def release(self, log: Log) -> None:
-        """Forget a future log: it is the partition's own now, or is about to go."""
+        """Drop a future log: it replaces the original now, or is about to be deleted."""
         if self._logs.get(log.topic_partition) is log:
             del self._logs[log.topic_partition]
 
@@ -101,6 +101,6 @@ class FutureLogs:
             future.advance_log_start(current.log_start_offset)
             future.take_over_from(current)
             if future.producers.entries:
-                # Some of them wrote nothing that is in the copy: after a kill, only this knows them.
+                # Some producers wrote nothing that is in the copy: after a crash only this snapshot has them.
                 future.snapshots.remove(future.log_end_offset)
                 future.snapshots.take(future.log_end_offset, future.producers.entries.values())

@@ -1,11 +1,12 @@
-"""Group commit: whoever must not acknowledge before the device has the bytes waits here, and shares the wait.
+"""Group sync: appends that are acknowledged only when they are on the device share one sync.
 
-A log has at most one sync under way. All who ask meanwhile are served together by the next, which covers whatever was
-written until it begins; syncs of several logs run side by side, where the file system's journal joins them.
+A log has at most one sync under way. All requests that arrive meanwhile share the next one, which covers everything
+written before it begins; syncs of several logs run side by side, where the file system's journal joins them.
 """
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 
 from klamm.model.errors import StorageFailure
 from klamm.storage.log import Log
@@ -22,7 +23,7 @@ class GroupSync:
         self.call_on_loop: Callable[[Callable[[], None]], object] | None = None
         """Has something called soon on the loop's thread, from any thread. Without one, callers wait inline."""
         self.syncs = 0
-        """How many have been made; beside the number of appends, this is how well sharing works."""
+        """How many syncs were started; divided by the number of appends, this shows how well sharing works."""
         self._make_threads = threads
         self._threads: Executor | None = None
         self._waiting: dict[Log, list[tuple[int, Done]]] = {}
@@ -36,13 +37,13 @@ class GroupSync:
             self._threads.shutdown(wait=True)
 
     def wait(self, log: Log, done: Done) -> None:
-        """Call `done` once everything in the log now is durable, or with the failure that says it never will be."""
+        """Call `done(None)` once everything in the log now is durable, or `done(failure)` when the sync fails."""
         self._waiting.setdefault(log, []).append((log.log_end_offset, done))
         if log not in self._busy:
             self._start(log)
 
     def move(self, log: Log, other: Log) -> None:
-        """Another log with the same content has taken a log's place: whoever waits for the one waits for the other."""
+        """Move the waiting callbacks of a log to the log that has replaced it, which has the same content."""
         waiting = self._waiting.pop(log, [])
         if waiting:
             self._waiting[other] = waiting
@@ -52,21 +53,21 @@ class GroupSync:
     def _start(self, log: Log) -> None:
         self._busy.add(log)
         self.syncs += 1
-        up_to, cuts = log.log_end_offset, log.truncations
+        up_to, truncations = log.log_end_offset, log.truncations
         call_on_loop = self.call_on_loop
         job = log.sync_job(up_to)
         if call_on_loop is None:
-            self._finish(log, up_to, cuts, _run_inline(job))
+            self._finish(log, up_to, truncations, _run_inline(job))
             return
         if self._threads is None:
             self._threads = self._make_threads(THREADS, "klamm-sync")
 
         def collect(future: Future[None]) -> None:
-            call_on_loop(lambda: self._finish(log, up_to, cuts, future.exception()))
+            call_on_loop(partial(self._finish, log, up_to, truncations, future.exception()))
 
         self._threads.submit(job).add_done_callback(collect)
 
-    def _finish(self, log: Log, up_to: int, cuts: int, error: BaseException | None) -> None:
+    def _finish(self, log: Log, up_to: int, truncations: int, error: BaseException | None) -> None:
         self._busy.discard(log)
         waiting = self._waiting.pop(log, [])
         if error is not None:
@@ -76,7 +77,7 @@ class GroupSync:
             for _, done in waiting:
                 done(failure)
             return
-        log.mark_durable(up_to, cuts)
+        log.mark_durable(up_to, truncations)
         later = [(end, done) for end, done in waiting if end > up_to]
         if later:
             self._waiting[log] = later

@@ -1,7 +1,7 @@
-"""What is done to logs by the clock: retention, flush.ms, checkpoints, forgetting producers, rounds of the cleaner.
+"""Periodic work on logs: retention, flush.ms, checkpoints, expiry of producers, passes of the cleaner.
 
-The loop calls `tick` now and then. Looking at the logs is done here and at once, in slices where there are many; the
-slow part of everything goes to threads.
+The loop calls `tick` regularly. Deciding what is due happens here and at once, in slices where there are many logs; all
+slow I/O happens in threads.
 """
 
 from collections import deque
@@ -20,11 +20,11 @@ logger = get_logger("storage")
 INITIAL_DELAY_MS = 30_000
 """Retention waits so long after a start."""
 _RETENTION_SLICE_MS = 5
-"""Time retention may take of one tick; what is left waits for the next."""
+"""Milliseconds of one tick that retention may take; the rest waits for the next."""
 
 
 class Housekeeping:
-    """When things are due, and who waits for what. `LogManager` owns it and gives it the logs of the moment."""
+    """The schedule of periodic work. `LogManager` owns it and provides the current logs."""
 
     def __init__(
         self,
@@ -43,21 +43,21 @@ class Housekeeping:
         self._cleaner = cleaner
         self._logs = logs
         self._checkpoint = checkpoint
-        """Begins to write the checkpoints of all log dirs."""
+        """Starts to write the checkpoints of all log dirs."""
         self._discard = discard
-        """Takes files that are out of a log."""
+        """Removes files that were renamed to `.deleted`, after file.delete.delay.ms."""
         self._next_checkpoint_ms = 0
         self._next_expiry_ms = 0
         self._next_retention_ms = 0
         self.to_retain: deque[Log] = deque()
-        """Logs that retention has yet to look at in this round."""
+        """Logs that retention has not visited yet in this round."""
         self._undurable: list[Log] = []
-        """Logs that have something to forget and must become durable first."""
+        """Logs with segments to delete that must become durable first."""
         self._unsynced_since: dict[Log, int] = {}
         """Since when logs with flush.ms have had something to sync."""
 
     def begin(self) -> None:
-        """The logs are open: what is due from time to time is due one interval from now."""
+        """Start the schedule: all periodic work is due one interval from now."""
         now = self._clock.monotonic_ms()
         self._next_checkpoint_ms = now + self._config.checkpoint_interval_ms
         self._next_expiry_ms = now + self._config.producer_id_expiration_check_interval_ms
@@ -87,11 +87,11 @@ class Housekeeping:
 
     @property
     def behind(self) -> bool:
-        """Whether a tick has left something for the next, which had better come soon."""
+        """Whether a tick has left work for the next one, which should come soon."""
         return bool(self.to_retain)
 
     def _retain(self) -> None:
-        """Let logs forget what retention says; those that must become durable first are looked at again."""
+        """Apply retention to logs; those that must become durable first are visited again with the next tick."""
         started, wall = self._clock.monotonic_ms(), self._clock.now_ms()
         while self.to_retain and self._clock.monotonic_ms() - started < _RETENTION_SLICE_MS:
             log = self.to_retain.popleft()
@@ -99,11 +99,11 @@ class Housekeeping:
                 continue
             try:
                 before = len(log.segments)
-                condemned = log.apply_retention(wall)
-                self._discard(log, condemned)
+                renamed = log.apply_retention(wall)
+                self._discard(log, renamed)
                 if before > len(log.segments):
                     logger.info(
-                        "deleted segments",
+                        "segments deleted by retention",
                         partition=log.name,
                         count=before - len(log.segments),
                         log_start_offset=log.log_start_offset,

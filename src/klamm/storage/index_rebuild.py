@@ -1,8 +1,8 @@
-"""Indexes that turn out to be wrong while they are in use: found by the batch they lead to, built anew from the log.
+"""Rebuilding the indexes of a segment that turn out to be wrong while they are in use.
 
-A start after a crash rebuilds what it checks. What lies below the recovery point, and everything after a clean stop, is
-taken as it is, and an index carries no checksum. So whoever follows an entry looks whether it holds: a bit that has
-flipped in an index costs a walk over the segment's headers, never a record.
+A start after a crash rebuilds the indexes of all segments it checks. Segments below the recovery point, and all after a
+clean stop, are used as they are, and an index carries no checksum. So every lookup compares the entry it follows with
+the batch it leads to: a flipped bit in an index costs a walk over the segment's headers, never a record.
 """
 
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 logger = get_logger("storage")
 
 INTERVAL_BYTES = 4096
-"""An entry for so many bytes, the default of index.interval.bytes."""
+"""The default of index.interval.bytes."""
 
 
 def build_indexes(segment: "LogSegment") -> tuple[OffsetIndex, TimeIndex]:
-    """The indexes a segment should have; CorruptBatch when its batches do not follow one another."""
+    """Build the indexes of a segment from its batches; CorruptBatch when these do not follow one another."""
     index, times = OffsetIndex(segment.base_offset, bytearray()), TimeIndex(segment.base_offset, bytearray())
     unindexed, position, largest = 0, 0, (-1, segment.base_offset)
     for batch in segment.headers(0):
@@ -40,6 +40,6 @@ def build_indexes(segment: "LogSegment") -> tuple[OffsetIndex, TimeIndex]:
     return index, times
 
 
-def log_rebuild(path: str, what: str) -> None:
-    """Say that an index was wrong and is right now."""
-    logger.warning("an index does not fit its log and was built anew", path=path, reason=what)
+def log_rebuild(path: str, reason: str) -> None:
+    """Log that the indexes of a segment were rebuilt."""
+    logger.warning("corrupt index rebuilt", path=path, reason=reason)

@@ -1,4 +1,4 @@
-"""Records of internal topics as plain values, for people and scripts: what keys and values say by their declarations.
+"""Records of internal topics as plain values: keys and values decoded by their message declarations.
 
 Bytes that are text become text; others become `hex:...`. Uuids print as Kafka prints them.
 """
@@ -19,7 +19,7 @@ from klamm.records.control import ControlType, parse_control_key
 
 Decoded = dict[str, Any]
 Decoder = Callable[[bytes | None, bytes | None], Decoded]
-"""From a record's key and value to what they say."""
+"""From a record's key and value to plain values."""
 
 _INT16 = Struct(">h")
 CONTROL_VALUES: dict[int, type[Any]] = {

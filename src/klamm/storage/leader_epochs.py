@@ -1,4 +1,4 @@
-"""Which leader wrote from which offset on: the truth followers truncate by (`leader-epoch-checkpoint`)."""
+"""Leader epochs and their start offsets, by which followers truncate (`leader-epoch-checkpoint`)."""
 
 import os
 from bisect import bisect_right
@@ -16,7 +16,7 @@ class LeaderEpochs:
     """Leader epochs and their start offsets, both growing. Every change is on disk before the call returns."""
 
     def __init__(self, disk: Disk, folder: str, *, empty: bool = False) -> None:
-        """`empty` says that the folder is new, so there is nothing to read."""
+        """Read the checkpoint; with `empty` the folder is new and there is nothing to read."""
         self._disk = disk
         self.path = os.path.join(folder, LEADER_EPOCH)
         self._epochs: list[int] = []
@@ -24,15 +24,15 @@ class LeaderEpochs:
         self.written = 0
         """How often the checkpoint was written."""
         self.synced = 0
-        """Which of these is durable; whoever syncs the file sets it."""
+        """Which of these writes is durable; set after a sync of the file."""
         self.damaged = False
-        """The checkpoint could not be read: a power loss came before it reached the disk. Recovery asks the log."""
+        """Whether the checkpoint was unreadable: a power loss came before it reached the disk. Recovery rebuilds it."""
         if empty:
             return
         try:
             rows = [(int(epoch), int(start)) for epoch, start in read_lines(disk, self.path)]
         except (UnreadableCheckpoint, ValueError) as error:
-            logger.warning("leader epochs cannot be read and will be rebuilt", path=self.path, reason=error)
+            logger.warning("unreadable leader epoch checkpoint, rebuilding it", path=self.path, reason=error)
             rows = []
             self.damaged = True
         for epoch, start in rows:
@@ -49,12 +49,12 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` writes from `start_offset` on; conflicting later entries give way."""
-        if self._remember(epoch, start_offset):
+        """Add an epoch that starts at `start_offset`; conflicting later entries are removed."""
+        if self._insert(epoch, start_offset):
             self.flush()
 
     def correct(self, epoch: int, offset: int) -> None:
-        """Believe a batch that says who wrote `offset`; for recovery, which writes the file once at its end."""
+        """Take the epoch of `offset` from its batch; for recovery, which writes the file once at its end."""
         if epoch < 0:
             return
         kept = len(self._epochs)
@@ -66,7 +66,7 @@ class LeaderEpochs:
             self._starts.append(offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch` and where it ends; (-1, -1) when that cannot be said."""
+        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) when none is known."""
         if epoch < 0 or not self._epochs:
             return UNDEFINED
         if epoch == self._epochs[-1]:
@@ -88,15 +88,15 @@ class LeaderEpochs:
 
     @property
     def unsynced(self) -> bool:
-        """Whether the checkpoint was written since somebody last made it durable."""
+        """Whether the checkpoint was written since it was last synced."""
         return self.synced < self.written
 
     def reaches(self, offset: int) -> bool:
-        """Whether it is known who wrote `offset`."""
+        """Return whether the epoch of `offset` is known."""
         return bool(self._starts) and self._starts[0] <= offset
 
     def extend_back(self, entries: list[tuple[int, int]]) -> None:
-        """Learn from the log itself what came before the first entry; later entries stand."""
+        """Add older entries, read from the batches, before the first one."""
         first_epoch, first_start = (self._epochs[0], self._starts[0]) if self._epochs else (2**31, 2**63)
         older = [(epoch, start) for epoch, start in entries if epoch <= first_epoch and start < first_start]
         if older:
@@ -106,7 +106,7 @@ class LeaderEpochs:
             self.flush()
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that start at or after `end_offset`: the log was cut there."""
+        """Remove epochs that start at or after `end_offset`: the log was truncated there."""
         kept = len(self._starts)
         while kept and self._starts[kept - 1] >= end_offset:
             kept -= 1
@@ -115,7 +115,7 @@ class LeaderEpochs:
             self.flush()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before `start_offset`; the one in force there now starts there."""
+        """Remove epochs that ended before `start_offset`; the one that contains it now starts there."""
         count = bisect_right(self._starts, start_offset)
         if count > 1 or (count and self._starts[0] != start_offset):
             del self._epochs[: count - 1], self._starts[: count - 1]
@@ -123,21 +123,21 @@ class LeaderEpochs:
             self.flush()
 
     def relocate(self, folder: str) -> None:
-        """The log's folder has a new name."""
+        """Use a folder that was renamed."""
         self.path = os.path.join(folder, LEADER_EPOCH)
 
     def clear(self) -> None:
-        """Forget everything: the log begins anew."""
+        """Remove all entries: the log was emptied."""
         if self._epochs:
             self._keep(0)
             self.flush()
 
     def flush(self) -> None:
-        """Write the checkpoint; whoever moves the recovery point past a new epoch syncs it (see `path`)."""
+        """Write the checkpoint without a sync: `LogFlusher` syncs it before the recovery point passes a new epoch."""
         self.written += 1
         write_lines(self._disk, self.path, self.entries(), sync=False)
 
-    def _remember(self, epoch: int, start_offset: int) -> bool:
+    def _insert(self, epoch: int, start_offset: int) -> bool:
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]):
             return False
         kept = len(self._epochs)

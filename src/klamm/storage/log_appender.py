@@ -279,7 +279,7 @@ class LogAppender:
             if self._refused:
                 self._refused.check(batch, self._entries, now_ms)
             if now_ms < self._producers.gaps_refused_until_ms:
-                self._producers.check_nothing_missing(batch)
+                self._producers.check_no_gap(batch)
         offset = self.next_offset
         # The producer's state remembers offsets, so the batch gets its own before it is checked against that state.
         batch.set_offset_and_epoch(offset, leader_epoch)

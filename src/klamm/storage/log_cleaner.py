@@ -1,12 +1,12 @@
-"""Compaction at work: picks the dirtiest logs, has threads rewrite them, and swaps the results in.
+"""Scheduling compaction: picks the dirtiest logs, starts passes in threads, and swaps the results in.
 
 A thread reads and writes; the log itself changes only on the loop's thread, in two short steps per group of segments:
 
     loop     rename `.cleaned` to `.swap`          (the thread then makes the names durable)
     loop     new segment for the old ones in memory, old files to `.deleted`, `.swap` to their final names
 
-Between the two, a crash is settled by the next start (see `swaps`). Whatever happens to the log meanwhile - deletion,
-truncation, retention - is noticed before each step, and the round is given up.
+After a crash between the two, the next start completes the swap (see `segment_swap`). Deletion, truncation and
+retention of the log in the meantime are noticed before every step, and the pass is stopped.
 """
 
 import threading
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
 from klamm.model.clock import Clock
 from klamm.model.errors import CorruptBatch, KlammError, StorageFailure
@@ -31,7 +32,7 @@ logger = get_logger("storage")
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """Something a cleaning thread asks of the loop, and waits for."""
+    """Work that a cleaner thread hands to the loop and waits for."""
 
     work: Callable[[], None]
     done: threading.Event = field(default_factory=threading.Event)
@@ -46,7 +47,7 @@ class _Running:
 
 
 class LogCleaner:
-    """Owned by the loop's thread; `tick` drives it, and so does every wake-up a thread asks for."""
+    """Owned by the loop's thread. `tick` drives it, and `step` whenever a thread calls `wake`."""
 
     def __init__(
         self,
@@ -55,39 +56,39 @@ class LogCleaner:
         clock: Clock,
         *,
         discard: Callable[[Log, list[str]], None],
-        save: Callable[[Log], Callable[[], None]],
-        secure: Callable[[Log], Callable[[], None] | None],
+        checkpoint_writer: Callable[[Log], Callable[[], None]],
+        recovery_point_writer: Callable[[Log], Callable[[], None] | None],
         threads: Threads = real_threads,
     ) -> None:
         self.config = config
         self._disk = disk
         self._clock = clock
         self._discard = discard
-        self._save = save
-        """Gives what writes the cleaner's checkpoint of a log's folder, as of now."""
-        self._secure = secure
-        """Gives what writes the recovery point of a log, None while its closed segments are not durable. Holes that
-        compaction makes must lie below it: beyond, a start takes a hole for something a crash has torn out."""
-        self.wake: Callable[[], object] = lambda: None
-        """Has `step` called soon on the loop's thread; safe to call from any thread. Without one, ticks must do."""
+        self._checkpoint_writer = checkpoint_writer
+        """Returns what writes the cleaner offset checkpoint of a log's folder, as of now."""
+        self._recovery_point_writer = recovery_point_writer
+        """Returns what writes the recovery point of a log, None while its closed segments are not durable. Holes that
+        compaction makes must be below it: recovery takes a hole beyond it for records that a crash has lost."""
+        self.wake: Callable[[], object] = _ignore_wake
+        """Has `step` called soon on the loop's thread; safe to call from any thread. By default, `tick` has to do."""
         self._threads = threads(max(config.threads, 1), "klamm-cleaner")
         self._steps: deque[_Step] = deque()
         self._running: list[_Running] = []
         self._damaged: set[Log] = set()
-        """Logs that cannot be cleaned until somebody repairs them."""
+        """Logs that are not compacted before they are repaired."""
         self._paused: set[Log] = set()
-        """Logs that are being copied elsewhere."""
+        """Logs that are being copied to another log dir."""
         self._next_look_ms = 0
         self._closed = False
         self._owner = threading.get_ident()
 
     @property
     def busy(self) -> bool:
-        """Whether a round is under way."""
+        """Whether a pass is under way."""
         return bool(self._running)
 
     def close(self) -> None:
-        """Give up what is under way and wait for the threads to notice."""
+        """Stop all passes and wait for the threads to end."""
         self._closed = True
         for running in self._running:
             running.job.stop.set()
@@ -95,7 +96,7 @@ class LogCleaner:
         self._running.clear()
 
     def release(self, log: Log) -> None:
-        """Give up a round on this log: it is about to change in a way no round survives."""
+        """Stop a pass on this log: its segments are about to change."""
         for running in self._running:
             if running.log is log:
                 running.job.stop.set()
@@ -106,29 +107,29 @@ class LogCleaner:
         self._paused.discard(log)
 
     def pause(self, log: Log) -> None:
-        """Leave a log alone from now on; a round on it is given up."""
+        """Do not compact a log from now on; a pass on it is stopped."""
         self.release(log)
         self._paused.add(log)
 
     def resume(self, log: Log) -> None:
-        """A log may be cleaned again."""
+        """Compact a log again that was paused."""
         self._paused.discard(log)
 
     def tick(self, now_ms: int, logs: Iterable[Log]) -> None:
-        """Do what threads ask for; start rounds when it is time. `now_ms` is monotonic."""
+        """Do the work that threads have handed over; start passes when they are due. `now_ms` is monotonic."""
         finished = self.step()
         if finished or now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + self.config.backoff_ms
             if self.config.enabled and not self._closed:
-                self._start_rounds(logs)
+                self._start_passes(logs)
 
     def step(self) -> bool:
-        """Do what threads ask for; whether a round has ended."""
+        """Do the work that threads have handed over; return whether a pass has ended."""
         while self._steps:
             step = self._steps.popleft()
             try:
                 step.work()
-            except BaseException as error:  # noqa: BLE001 - it belongs to the thread that asked
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
                 step.error = error
             step.done.set()
         ended = [running for running in self._running if running.future is not None and running.future.done()]
@@ -139,7 +140,7 @@ class LogCleaner:
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 
-    def _start_rounds(self, logs: Iterable[Log]) -> None:
+    def _start_passes(self, logs: Iterable[Log]) -> None:
         room = self.config.threads - len(self._running)
         if room <= 0:
             return
@@ -151,15 +152,14 @@ class LogCleaner:
                 plan = self.plan(log, now)
                 if plan.worthwhile(log.config):
                     candidates.append((plan, log))
-        candidates.sort(key=lambda pair: pair[0].dirty_ratio, reverse=True)
-        for plan, log in candidates:
+        for plan, log in sorted(candidates, key=_dirty_ratio, reverse=True):
             try:
                 room -= room > 0 and self.start(log, plan, now)
             except CorruptBatch as error:
                 self._exclude_damaged(log, error)
 
     def plan(self, log: Log, now_ms: int) -> CompactionPlan:
-        """The round a log would get."""
+        """Plan the pass a log would get."""
         return plan_compaction(
             _facts(log),
             log.config,
@@ -171,9 +171,9 @@ class LogCleaner:
         )
 
     def start(self, log: Log, plan: CompactionPlan, now_ms: int) -> bool:
-        """Begin a round in a thread; False when the log must become durable first."""
-        secure = self._secure(log)
-        if secure is None:
+        """Start a pass in a thread; False when the log must become durable first."""
+        write_recovery_point = self._recovery_point_writer(log)
+        if write_recovery_point is None:
             return False
         facts = [fact for fact in _facts(log) if fact.base_offset < plan.end_offset]
         threads = max(self.config.threads, 1)
@@ -194,9 +194,12 @@ class LogCleaner:
         )
         running = _Running(log, job)
         self._running.append(running)
-        running.future = self._threads.submit(self._clean, log, job, secure)
-        running.future.add_done_callback(lambda _: self.wake())
+        running.future = self._threads.submit(self._clean, log, job, write_recovery_point)
+        running.future.add_done_callback(self._wake_loop)
         return True
+
+    def _wake_loop(self, _future: Future[None]) -> None:
+        self.wake()
 
     def _report(self, running: _Running) -> None:
         assert running.future is not None
@@ -207,48 +210,48 @@ class LogCleaner:
         if isinstance(error, CorruptBatch):
             self._exclude_damaged(running.log, error)
         elif isinstance(error, (OSError, KlammError)):
-            logger.warning("compaction failed and will be tried again", partition=name, reason=error)
+            logger.warning("compaction failed, retrying later", partition=name, reason=error)
         else:
             self._damaged.add(running.log)
             logger.failure("compaction failed", error, partition=name)
 
     def _exclude_damaged(self, log: Log, error: CorruptBatch) -> None:
         self._damaged.add(log)
-        logger.error("a log is damaged and is compacted no more", partition=log.name, reason=error.message)
+        logger.error("log damaged, compaction stopped for it", partition=log.name, reason=error.message)
 
     # --- in a thread -------------------------------------------------------------------------------------------------
 
-    def _clean(self, log: Log, job: CleanerJob, secure: Callable[[], None]) -> None:
-        secure()
-        cleaning = CleanerPass(self._disk, job)
-        cleaning.map_keys()
-        if cleaning.map_end <= job.first_dirty_offset < job.end_offset:
+    def _clean(self, log: Log, job: CleanerJob, write_recovery_point: Callable[[], None]) -> None:
+        write_recovery_point()
+        cleaner_pass = CleanerPass(self._disk, job)
+        cleaner_pass.map_keys()
+        if cleaner_pass.map_end <= job.first_dirty_offset < job.end_offset:
             raise CorruptBatch("log.cleaner.dedupe.buffer.size has no room for the keys of a single batch")
-        for segments in cleaning.groups():
-            group = cleaning.rewrite(segments)
+        for segments in cleaner_pass.groups():
+            group = cleaner_pass.rewrite(segments)
             try:
-                self._run_on_loop(job, lambda group=group: self._name_swap(log, job, group))  # type: ignore[misc]
+                self._run_on_loop(job, partial(self._name_swap, log, job, group))
             except BaseException:
                 remove_files(self._disk, group.replaced[0].folder, group.base_offset, CLEANED_SUFFIX)
                 raise
             self._sync_names(log, job)
-            self._run_on_loop(job, lambda group=group: self._swap(log, job, group))  # type: ignore[misc]
+            self._run_on_loop(job, partial(self._swap, log, job, group))
         self._sync_names(log, job)
-        saving: list[Callable[[], None]] = []
+        writers: list[Callable[[], None]] = []
 
         def finish() -> None:
             if job.stop.is_set() or log.retired:
                 raise CleanerStopped
-            log.state.cleaned_offset = cleaning.map_end
-            saving.append(self._save(log))
+            log.state.cleaned_offset = cleaner_pass.map_end
+            writers.append(self._checkpoint_writer(log))
 
         self._run_on_loop(job, finish)
-        saving[0]()
-        stats = cleaning.stats
+        writers[0]()
+        stats = cleaner_pass.stats
         logger.info(
-            "compacted",
+            "log compacted",
             partition=job.name,
-            cleaned_offset=cleaning.map_end,
+            cleaned_offset=cleaner_pass.map_end,
             bytes_before=sum(s.size for s in job.segments),
             bytes_after=stats.bytes_written,
             records_kept=stats.records_kept,
@@ -261,14 +264,14 @@ class LogCleaner:
         try:
             self._disk.sync_dir(log.path)
         except FileNotFoundError:
-            raise CleanerStopped from None  # the log was deleted, its folder has another name
+            raise CleanerStopped from None  # the log was deleted, its folder was renamed
         except OSError as error:
             failure = StorageFailure(f"cannot sync {log.path}: {error}")
-            self._run_on_loop(job, lambda: log.fail(failure))
+            self._run_on_loop(job, partial(log.fail, failure))
             raise failure from error
 
     def _run_on_loop(self, job: CleanerJob, work: Callable[[], None]) -> None:
-        """Have something done on the loop's thread, and wait for it."""
+        """Run `work` on the loop's thread and wait for it."""
         if threading.get_ident() == self._owner:
             work()
             return
@@ -284,7 +287,7 @@ class LogCleaner:
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     def _check(self, log: Log, job: CleanerJob, group: CleanedGroup) -> None:
-        """Refuse a step when the log is no longer what the round began with."""
+        """Raise CleanerStopped when the log is no longer what the pass began with."""
         current = set(map(id, log.segments))
         if job.stop.is_set() or log.retired or log.failed or any(id(s) not in current for s in group.replaced):
             raise CleanerStopped
@@ -309,8 +312,16 @@ class LogCleaner:
         self._discard(log, log.replace_segments(group.replaced, group.size, group.max_timestamp))
 
 
+def _ignore_wake() -> None:
+    """Leave the work to the next tick."""
+
+
+def _dirty_ratio(candidate: tuple[CompactionPlan, Log]) -> float:
+    return candidate[0].dirty_ratio
+
+
 def _facts(log: Log) -> list[ClosedSegment]:
-    """What planning looks at in the closed segments of a log."""
+    """Return what planning needs to know of the closed segments of a log."""
     lagging = log.config.max_compaction_lag_ms < MAX_LONG
     return [
         ClosedSegment(

@@ -1,4 +1,4 @@
-"""One data folder: its lock, its identity, its checkpoints, its clean-shutdown marker."""
+"""One log dir: its lock, its identity, its checkpoints, its clean-shutdown marker."""
 
 import fcntl
 import os
@@ -37,7 +37,7 @@ _FILES = re.compile(r"(?:.*-checkpoint|meta\.properties|bootstrap\.checkpoint|\.
 
 @dataclass(frozen=True, slots=True)
 class LogDirFacts:
-    """What DescribeLogDirs says of a folder."""
+    """What DescribeLogDirs reports of a folder."""
 
     path: str
     total_bytes: int
@@ -47,21 +47,21 @@ class LogDirFacts:
 
 
 class LogDirUnusable(ConfigError):
-    """A folder that the disk refuses: nobody's mistake, perhaps, and no reason to do without the others."""
+    """Raised when the disk refuses access to a folder: it is offline, the other log dirs are served."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedOffsets:
-    """What the checkpoint files of a folder say of its logs."""
+    """The content of the checkpoint files of a folder."""
 
     points: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Below these offsets, logs need no check."""
+    """Recovery points: below them logs are not checked."""
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Where logs begin, if not with their first segment."""
+    """Log start offsets, where they are not those of the first segment."""
     marks: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """How far logs were known to be replicated."""
+    """High watermarks."""
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """How far compaction has come."""
+    """Offsets up to which logs are compacted."""
 
 
 class LogDir:
@@ -94,7 +94,7 @@ class LogDir:
             raise ConfigError(f"the data folder {self.path} is in use by another process") from error
 
     def release(self) -> None:
-        """Let another process have the folder."""
+        """Unlock the folder."""
         if self._lock_fd >= 0:
             self.disk.close(self._lock_fd)
             self._lock_fd = -1
@@ -123,11 +123,11 @@ class LogDir:
         return properties
 
     def take_clean_shutdown(self) -> int | None:
-        """The broker epoch of the last clean stop, None when the last stop was none."""
+        """Remove the clean-shutdown marker; return its broker epoch, None when the last stop was not clean."""
         return take_clean_shutdown(self.disk, self.path)
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """Say that all logs here are closed properly."""
+        """Write the clean-shutdown marker: all logs here were closed cleanly."""
         write_clean_shutdown(self.disk, self.path, broker_epoch)
 
     def load(self) -> None:
@@ -140,14 +140,14 @@ class LogDir:
         )
 
     def has_checkpoint_of(self, partition: TopicPartition) -> bool:
-        """Whether a checkpoint file here speaks of a partition, be it of an earlier one with the same name."""
+        """Return whether a checkpoint file here has an entry for a partition, maybe a deleted one of the same name."""
         saved = self.saved
         return any(partition in offsets for offsets in (saved.points, saved.starts, saved.marks, saved.cleaned))
 
     def checkpoint(self, logs: Iterable[Log], original: Callable[[Log], Log]) -> Callable[[], None]:
-        """What writes the three offset checkpoints for the logs that live here, as they are now; for a thread.
+        """Return what writes the three offset checkpoints of the logs here, as of now; it may run in a thread.
 
-        `original` gives the log of which one is a copy, or the log itself: a copy that takes over has its offsets.
+        `original` returns the log of which one is a copy, or the log itself: a copy that takes over has its offsets.
         """
         points, starts, marks = {}, {}, {}
         for log in logs:
@@ -163,10 +163,10 @@ class LogDir:
         def write() -> None:
             with self._writing:
                 if number < self._written:
-                    return  # somebody has written newer ones
+                    return  # a later checkpoint was written first
                 self._written = number
                 write_offsets(self.disk, os.path.join(self.path, RECOVERY_POINT), points)
-                # Twice, because a wrong number here would hide records, or take them away.
+                # Twice, because a wrong number here would hide records, or have them deleted.
                 write_offsets(self.disk, os.path.join(self.path, LOG_START_OFFSET), starts, twice=True)
                 write_offsets(self.disk, os.path.join(self.path, REPLICATION_OFFSET), marks)
                 self.saved = replace(self.saved, points=points, starts=starts, marks=marks)
@@ -174,7 +174,7 @@ class LogDir:
         return write
 
     def cleaner_checkpoint(self, logs: Iterable[Log]) -> Callable[[], None]:
-        """What writes how far compaction has come in the logs that live here; for a thread."""
+        """Return what writes the cleaner offset checkpoint of the logs here, as of now; it may run in a thread."""
         offsets = {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset is not None}
 
         def write() -> None:
@@ -185,7 +185,7 @@ class LogDir:
         return write
 
     def partition_folders(self) -> dict[TopicPartition, str]:
-        """The partition folders here. Folders on their way out or in are passed over, strangers named in the log."""
+        """Return the partition folders here, without deleted and future ones; unknown names are logged."""
         folders = {}
         for name in sorted(self.disk.listdir(self.path)):
             full = os.path.join(self.path, name)
@@ -194,27 +194,27 @@ class LogDir:
                 if match["topic"] != METADATA_TOPIC:
                     folders[TopicPartition(match["topic"], int(match["partition"]))] = full
             elif not (_DELETED.match(name) or _FUTURE.match(name) or _FILES.match(name)):
-                state = "waits for an operator" if _STRAY.match(name) else "is no part of Klamm's data"
-                logger.warning("left alone", path=full, reason=f"it {state}")
+                reason = "stray partition, inspect it" if _STRAY.match(name) else "not part of Klamm's data"
+                logger.warning("folder ignored", path=full, reason=reason)
         return folders
 
     def future_folders(self) -> dict[TopicPartition, str]:
-        """The folders of replicas on their way here from another log dir; of two for one partition, the first."""
+        """Return the folders of future logs here; of two for one partition, the first."""
         folders: dict[TopicPartition, str] = {}
         for name in sorted(self.disk.listdir(self.path)):
             match = _FUTURE.match(name)
             if match:
                 full = os.path.join(self.path, name)
                 if folders.setdefault(TopicPartition(match["topic"], int(match["partition"])), full) != full:
-                    logger.warning("left alone", path=full, reason="the same partition is on its way here twice")
+                    logger.warning("folder ignored", path=full, reason="the partition has another future log here")
         return folders
 
     def deleted_folders(self) -> list[str]:
-        """Folders of deleted partitions whose removal was interrupted."""
+        """Return folders of deleted partitions whose removal was interrupted."""
         return [os.path.join(self.path, name) for name in self.disk.listdir(self.path) if _DELETED.match(name)]
 
     def facts(self) -> LogDirFacts:
-        """Room on the volume, for DescribeLogDirs."""
+        """Return size and free space of the volume, for DescribeLogDirs."""
         if self.failure is not None:
             return LogDirFacts(self.path, -1, -1, self.failure)
         stat = self.disk.statvfs(self.path)
@@ -222,7 +222,7 @@ class LogDir:
 
 
 def is_held(path: str) -> bool:
-    """Whether a node holds a data folder; looks without changing anything."""
+    """Return whether a node has locked a data folder; changes nothing."""
     try:
         fd = os.open(os.path.join(path, LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

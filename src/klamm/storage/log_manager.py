@@ -1,7 +1,7 @@
-"""All logs of a broker: opens them at start, makes, moves and deletes them, and notices when a disk fails.
+"""All logs of a broker: opens them at start, creates, moves and deletes them, and handles failed disks.
 
-The loop calls `tick` now and then, for what is due by the clock (see `housekeeping`). Nothing in here blocks the loop
-on a disk longer than renaming a few files takes.
+The loop calls `tick` regularly for periodic work (see `housekeeping`). Nothing in here blocks the loop on a disk longer
+than renaming a few files takes.
 """
 
 import functools
@@ -9,6 +9,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 
 from klamm.model.clock import Clock, SystemClock
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailure
@@ -34,11 +35,11 @@ logger = get_logger("storage")
 
 _PREFERRED_MAX = 10_000
 _BITS_DAMAGED_MAX = 6
-"""One damaged character of a topic id, six bits. That two ids drawn by chance are so alike does not happen."""
+"""One damaged character of a topic id is six bits. Two random ids are never that similar."""
 
 
 class LogManager:
-    """The logs of all log dirs. `identify` takes the folders, `open_logs` opens them, `close` gives them back."""
+    """The logs of all log dirs. `identify` locks the folders, `open_logs` opens the logs, `close` releases both."""
 
     def __init__(
         self,
@@ -66,9 +67,9 @@ class LogManager:
         """The broker epoch of the last run if it stopped cleanly, -1 otherwise."""
         self._logs: dict[TopicPartition, Log] = {}
         self.futures = FutureLogs(self._disk, self._files, new_uuid)
-        """Replicas on their way from one log dir to another."""
+        """Copies of replicas that move to another log dir."""
         self._preferred: dict[TopicPartition, str] = {}
-        """Where partitions that are not here yet shall lie once they are."""
+        """The log dir that partitions get when they are created here (AlterReplicaLogDirs before creation)."""
         self._background = BackgroundIo(self._disk, threads)
         self.group_sync = GroupSync(threads)
         self.cleaner = LogCleaner(
@@ -76,8 +77,8 @@ class LogManager:
             self._disk,
             self._clock,
             discard=self._discard,
-            save=self._cleaner_checkpoint,
-            secure=self._secure,
+            checkpoint_writer=self._cleaner_checkpoint,
+            recovery_point_writer=self._recovery_point_writer,
             threads=threads,
         )
         self.housekeeping = Housekeeping(
@@ -86,7 +87,7 @@ class LogManager:
             self._background,
             self.cleaner,
             logs=self._logs.values,
-            checkpoint=lambda: self.checkpoint(wait=False),
+            checkpoint=partial(self.checkpoint, wait=False),
             discard=self._discard,
         )
         self._listener = LogListener(
@@ -99,13 +100,13 @@ class LogManager:
             self.group_sync.call_on_loop = call_on_loop
             self.cleaner.wake = functools.partial(call_on_loop, self.cleaner.step)
         self.on_failure = on_failure
-        """Told when a disk has failed and nothing is left to go on with; the node then stops."""
+        """Called when a vital log directory, or the last one, failed; the node then stops."""
         self.on_dir_offline = on_dir_offline
-        """Told when one of several log dirs has failed."""
+        """Called when one of several log directories failed."""
 
     @property
     def _threads(self) -> Executor:
-        """Where slow work runs; a test may put its own here."""
+        """The pool in which slow I/O runs; a test may replace it."""
         return self._background.threads
 
     @_threads.setter
@@ -127,7 +128,7 @@ class LogManager:
         self.open_logs(config_for)
 
     def identify(self, cluster_id: str | None, node_id: int, *, format_empty: bool = False) -> None:
-        """Lock every log dir and read who it belongs to; ConfigError leaves them all untouched.
+        """Lock every log dir and read its `meta.properties`; ConfigError leaves them all untouched.
 
         `cluster_id` None takes the one the folders carry. Unidentified folders are formatted when `format_empty` and
         the cluster id is known.
@@ -136,7 +137,7 @@ class LogManager:
             lock_dirs(self._disk, self.config.log_dirs, self._is_vital, self.dirs)
             identity = read_identity(self.dirs, cluster_id, node_id, self._is_vital)
             self.cluster_id = identity.cluster_id
-            new_id = (lambda: Uuid(self._new_uuid().bytes)) if format_empty else None
+            new_id = self._new_directory_id if format_empty else None
             for log_dir in self.dirs:
                 if log_dir.failure is None:
                     self.directory_ids[log_dir.path] = complete_identity(log_dir, identity, node_id, new_id)
@@ -147,7 +148,7 @@ class LogManager:
     def open_logs(self, config_for: Callable[[str], LogConfig] | None = None) -> None:
         """Open every log in the log dirs; `config_for` gives the settings of a topic."""
         try:
-            self._open_all(config_for or (lambda _topic: LogConfig()))
+            self._open_all(config_for or _default_config)
         except BaseException:
             self._release()
             raise
@@ -170,6 +171,9 @@ class LogManager:
         finally:
             self._logs.clear()
             self._release()
+
+    def _new_directory_id(self) -> Uuid:
+        return Uuid(self._new_uuid().bytes)
 
     def _release(self) -> None:
         self._background.close(wait=False)
@@ -196,9 +200,7 @@ class LogManager:
     def _register_loaded(self, log: Log) -> None:
         other = self._logs.get(log.topic_partition)
         if other is not None:
-            raise ConfigError(
-                f"{log.name} lies in two data folders, {other.path} and {log.path}; move one of them away"
-            )
+            raise ConfigError(f"{log.name} is in two data folders, {other.path} and {log.path}; move one of them away")
         self._register(log)
 
     def _register(self, log: Log) -> None:
@@ -208,22 +210,22 @@ class LogManager:
     # --- logs --------------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, if it is here."""
+        """Return the log of a partition, None when this broker has none."""
         return self._logs.get(TopicPartition(topic, partition))
 
     def logs(self) -> list[Log]:
-        """All logs."""
+        """Return all logs."""
         return list(self._logs.values())
 
     def log_dir_of(self, log: Log | LogState) -> LogDir:
-        """The log dir a log lives in."""
+        """Return the log dir that holds a log."""
         parent = os.path.dirname(log.path)
         return next(log_dir for log_dir in self.dirs if log_dir.path == parent)
 
     def create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, directory_id: bytes | None = None
     ) -> Log:
-        """The log of a partition, made when there is none: in the given directory, or the one with the fewest logs.
+        """Return the log of a partition, created if need be: in the given directory, or the one with the fewest logs.
 
         INCONSISTENT_TOPIC_ID when a log of that name belongs to another topic id.
         """
@@ -249,14 +251,14 @@ class LogManager:
         return log
 
     def delete(self, topic: str, partition: int) -> None:
-        """Take a log away: out of sight at once, off the disk after file.delete.delay.ms."""
+        """Delete a log: unregistered and renamed at once, removed from the disk after file.delete.delay.ms."""
         log = self._logs.get(TopicPartition(topic, partition))
         if log is not None:
             target = self._unregister(log, "delete")
             self._background.remove([target], self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
 
     def set_aside(self, log: Log) -> None:
-        """Take a stray log out of service without deleting anything: its folder is renamed for a person to look at."""
+        """Take a stray log out of service and rename its folder, for an operator to inspect; nothing is deleted."""
         if self.futures.get(log.topic_partition) is log:
             self.futures.release(log)
             self._retire_folder(log, "stray")
@@ -271,7 +273,7 @@ class LogManager:
     def _retire_folder(self, log: Log, state: str) -> str:
         log.retire()
         log_dir = self.log_dir_of(log)
-        # A folder name holds at most 255 characters; the topic's name gives way.
+        # A folder name has at most 255 characters; the topic's name is cut, the suffix is what a start looks at.
         suffix = f"-{log.partition}.{self._new_uuid().hex}-{state}"
         target = os.path.join(log_dir.path, log.topic[: 255 - len(suffix)] + suffix)
         try:
@@ -283,13 +285,13 @@ class LogManager:
         return target
 
     def _drop_stale_checkpoints(self, log_dir: LogDir, partition: TopicPartition) -> None:
-        """Let the checkpoints of a log dir say nothing of an earlier log whose name a new one gets."""
+        """Write the checkpoints of a log dir without the entries of an earlier log that had the same name."""
         if log_dir.has_checkpoint_of(partition):
             self.checkpoint_writer(log_dir)()
             log_dir.cleaner_checkpoint(self._logs_in(log_dir))()
 
     def _logs_in(self, log_dir: LogDir) -> list[Log]:
-        """The logs of a log dir, future ones too."""
+        """Return the logs of a log dir, future ones too."""
         everything = (*self._logs.values(), *self.futures)
         if len(self.dirs) == 1:
             return list(everything)
@@ -298,7 +300,7 @@ class LogManager:
     # --- from one log dir to another ---------------------------------------------------------------------------------
 
     def log_dir_at(self, path: str) -> LogDir:
-        """The log dir with a path; LOG_DIR_NOT_FOUND when there is none, StorageFailure when it has failed."""
+        """Return the log dir with a path; LOG_DIR_NOT_FOUND when there is none, StorageFailure when it failed."""
         for log_dir in self.dirs:
             if log_dir.path == path:
                 if log_dir.failure is not None:
@@ -307,7 +309,7 @@ class LogManager:
         raise KlammError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
 
     def prefer(self, topic: str, partition: int, path: str) -> None:
-        """Remember where a partition shall lie that is not here yet."""
+        """Set the log dir of a partition that is not here yet."""
         if len(self._preferred) < _PREFERRED_MAX:
             self._preferred[TopicPartition(topic, partition)] = path
 
@@ -316,14 +318,14 @@ class LogManager:
         return next((log_dir for log_dir in self.dirs if log_dir.path == path and log_dir.failure is None), None)
 
     def create_future(self, log: Log, log_dir: LogDir, start_offset: int) -> Log:
-        """Begin a copy of a log in another log dir; compaction leaves the log alone until the copy has its place."""
+        """Create a copy of a log in another log dir; the log is not compacted until the copy has replaced it."""
         self._drop_stale_checkpoints(log_dir, log.topic_partition)
         future = self.futures.create(log, log_dir, start_offset, self._clock.now_ms())
         self.cleaner.pause(log)
         return future
 
     def drop_future(self, future: Log) -> None:
-        """Give a copy up; its files go at once."""
+        """Cancel a move: the copy is removed at once."""
         self.futures.release(future)
         log = self._logs.get(future.topic_partition)
         if log is not None and self.futures.get(future.topic_partition) is None:
@@ -332,7 +334,7 @@ class LogManager:
             self._background.remove([self._retire_folder(future, "delete")], 0)
 
     def take_over(self, future: Log) -> None:
-        """Let a complete and durable copy take the place of its log, or of none when its log is gone."""
+        """Replace a log by its complete and durable copy; the log itself may be gone already."""
         log = self._logs.get(future.topic_partition)
         if log is not None:
             target = self._unregister(log, "delete")
@@ -346,14 +348,14 @@ class LogManager:
         self.checkpoint(wait=False)
 
     def strays(self, known: Mapping[TopicPartition, bytes]) -> list[Log]:
-        """Logs whose partitions the metadata does not know, or knows under another topic id.
+        """Return logs whose partitions the metadata does not have, or has under another topic id.
 
-        An id that is the right one but for a few bits is damaged, not another: it is written anew.
+        An id that differs in a few bits only is damaged, not another: it is overwritten.
         """
         for log in (*self._logs.values(), *self.futures):
             right = known.get(log.topic_partition, ZERO_UUID)
             if log.topic_id not in (right, ZERO_UUID) and _bits_apart(log.topic_id, right) <= _BITS_DAMAGED_MAX:
-                logger.warning("the topic id of a log is damaged and written anew", partition=log.name, path=log.path)
+                logger.warning("damaged topic id overwritten", partition=log.name, path=log.path)
                 log.overwrite_topic_id(right)
         return [
             log
@@ -362,7 +364,7 @@ class LogManager:
         ]
 
     def describe_dirs(self) -> list[LogDirFacts]:
-        """Path and room of every log dir."""
+        """Return path and free space of every log dir."""
         return [log_dir.facts() for log_dir in self.dirs]
 
     def _choose_dir(self, directory_id: bytes | None) -> LogDir:
@@ -370,32 +372,32 @@ class LogManager:
             for log_dir in self.dirs:
                 if self.directory_ids.get(log_dir.path) == directory_id:
                     if log_dir.failure is not None:
-                        raise StorageFailure(f"the log dir {log_dir.path} has failed: {log_dir.failure}")
+                        raise StorageFailure(f"log directory {log_dir.path} failed: {log_dir.failure}")
                     return log_dir
-            # Ids below 100 are Kafka's words for "anywhere", "lost", "moving". Any other belongs to a log dir that
-            # was replaced, or to one that could not be read: then the log may be there, and is not begun anew.
+            # Ids below 100 are reserved by Kafka (UNASSIGNED, LOST, MIGRATING). Any other belongs to a log dir that was
+            # replaced, or to one that could not be read: then the log may be there, and must not be created again.
             if int.from_bytes(directory_id, "big") >= 100 and any(other.failure is not None for other in self.dirs):
-                raise StorageFailure("a partition may lie in a log dir that is offline")
+                raise StorageFailure("the partition may be in a log directory that is offline")
         if len(self.dirs) == 1:
             return self.dirs[0]
-        closed = set(map(os.path.abspath, self.config.metadata_only_dirs))
-        open_to_all = [d for d in self.dirs if d.failure is None and d.path not in closed]
-        if not open_to_all:
-            raise StorageFailure("no log dir is left for a new partition")
+        metadata_only = set(map(os.path.abspath, self.config.metadata_only_dirs))
+        usable = {d.path: d for d in self.dirs if d.failure is None and d.path not in metadata_only}
+        if not usable:
+            raise StorageFailure("no log directory is online for a new partition")
         counts = dict.fromkeys((log_dir.path for log_dir in self.dirs), 0)
         for log in self._logs.values():
             counts[os.path.dirname(log.path)] += 1
-        return min(open_to_all, key=lambda log_dir: counts[log_dir.path])
+        return usable[min(usable, key=counts.__getitem__)]
 
-    # --- keeping house -----------------------------------------------------------------------------------------------
+    # --- periodic work -----------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int | None = None) -> None:
-        """Do what is due. `now_ms` is monotonic."""
+        """Do the periodic work that is due. `now_ms` is monotonic."""
         self.housekeeping.tick(self._clock.monotonic_ms() if now_ms is None else now_ms)
 
     @property
     def behind(self) -> bool:
-        """Whether a tick has left something for the next, which had better come soon."""
+        """Whether a tick has left work for the next one, which should come soon."""
         return self.housekeeping.behind
 
     def checkpoint(self, *, wait: bool = True) -> None:
@@ -404,8 +406,12 @@ class LogManager:
         self._background.write_checkpoints(writers, wait=wait)
 
     def checkpoint_writer(self, log_dir: LogDir) -> Callable[[], None]:
-        """What writes the offsets of the logs in a log dir, as they are now; for a thread."""
-        return log_dir.checkpoint(self._logs_in(log_dir), lambda log: self._logs.get(log.topic_partition, log))
+        """Return what writes the offset checkpoints of a log dir, as of now; it may run in a thread."""
+        return log_dir.checkpoint(self._logs_in(log_dir), self._original_of)
+
+    def _original_of(self, log: Log) -> Log:
+        """Return the log of which a future log is the copy, or the log itself."""
+        return self._logs.get(log.topic_partition, log)
 
     def _on_roll(self, state: LogState, _segment: LogSegment) -> None:
         """Sync a closed segment in a thread; after that no restart checks anything before the new one."""
@@ -413,22 +419,22 @@ class LogManager:
         if log is not None and log.state is state:
             self._background.sync(log, log.segments.active.base_offset)
 
-    def _discard(self, log: Log, condemned: list[str]) -> None:
-        """Remove files that are out of a log, once their delay has passed."""
-        self._background.remove(condemned, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+    def _discard(self, log: Log, renamed: list[str]) -> None:
+        """Remove files that were renamed to `.deleted`, after file.delete.delay.ms."""
+        self._background.remove(renamed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
 
     def _cleaner_checkpoint(self, log: Log) -> Callable[[], None]:
         log_dir = self.log_dir_of(log)
         return log_dir.cleaner_checkpoint(self._logs_in(log_dir))
 
-    def _secure(self, log: Log) -> Callable[[], None] | None:
-        """What puts a log's recovery point on disk; None while its closed segments are not durable yet."""
+    def _recovery_point_writer(self, log: Log) -> Callable[[], None] | None:
+        """Return what writes the recovery point of a log; None while its closed segments are not durable yet."""
         if log.recovery_point < log.segments.active.base_offset:
             self._background.sync(log, log.segments.active.base_offset)
             return None
         return self.checkpoint_writer(self.log_dir_of(log))
 
-    # --- what logs tell ----------------------------------------------------------------------------------------------
+    # --- events of logs ----------------------------------------------------------------------------------------------
 
     def _before_truncate(self, state: LogState) -> None:
         log = self._logs.get(state.topic_partition)
@@ -442,7 +448,7 @@ class LogManager:
 
     def _on_failure(self, state: LogState, failure: StorageFailure) -> None:
         """Take the log directory of a failed log offline, with all logs in it."""
-        logger.error("a log has failed", partition=state.name, reason=failure.message)
+        logger.error("log failed", partition=state.name, reason=failure.message)
         if not self.dirs:
             return  # closed meanwhile: a sync that was under way has failed, and nothing depends on it any more
         log_dir = self.log_dir_of(state)
@@ -454,20 +460,20 @@ class LogManager:
                 self.on_failure(state, failure)
             return
         lost = [other for other in self._logs.values() if os.path.dirname(other.path) == log_dir.path]
-        logger.error("a log dir is offline", folder=log_dir.path, partitions=len(lost), reason=failure.message)
+        logger.error("log directory failed", folder=log_dir.path, partitions=len(lost), reason=failure.message)
         for other in lost:
             other.take_offline(str(failure))
         if self.on_dir_offline is not None:
             self.on_dir_offline(log_dir)
 
     def fail_dir(self, log_dir: LogDir, failure: StorageFailure) -> None:
-        """Take a log dir out of service because of what happened to a copy on its way there."""
+        """Take a log dir offline because a write to a future log in it failed."""
         log = next((candidate for candidate in self._logs_in(log_dir)), None)
         if log is not None:
             self._on_failure(log.state, failure)
 
     def offline_directory_ids(self) -> list[Uuid]:
-        """The ids of log dirs that have failed, for the controller; one that could not be read has none to tell."""
+        """Return the ids of failed log dirs, for the controller; one that could not be read has no known id."""
         return [
             self.directory_ids[log_dir.path]
             for log_dir in self.dirs
@@ -475,9 +481,13 @@ class LogManager:
         ]
 
     def online_directory_ids(self, paths: Iterable[str]) -> list[Uuid]:
-        """The ids of those of these log dirs that can be used."""
+        """Return the ids of those of these log dirs that are online."""
         online = {log_dir.path for log_dir in self.dirs if log_dir.failure is None}
         return [self.directory_ids[path] for path in map(os.path.abspath, paths) if path in online]
+
+
+def _default_config(_topic: str) -> LogConfig:
+    return LogConfig()
 
 
 def _bits_apart(left: bytes, right: bytes) -> int:

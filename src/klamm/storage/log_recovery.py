@@ -1,17 +1,18 @@
-"""Opening a log: trust it after a clean stop, check it after any other.
+"""Opening a log, with recovery unless it was closed cleanly.
 
-After a clean stop the last batch is found through the index and nothing is scanned. Otherwise every segment that may
+After a clean stop the last batch is located through the index and nothing is scanned. Otherwise every segment that may
 hold unsynced bytes (from the recovery point on) is read batch by batch: lengths and checksums must hold, indexes are
-rebuilt, leader epochs and producers follow. The first batch that does not hold ends the log: its bytes and everything
-after it are cut, as Kafka does; the log says what was cut and where.
+rebuilt, leader epochs and producers follow. The first invalid batch ends the log: its bytes and everything after it are
+truncated, as in Kafka, and a log line says how much and where.
 
-That is right for bytes a crash may tear. Damage below the recovery point is another thing: those bytes were on the
-device, so the device has lost them, and what follows may be the only copy of something acknowledged. Then nothing is
-cut: the log is served up to the damage, takes no appends, and waits for somebody to decide (docs/decisions/0007).
+That is right for bytes that a crash may tear. Damage below the recovery point is different: those bytes were on the
+device, so the device has lost them, and what follows may be the only copy of acknowledged records. Then nothing is
+truncated: the log is read-only up to the damage until an operator repairs it (docs/decisions/0007).
 """
 
 import os
 from collections.abc import Callable
+from operator import attrgetter
 
 from klamm.model.errors import CorruptBatch
 from klamm.model.ids import ZERO_UUID, TopicPartition
@@ -39,7 +40,7 @@ _SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFF
 _OTHER_NAMES = {LEADER_EPOCH, PARTITION_METADATA, CLOSED_AT, "quorum-state"}
 _OTHER_SUFFIXES = (".checkpoint",)
 _REFILL_AGE_MS = 600_000
-"""Producers retry for delivery.timeout.ms, two minutes by default; those silent much longer have given up."""
+"""Producers retry for delivery.timeout.ms, two minutes by default; after ten no retry comes."""
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
 
 Progress = Callable[[str, int], None]
@@ -61,9 +62,9 @@ def open_log(
 ) -> Log:
     """Open the log in a folder, creating both when there is none.
 
-    `clean` says that whoever wrote it stopped properly. What lies below `recovery_point` is durable and is not checked;
-    what lies below `durable_offset` is durable, too. A log that is damaged where it was durable comes back `failed`.
-    `progress(name, bytes)` is told of what was checked.
+    `clean` means that it was closed cleanly. What is below `recovery_point` is durable and not checked; what is below
+    `durable_offset` is durable, too. A log that is damaged where it was durable is returned `failed`.
+    `progress(name, bytes)` is called as bytes are checked.
     """
     disk.makedirs(path, exist_ok=True)
     complete_swaps(disk, path)
@@ -94,7 +95,7 @@ def open_log(
         ]
     )
     suspects += [s for s in segments_on_disk if s not in suspects and not _has_sane_index(disk, s)]
-    suspects.sort(key=lambda segment: segment.base_offset)
+    suspects.sort(key=attrgetter("base_offset"))
     kept = checker.check_all(segments_on_disk, suspects, progress)
     if kept and not (clean and not suspects):
         clean = False
@@ -102,13 +103,13 @@ def open_log(
         end_offset = kept[-1].next_offset() if kept else log_start_offset
         agreed = not kept or _epochs_match(epochs, SegmentList(disk, files, path, kept), end_offset)
     except CorruptBatch as error:
-        logger.warning("the tail of a log that was closed cleanly is damaged", partition=partition, reason=error)
+        logger.warning("tail of a cleanly closed log is damaged, recovering it", partition=partition, reason=error)
         kept = checker.check_all(kept, kept[-1:], progress)
         end_offset, agreed = kept[-1].next_offset(), True
         clean = False
     if clean and end_offset < log_start_offset:
         logger.warning(
-            "ignoring a log start beyond the log's end",
+            "log start offset beyond the log end ignored",
             partition=partition,
             end_offset=end_offset,
             log_start_offset=log_start_offset,
@@ -116,7 +117,7 @@ def open_log(
         log_start_offset = kept[0].base_offset if kept else 0
     if kept and end_offset < log_start_offset and not checker.damaged:
         logger.warning(
-            "a log ends before its start, its segments are removed",
+            "log ends before its start offset, segments removed",
             partition=partition,
             end_offset=end_offset,
             log_start_offset=log_start_offset,
@@ -134,7 +135,7 @@ def open_log(
     start_offset = max(log_start_offset, kept[0].base_offset)
     epochs.truncate_from_end(end_offset)
     if not agreed:
-        logger.warning("leader epochs do not fit the log and will be rebuilt", path=epochs.path)
+        logger.warning("leader epochs disagree with the log, rebuilding them", path=epochs.path)
         epochs.clear()
         epochs.damaged = True
     known = epochs.reaches(start_offset) or (clean and not epochs.entries())
@@ -164,7 +165,7 @@ def open_log(
     log = Log(state, now_ms)
     log.appender.schedule_roll()
     if checker.damaged:
-        # The next start must find the same: the recovery point stays beyond the damage.
+        # The next start must come to the same result: the recovery point stays beyond the damage.
         state.recovery_point = recovery_point
         log.fail()
     if clean and segments_on_disk:
@@ -175,9 +176,9 @@ def open_log(
 def create_log(
     path: str, partition: TopicPartition, config: LogConfig, *, disk: Disk, files: OpenFiles, now_ms: int
 ) -> Log:
-    """Begin a log in a folder that is not there yet; FileExistsError when it is.
+    """Create a log in a new folder; FileExistsError when the folder exists.
 
-    Nothing is looked for: a thousand new partitions cost half of what opening a thousand empty folders does.
+    Nothing is searched for: a thousand new partitions cost half of what opening a thousand empty folders does.
     """
     disk.makedirs(path)
     segment = LogSegment(disk, files, path, 0)
@@ -200,7 +201,7 @@ def create_log(
 
 
 class _SegmentChecker:
-    """Reads suspect segments whole, rebuilds what belongs to them, and cuts where they stop making sense."""
+    """Checks segments batch by batch, rebuilds their indexes, and truncates the log at the first invalid batch."""
 
     def __init__(
         self,
@@ -216,7 +217,7 @@ class _SegmentChecker:
         recovery_point: int,
     ) -> None:
         self.damaged = False
-        """Whether bytes that were durable do not hold."""
+        """Whether bytes that were durable are damaged."""
         self._recovery_point = recovery_point
         self._disk = disk
         self._files = files
@@ -233,7 +234,7 @@ class _SegmentChecker:
         suspects: list[LogSegment],
         progress: Progress | None,
     ) -> list[LogSegment]:
-        """The segments that remain after checking the suspects in order."""
+        """Check the suspects in order; return the segments that remain."""
         if not suspects:
             return segments
         producers = ProducerStates(str(self._partition))
@@ -251,7 +252,7 @@ class _SegmentChecker:
                 # Unsynced bytes may be lost at a batch's end too. Compaction makes such holes on purpose, but only
                 # below the recovery point.
                 logger.warning(
-                    "a hole in a log",
+                    "offsets missing before the next segment",
                     path=segment.path(LOG_SUFFIX),
                     offset=end_offset,
                     next_segment=_segment_end(kept, segment),
@@ -260,7 +261,7 @@ class _SegmentChecker:
             if not intact:
                 later = [s for s in kept if s.base_offset > segment.base_offset]
                 for other in later:
-                    logger.warning("removing what follows the damage", path=other.path(LOG_SUFFIX))
+                    logger.warning("segment after the damage removed", path=other.path(LOG_SUFFIX))
                     other.remove_files()
                 kept = [s for s in kept if s not in later]
                 break
@@ -271,7 +272,7 @@ class _SegmentChecker:
         return kept
 
     def _load_producers(self, producers: ProducerStates, kept: list[LogSegment], segment: LogSegment) -> None:
-        """Bring producers to where a segment begins."""
+        """Load producer state as of the start of a segment."""
         base = segment.base_offset
         before = [s for s in kept if s.base_offset < base]
         if before:
@@ -292,9 +293,9 @@ class _SegmentChecker:
         progress: Progress | None = None,
         stop: int | None = None,
     ) -> tuple[int, bool]:
-        """Check one of the segments `kept`; the offset after its last good batch, and whether all its bytes were good.
+        """Check one of the segments `kept`; return the offset after its last valid batch, and whether it is intact.
 
-        What lies at the position `stop` is known not to be.
+        The batch at the position `stop` is known to be invalid.
         """
         end = _segment_end(kept, segment)
         segment.activate(self._config, self._now_ms, rebuild=True)
@@ -305,7 +306,7 @@ class _SegmentChecker:
         reason = "the file ends inside a batch"
         reported = 0
 
-        def tell(size: int) -> None:
+        def report(size: int) -> None:
             nonlocal reported
             reported += size
             if progress is not None:
@@ -319,7 +320,7 @@ class _SegmentChecker:
             epochs=self._epochs,
             interval=self._config.index_interval_bytes,
             index=True,
-            progress=tell,
+            progress=report,
             stop=stop,
         )
         for data in scan:
@@ -340,14 +341,14 @@ class _SegmentChecker:
         position, next_offset, largest = scan.position, scan.next_offset, scan.largest
         intact = position == segment.size
         if stop is not None:
-            reason = "its offset is beyond that of the batch behind it"
+            reason = "its offset is beyond that of the batch after it"
         elif not intact and (contradicted := _find_contradicted_batch(segment, position, next_offset)) is not None:
             self._load_producers(producers, kept, segment)
             return self._check(segment, producers, kept, last=last, stop=contradicted)
         if not intact and next_offset < self._recovery_point:
             self.damaged = True
             logger.error(
-                "a log is damaged where it was durable; it is served up to there and takes no appends",
+                "log damaged below its recovery point, read-only up to there",
                 path=segment.path(LOG_SUFFIX),
                 position=position,
                 offset=next_offset,
@@ -360,7 +361,7 @@ class _SegmentChecker:
             return next_offset, False
         if not intact:
             logger.warning(
-                "cutting a log",
+                "log truncated",
                 path=segment.path(LOG_SUFFIX),
                 size_bytes=segment.size - position,
                 position=position,
@@ -380,10 +381,10 @@ class _SegmentChecker:
 
 
 def _find_contradicted_batch(segment: LogSegment, position: int, next_offset: int) -> int | None:
-    """Where the last batch before `position` begins, if the one behind it shows that its offset is wrong.
+    """Return where the last batch before `position` begins, if the batch after it shows that its offset is wrong.
 
-    Offsets lie outside of a batch's checksum. One that is too large makes the sound batch behind it look out of place;
-    but that one goes on where the one before had ended.
+    The checksum does not cover offsets. One that is too large makes the valid batch after it look out of order; but
+    that batch continues at the end of the one before both.
     """
     try:
         following = next(segment.headers(position), None)
@@ -402,7 +403,7 @@ def _find_contradicted_batch(segment: LogSegment, position: int, next_offset: in
 
 
 def _epochs_match(epochs: LeaderEpochs, segments: SegmentList, end_offset: int) -> bool:
-    """Whether the newest leader epoch is that of the last batch, and not of what came before it began."""
+    """Return whether the newest leader epoch is that of the last batch, and not of batches before its start."""
     if not epochs.entries():
         return True
     for offset in (end_offset - 1, epochs.entries()[-1][1] - 1):
@@ -425,8 +426,8 @@ def _check_batch(batch: BatchView, next_offset: int, segment_base: int, end: int
 
 
 def _list_segments(disk: Disk, path: str) -> list[int]:
-    """The base offsets of the segments in a folder. Leftovers of interrupted work go, orphaned indexes too; what is
-    not ours stays and is named in the log.
+    """Return the base offsets of the segments in a folder. Leftovers of interrupted changes and orphaned indexes are
+    removed; unknown files stay and are logged.
     """
     names = set(disk.listdir(path))
     bases = sorted(int(name[:-4]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
@@ -434,32 +435,32 @@ def _list_segments(disk: Disk, path: str) -> list[int]:
     for name in sorted(names):
         stem, suffix = os.path.splitext(name)
         if name.endswith(_LEFTOVERS) and not name.endswith(".checkpoint.deleted"):
-            logger.info("removing what an interrupted change left over", path=os.path.join(path, name))
+            logger.info("leftover of an interrupted change removed", path=os.path.join(path, name))
             disk.unlink(os.path.join(path, name))
         elif suffix in _SEGMENT_SUFFIXES and stem.isdigit():
             if suffix != SNAPSHOT_SUFFIX and int(stem) not in known:
-                logger.warning("removing an index without its log", path=os.path.join(path, name))
+                logger.warning("index without its log removed", path=os.path.join(path, name))
                 disk.unlink(os.path.join(path, name))
         elif name not in _OTHER_NAMES and suffix not in _OTHER_SUFFIXES:
-            logger.warning("left alone", path=os.path.join(path, name), reason="it is no file of this log")
+            logger.warning("unknown file ignored", path=os.path.join(path, name))
     return bases
 
 
 def _has_sane_index(disk: Disk, segment: LogSegment) -> bool:
-    """Whether a segment's index files can be used: there, of whole entries, and within the log."""
+    """Return whether the index files of a segment exist and their last entries are plausible."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         if not disk.exists(segment.path(suffix)):
-            logger.warning("an index is missing and will be rebuilt", path=segment.path(suffix))
+            logger.warning("index missing, rebuilding it", path=segment.path(suffix))
             return False
     sane = segment.offset_index().sane(segment.size)
     if not sane:
-        logger.warning("an index does not fit its log and will be rebuilt", path=segment.path(INDEX_SUFFIX))
+        logger.warning("index disagrees with its log, rebuilding it", path=segment.path(INDEX_SUFFIX))
     segment.close_cached()
     return sane
 
 
 def _segment_end(segments: list[LogSegment], segment: LogSegment) -> int:
-    """An offset at or beyond the end of a segment."""
+    """Return an offset at or beyond the end of a segment."""
     i = segments.index(segment)
     return segments[i + 1].base_offset if i + 1 < len(segments) else 2**63
 
@@ -469,7 +470,7 @@ def _log_path(path: str, base: int) -> str:
 
 
 def suspect_bytes(disk: Disk, path: str, recovery_point: int) -> int:
-    """How much of a log an unclean start has to check."""
+    """Return how many bytes of a log recovery has to check."""
     bases = sorted(int(name[:-4]) for name in disk.listdir(path) if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
     ends = [*bases[1:], 2**63][: len(bases)]
     return sum(

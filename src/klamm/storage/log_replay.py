@@ -1,4 +1,4 @@
-"""What follows from the log itself: producer state (the newest snapshot, then every batch after it), leader epochs."""
+"""Derives state from the log itself: producers (the newest snapshot, then every batch after it) and leader epochs."""
 
 from contextlib import suppress
 
@@ -15,9 +15,9 @@ _REFILL_BYTES = 8 << 20
 def rebuild_producers(
     producers: ProducerStates, snapshots: ProducerSnapshots, segments: SegmentList, end_offset: int
 ) -> None:
-    """Bring producer state to what it was when the log ended at `end_offset`.
+    """Rebuild producer state as of when the log ended at `end_offset`.
 
-    Batches below the log start count too, as long as they are there: their producers may still be at work.
+    Batches below the log start count too, as long as they are there: their producers may still be active.
     """
     start_offset = segments[0].base_offset
     snapshot = snapshots.latest(start_offset, end_offset)
@@ -41,10 +41,10 @@ def rebuild_producers(
 
 
 def refill_batches(producers: ProducerStates, segments: SegmentList, since_ms: int) -> None:
-    """Remember again the earlier ones of the last five batches, which a snapshot does not keep.
+    """Restore the earlier ones of the last five batches of every producer, which a snapshot does not keep.
 
     A producer that had several batches in flight when the broker stopped sends all of them again; without this, only
-    the last would be known for a duplicate and the others refused as out of order. Looks at the last few megabytes of
+    the last would be recognised as a duplicate and the others refused as out of order. Reads the last few megabytes of
     the log, and only when a producer was active lately.
     """
     incomplete = {
@@ -58,7 +58,7 @@ def refill_batches(producers: ProducerStates, segments: SegmentList, since_ms: i
     for segment in segments[-2:]:
         start = segment.boundary_before(max(segment.size - _REFILL_BYTES, 0))
         scan = SegmentScan(segment, recent, position=start, checked=False)
-        with suppress(CorruptBatch):  # damage that no start looks for: whoever reads it will be told
+        with suppress(CorruptBatch):  # not searched for by this start: a read of the damage raises it again
             for data in scan:
                 batch = BatchView(data)
                 if not batch.is_control:
@@ -72,7 +72,7 @@ def refill_batches(producers: ProducerStates, segments: SegmentList, since_ms: i
 
 
 def read_leader_epochs(segments: SegmentList) -> list[tuple[int, int]]:
-    """(epoch, first offset) of every leader whose batches are here; reads all headers."""
+    """Return (epoch, first offset) of every leader epoch in the log; reads all headers."""
     epochs: list[tuple[int, int]] = []
     for segment in segments:
         with suppress(CorruptBatch):  # as above

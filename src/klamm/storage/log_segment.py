@@ -1,7 +1,7 @@
 """One segment: a `.log` file of consecutive batches with its indexes beside it.
 
-The active segment is open for writing and keeps its indexes in memory. A closed one opens what it needs when it is read
-and lets it go again, so ten thousand segments cost no file descriptors.
+The active segment is open for writing and keeps its indexes in memory. A closed one opens its files when it is read; a
+shared cache closes them again, so ten thousand segments need few file descriptors.
 """
 
 import os
@@ -27,14 +27,14 @@ DELETED_SUFFIX = ".deleted"
 NEVER = 2**63 - 1
 
 _HOP = struct.Struct(">qi11xi")
-"""Base offset, batch length, last offset delta: what it takes to go from batch to batch."""
+"""Base offset, batch length, last offset delta: the header fields needed to walk from batch to batch."""
 _HOP_CHUNK = 8192
 _unpack_hop = _HOP.unpack_from
 _SCAN_CHUNK = 1 << 20
 
 
 class BatchLocation(NamedTuple):
-    """A batch in a file."""
+    """Where a batch is in a file, and its offsets."""
 
     position: int
     size: int
@@ -43,7 +43,7 @@ class BatchLocation(NamedTuple):
 
 
 def offset_name(offset: int) -> str:
-    """Twenty digits: how Kafka names the files of a segment."""
+    """Return the name of a segment's files: twenty digits, as in Kafka."""
     return f"{offset:020d}"
 
 
@@ -87,7 +87,7 @@ class LogSegment:
         self.roll_at_clock_ms = NEVER
 
     def path(self, suffix: str) -> str:
-        """One of the segment's files."""
+        """Return the path of one of the segment's files."""
         return os.path.join(self.folder, offset_name(self.base_offset) + suffix)
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class LogSegment:
         self.close_cached()
 
     def deactivate(self) -> None:
-        """Write the indexes and let go of what only the active segment holds."""
+        """Write the indexes and release what only the active segment holds."""
         self.finish()
         self.release()
 
@@ -127,8 +127,9 @@ class LogSegment:
             self._disk.ftruncate(self.file.fd, self.size)
 
     def release(self) -> None:
-        """Let go of what only the active segment holds; `finish` came before."""
-        self._files.get((self, LOG_SUFFIX), lambda: self.file)
+        """Release what only the active segment holds; call `finish` first."""
+        # The open file goes to the cache: readers at the tail come back to it at once.
+        self._files.get((self, LOG_SUFFIX), self.open_file)
         self.file = None
         self.index = None
         self.time_index = None
@@ -150,38 +151,42 @@ class LogSegment:
             index.flushed = index.size
 
     def open_file(self) -> SegmentFile:
-        """The `.log` file, opened if need be."""
+        """Return the `.log` file, opened if need be."""
         if self.file is not None:
             return self.file
-        file: SegmentFile = self._files.get((self, LOG_SUFFIX), lambda: SegmentFile(self._disk, self.path(LOG_SUFFIX)))
+        file: SegmentFile = self._files.get((self, LOG_SUFFIX), self._open_log_file)
         return file
 
     def offset_index(self) -> OffsetIndex:
-        """The offset index, mapped if need be."""
+        """Return the offset index, mapped if need be."""
         if self.index is not None:
             return self.index
-        index: OffsetIndex = self._files.get(
-            (self, INDEX_SUFFIX), lambda: OffsetIndex(self.base_offset, map_file(self._disk, self.path(INDEX_SUFFIX)))
-        )
+        index: OffsetIndex = self._files.get((self, INDEX_SUFFIX), self._map_offset_index)
         return index
 
     def times(self) -> TimeIndex:
-        """The time index, mapped if need be."""
+        """Return the time index, mapped if need be."""
         if self.time_index is not None:
             return self.time_index
-        index: TimeIndex = self._files.get(
-            (self, TIME_INDEX_SUFFIX),
-            lambda: TimeIndex(self.base_offset, map_file(self._disk, self.path(TIME_INDEX_SUFFIX))),
-        )
+        index: TimeIndex = self._files.get((self, TIME_INDEX_SUFFIX), self._map_time_index)
         return index
 
+    def _open_log_file(self) -> SegmentFile:
+        return SegmentFile(self._disk, self.path(LOG_SUFFIX))
+
+    def _map_offset_index(self) -> OffsetIndex:
+        return OffsetIndex(self.base_offset, map_file(self._disk, self.path(INDEX_SUFFIX)))
+
+    def _map_time_index(self) -> TimeIndex:
+        return TimeIndex(self.base_offset, map_file(self._disk, self.path(TIME_INDEX_SUFFIX)))
+
     def close_cached(self) -> None:
-        """Drop what the cache of open files holds of this segment."""
+        """Drop the files of this segment from the cache of open files."""
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._files.forget((self, suffix))
 
     def relocate(self, folder: str) -> None:
-        """The log's folder has a new name."""
+        """Use a folder that was renamed."""
         self.folder = folder
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
         self.close_cached()
@@ -200,7 +205,7 @@ class LogSegment:
         return renamed
 
     def modified_ms(self) -> int:
-        """When the `.log` file was last written."""
+        """Return when the `.log` file was last written."""
         return self._disk.fstat(self.open_file().fd).st_mtime_ns // 1_000_000
 
     def remove_files(self) -> None:
@@ -224,7 +229,7 @@ class LogSegment:
         self._max_timestamp = value
 
     def _last_time(self) -> tuple[int, int]:
-        """What the time index ends with, if that is so: retention deletes by it."""
+        """Return the last entry of the time index, verified: retention deletes by it."""
         timestamp, offset = self.times().last()
         if (
             self.size
@@ -236,14 +241,14 @@ class LogSegment:
         return timestamp, offset
 
     def time_floor(self, timestamp: int) -> int:
-        """An offset up to which no batch is later than `timestamp`, but perhaps the one that holds it."""
+        """Return an offset up to which no batch is later than `timestamp`, except perhaps the one that holds it."""
         entry = self.times().floor(timestamp)
         if entry is not None and not self._matches_timestamp(*entry) and self.rebuild_indexes(f"time {entry[0]}"):
             entry = self.times().floor(timestamp)
         return self.base_offset if entry is None else entry[1]
 
     def _matches_timestamp(self, timestamp: int, offset: int) -> bool:
-        """Whether the batch that holds an offset has this for its largest timestamp."""
+        """Return whether the batch that holds an offset has this largest timestamp."""
         try:
             location = self.find(offset) if offset >= self.base_offset else None
             if location is None or location.base_offset > offset:
@@ -253,14 +258,14 @@ class LogSegment:
             return False
 
     def first_timestamp(self) -> int:
-        """The largest timestamp of the first batch of a closed segment, -1 when it is empty."""
+        """Return the largest timestamp of the first batch of a closed segment, -1 when it is empty."""
         if self._first_timestamp is None:
             first = next(self.headers(0), None)
             self._first_timestamp = first.max_timestamp if first is not None else -1
         return self._first_timestamp
 
     def note_first_timestamp(self, timestamp: int, config: LogConfig, jitter_ms: int) -> None:
-        """Set when the segment is due to roll: counted in record time, or by the clock when records carry none."""
+        """Set when the segment is due to roll: in record time, or by the clock when records carry no timestamps."""
         due_ms = config.roll_ms - jitter_ms
         if timestamp >= 0:
             self.roll_at_timestamp, self.roll_at_clock_ms = timestamp + due_ms, NEVER
@@ -270,7 +275,7 @@ class LogSegment:
     # --- finding batches ---------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> BatchLocation | None:
-        """The first batch that ends at or after `offset`; None when the segment holds none."""
+        """Return the first batch that ends at or after `offset`; None when the segment holds none."""
         start = self.offset_index().lookup(offset)
         try:
             location = self._find_from(start, offset, NEVER)
@@ -286,11 +291,11 @@ class LogSegment:
         return self._find_from(self.offset_index().lookup(offset), offset, NEVER)
 
     def find_beyond(self, start: int, limit: int) -> BatchLocation | None:
-        """The batch that a reader coming from `start` may not have because it ends beyond `limit`."""
+        """Return the first batch from `start` on that ends beyond the position `limit`."""
         return self._find_from(max(start, self.boundary_before(limit)), NEVER, limit)
 
     def boundary_before(self, position: int) -> int:
-        """Where a batch begins at or before a file position, near it if the index knows one; 0 otherwise."""
+        """Return where a batch begins at or before a file position: the nearest index entry, or 0."""
         entry = self.offset_index().floor(position)
         if entry is not None and not self._points_to(*entry):
             entry = (
@@ -301,7 +306,7 @@ class LogSegment:
         return 0 if entry is None else entry[1]
 
     def _points_to(self, offset: int, position: int) -> bool:
-        """Whether the batch that begins at a position ends with an offset."""
+        """Return whether the batch that begins at a position ends with an offset."""
         head = self.open_file().pread(_HOP.size, position) if 0 <= position < self.size else b""
         if len(head) < _HOP.size:
             return False
@@ -309,7 +314,7 @@ class LogSegment:
         return bool(base_offset + delta == offset)
 
     def rebuild_indexes(self, reason: str) -> bool:
-        """Build the indexes anew from the batches, because something in them was wrong; False when those are, too."""
+        """Rebuild the indexes from the batches after a wrong entry; False when the batches are damaged, too."""
         try:
             offset_index, times = build_indexes(self)
         except CorruptBatch:
@@ -327,7 +332,7 @@ class LogSegment:
         return True
 
     def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry; CorruptBatch when the tail is torn."""
+        """Return the offset after the last batch, walking from the last index entry; CorruptBatch for a torn tail."""
         index = self.offset_index()
         start = index.entry(len(index) - 1)[1] if len(index) else 0
         last = self.base_offset - 1
@@ -336,9 +341,9 @@ class LogSegment:
         return last + 1
 
     def _find_from(self, position: int, offset: int, limit: int) -> BatchLocation | None:
-        """From a batch boundary on, the first batch that ends at or after `offset` or beyond position `limit`.
+        """Return the first batch from a batch boundary on that ends at or after `offset` or beyond position `limit`.
 
-        The same as walking `walk`, without an object per batch: readers of small batches come through here.
+        The same as a loop over `walk`, without an object per batch: every read of small batches comes through here.
         """
         file = self.open_file()
         end = self.size
@@ -351,17 +356,17 @@ class LogSegment:
                 base_offset, length, delta = _unpack_hop(chunk, at)
                 size = length + LOG_OVERHEAD
                 if size < HEADER_SIZE or delta < 0 or position + at + size > end:
-                    raise CorruptBatch(f"{file.path} holds no batch at {position + at}")
+                    raise CorruptBatch(f"{file.path} has no valid batch at {position + at}")
                 if base_offset + delta >= offset or position + at + size > limit:
                     return BatchLocation(position + at, size, base_offset, base_offset + delta)
                 at += size
             position += at
         if position != end:
-            raise CorruptBatch(f"{file.path} is cut inside the batch at {position}")
+            raise CorruptBatch(f"{file.path} ends inside the batch at {position}")
         return None
 
     def walk(self, position: int) -> Iterator[BatchLocation]:
-        """The batches from a batch boundary on, by their lengths alone; CorruptBatch when that leads nowhere."""
+        """Yield the batches from a batch boundary on, by their lengths alone; CorruptBatch at an impossible length."""
         while position < self.size:
             location = self._find_from(position, -1, NEVER)
             assert location is not None
@@ -369,7 +374,7 @@ class LogSegment:
             position += location.size
 
     def headers(self, position: int) -> Iterator[BatchView]:
-        """The batches from a batch boundary on by their headers; the records are not read."""
+        """Yield the headers of the batches from a batch boundary on; the records are not read."""
         file = self.open_file()
         while position + HEADER_SIZE <= self.size:
             batch = BatchView(file.pread(HEADER_SIZE, position))
@@ -377,10 +382,10 @@ class LogSegment:
             position += batch.size
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, memoryview]]:
-        """Whole batches from a batch boundary on, with their positions.
+        """Yield complete batches from a batch boundary on, with their positions.
 
-        Ends quietly where a whole batch no longer fits; the caller compares the end with the size. A batch whose length
-        cannot be is treated the same: nothing after it can be found.
+        Ends without an error where no complete batch fits; the caller compares the end with the size. An impossible
+        length ends it too: nothing after it can be located.
         """
         file = self.open_file()
         end = self.size if end is None else end

@@ -20,7 +20,7 @@ class MetaProperties:
 
 
 def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
-    """The identity a folder carries, None when it carries none; ConfigError when it makes no sense."""
+    """Return the identity of a folder, None when it is not formatted; ConfigError when it is invalid."""
     path = os.path.join(log_dir, META_PROPERTIES)
     try:
         text = disk.read_file(path).decode()

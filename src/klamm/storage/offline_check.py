@@ -1,9 +1,9 @@
-"""Verifying data folders without changing a byte: every batch, every index entry, every small file.
+"""Checking data folders offline without changing them: every batch, every index entry, every small file.
 
     inspect_partition   one partition folder: segments in order, snapshots, epochs, topic id
     check_folders       all partitions of data folders in processes, and the files beside them
 
-Works on what Kafka wrote as well. A running node's folder may be looked at; what it is just writing looks torn.
+Works on folders of Kafka as well. The folder of a running node may be checked; what it is just writing looks torn.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from ctypes import c_int64
 from multiprocessing.sharedctypes import Synchronized
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from klamm.model.errors import ConfigError, CorruptBatch, StorageFailure
@@ -47,15 +48,23 @@ CLEANER_OFFSET = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEANER_OFFSET)
 QUORUM_STATE = "quorum-state"
 ASIDE_SUFFIX = ".damaged"
-"""How repair names what it cuts off."""
+"""The ending of files in which repair keeps what it cuts off."""
 _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _LEFTOVERS = (".deleted", CLEANED_SUFFIX, ".tmp", ".part")
 _INLINE_BYTES = 512 << 20
-"""Less than this is looked at here: starting processes would take longer."""
+"""Less than this is checked in this process: starting others would take longer."""
+
+
+def _ignore_progress(_size: int) -> None:
+    """Do nothing."""
+
+
+def _ignore_total_progress(_done: int, _total: int) -> None:
+    """Do nothing."""
 
 
 class Task(NamedTuple):
-    """One partition folder to look at."""
+    """One partition folder to check."""
 
     path: str
     clean: bool
@@ -66,7 +75,7 @@ class Task(NamedTuple):
 
 
 def partition_tasks(folders: list[str]) -> list[Task]:
-    """The partition folders of data folders; ConfigError for a folder that is none. A partition's own folder counts."""
+    """Return a task per partition folder; ConfigError for a folder that is no data folder and no partition's."""
     tasks = []
     for folder in folders:
         if not os.path.isdir(folder):
@@ -87,21 +96,21 @@ def partition_tasks(folders: list[str]) -> list[Task]:
 def check_folders(
     folders: list[str], *, workers: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Findings:
-    """Look at everything. `looked(done, total)` is told now and then how many bytes were looked at."""
+    """Check data folders. `on_progress(done, total)` is called with the bytes read so far."""
     tasks = partition_tasks(folders)
     findings = Findings()
     for folder in folders:
         if not _is_partition(folder):
             findings.include(inspect_top(folder))
-    for partition_findings in _run(tasks, workers or os.cpu_count() or 1, on_progress or (lambda _done, _total: None)):
+    for partition_findings in _run(tasks, workers or os.cpu_count() or 1, on_progress or _ignore_total_progress):
         findings.include(partition_findings)
     _check_topic_ids([task.path for task in tasks], findings)
-    findings.problems.sort(key=lambda problem: problem.path)
+    findings.problems.sort(key=attrgetter("path"))
     return findings
 
 
-def inspect_partition(task: Task, on_progress: OnProgress = lambda _size: None) -> Findings:
-    """Look at one partition folder."""
+def inspect_partition(task: Task, on_progress: OnProgress = _ignore_progress) -> Findings:
+    """Check one partition folder."""
     disk, folder = Disk(), task.path
     findings = Findings(partitions=1)
     names = sorted(os.listdir(folder))
@@ -127,13 +136,13 @@ def inspect_partition(task: Task, on_progress: OnProgress = lambda _size: None) 
         )
         end_offset, intact = segment.run(producers, epochs, on_progress, knows_producers=knows_producers)
         damaged = not intact
-    # Where the log is damaged, nobody knows its end: snapshots are not judged by it.
+    # The end of a damaged log is unknown, so snapshots are not compared with it.
     _check_small_files(disk, folder, names, set(bases), 2**63 if damaged else end_offset, findings)
     return findings
 
 
 def inspect_top(folder: str) -> Findings:
-    """Look at the files beside the partitions."""
+    """Check the files beside the partitions."""
     disk, findings = Disk(), Findings()
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
@@ -167,7 +176,7 @@ _counter: "Synchronized[int] | None" = None
 
 
 def _share(counter: "Synchronized[int]") -> None:
-    global _counter  # noqa: PLW0603 - how a pool's processes are given something
+    global _counter  # noqa: PLW0603 - how the processes of a pool get an argument
     _counter = counter
 
 
@@ -197,8 +206,8 @@ def _run(tasks: list[Task], workers: int, on_progress: Callable[[int, int], None
     context = multiprocessing.get_context("spawn")
     counter: Any = context.Value(c_int64, 0)
     with ProcessPoolExecutor(min(workers, len(tasks)), context, _share, (counter,)) as pool:
-        # The largest first: nobody waits at the end for one that began last.
-        jobs = {pool.submit(_inspect_and_count, t) for t in sorted(tasks, key=lambda t: t.size_bytes, reverse=True)}
+        # The largest first, so that no process works alone at the end.
+        jobs = {pool.submit(_inspect_and_count, t) for t in sorted(tasks, key=attrgetter("size_bytes"), reverse=True)}
         while jobs:
             try:
                 for job in as_completed(jobs, timeout=0.2):
@@ -235,7 +244,7 @@ def _check_small_files(
         elif name == QUORUM_STATE:
             _check_json(disk, path, "leaderEpoch", Fix.NOTHING, findings)
         elif name.endswith(SWAP_SUFFIX):
-            findings.notes.append(f"{path}: an interrupted compaction, settled by the next start")
+            findings.notes.append(f"{path}: an interrupted compaction, completed by the next start")
         elif name.endswith(ASIDE_SUFFIX):
             findings.notes.append(f"{path}: set aside by an earlier repair")
         elif name.endswith(_LEFTOVERS):
@@ -255,12 +264,12 @@ def _check_snapshot(disk: Disk, path: str, offset: int, end_offset: int, finding
 
 
 def _check_metadata_snapshot(path: str, findings: Findings) -> None:
-    """A snapshot of the metadata: whole batches between a header and a footer."""
+    """Check a snapshot of the metadata: complete batches between a header and a footer."""
     position = 0
     controls: list[int] = []
     bootstrap = os.path.basename(path) == "bootstrap.checkpoint"
     try:
-        for position, batch in BatchFile(path).batches():  # noqa: B007 - the position is told when it fails
+        for position, batch in BatchFile(path).batches():  # noqa: B007 - reported when the next batch is invalid
             batch.check_crc()
             findings.batches += 1
             if batch.is_control:
@@ -296,7 +305,7 @@ def _check_json(disk: Disk, path: str, key: str, fix: Fix, findings: Findings) -
 
 
 def _check_topic_ids(paths: list[str], findings: Findings) -> None:
-    """All partitions of a topic in one data folder carry its id."""
+    """Check that all partitions of a topic in one data folder have the same topic id."""
     ids: dict[tuple[str, str], tuple[str, bytes]] = {}
     for path in paths:
         try:
@@ -313,11 +322,11 @@ def _check_topic_ids(paths: list[str], findings: Findings) -> None:
 
 
 def _producers_at(disk: Disk, folder: str, bases: list[int], names: list[str]) -> ProducerStates:
-    """What was known of producers where the first segment begins."""
+    """Return producer state as of the start of the first segment."""
     producers = ProducerStates(os.path.basename(folder))
     name = f"{bases[0]:020d}{SNAPSHOT_SUFFIX}" if bases else ""
     if name in names:
-        with contextlib.suppress(CorruptBatch):  # told where snapshots are looked at
+        with contextlib.suppress(CorruptBatch):  # `_check_snapshot` reports it
             producers.load(decode_snapshot(disk.read_file(os.path.join(folder, name))))
     return producers
 

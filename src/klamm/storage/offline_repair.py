@@ -1,7 +1,7 @@
-"""Mending data folders by hand: a plan made from what the check found, shown first, then carried out step by step.
+"""Repairing data folders offline: a plan made from the findings of a check, shown first, then executed step by step.
 
-Only what the plan names is touched. What is cut off and what follows damage is kept under another name; files nobody
-knows are left alone. What a start makes anew by itself (producer snapshots, topic ids) is only taken away.
+Only what the plan names is touched. What is cut off and what follows damage is kept under another name; unknown files
+are not touched. What a start creates again by itself (producer snapshots, topic ids) is only removed.
 """
 
 import os
@@ -30,7 +30,7 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: what it is in words, and doing it."""
+    """One change: its description and the work."""
 
     what: str
     run: Callable[[], None]
@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be done, in order, and what is found but left alone."""
+    """The steps in order, and the problems that repair does not fix."""
 
     findings: Findings
     steps: list[Step]
@@ -48,7 +48,7 @@ class Plan:
 def make_plan(
     folders: list[str], *, on_progress: Callable[[int, int], None] | None = None, disk: Disk | None = None
 ) -> Plan:
-    """Check folders and say what would be done about it. Changes nothing."""
+    """Check folders and plan their repair. Changes nothing."""
     disk = disk or Disk()
     findings = check_folders(folders, on_progress=on_progress)
     steps: list[Step] = []
@@ -67,7 +67,7 @@ def make_plan(
 
 
 def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
-    """Lock data folders as a node would; ConfigError when one is held. `release` gives each back."""
+    """Lock data folders as a node would; ConfigError when one is locked. `LogDir.release` unlocks one."""
     held: list[LogDir] = []
     for folder in folders:
         top = folder if os.path.exists(os.path.join(folder, LOCK)) else os.path.dirname(os.path.abspath(folder))
@@ -85,7 +85,7 @@ def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
 
 
 def _cut_steps(disk: Disk, problem: Problem) -> list[Step]:
-    """Cut a segment, and set aside the segments after it with everything that speaks of them."""
+    """Cut a segment, and set aside the segments after it with their indexes and snapshots."""
     path, position = problem.path, problem.position or 0
     folder, base = _segment_of(path)
     size = os.path.getsize(path)
@@ -104,7 +104,7 @@ def _cut_steps(disk: Disk, problem: Problem) -> list[Step]:
 
 
 def _is_set_aside(path: str, cut: list[Problem]) -> bool:
-    """Whether a snapshot speaks of what a cut takes away, and goes with it."""
+    """Return whether a snapshot is of an offset that a cut removes, and is set aside with it."""
     folder, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     return suffix == SNAPSHOT_SUFFIX and any(
@@ -128,7 +128,7 @@ def _cut_name(path: str, position: int) -> str:
 
 
 def _cut(disk: Disk, path: str, position: int) -> None:
-    """Cut a file, after what goes was copied beside it."""
+    """Cut a file, after the rest was copied to another beside it."""
     fd = disk.open(path, os.O_RDWR | os.O_CLOEXEC, 0o644)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     copy = disk.open(os.path.join(os.path.dirname(path), _cut_name(path, position)), flags, 0o644)
@@ -156,7 +156,7 @@ def _remove_step(disk: Disk, problem: Problem) -> Step:
 
 def _rebuild_step(disk: Disk, folder: str, base: int) -> Step:
     path = os.path.join(folder, f"{base:020d}")
-    return Step(f"rebuild the indexes of {path}{LOG_SUFFIX}", lambda: rebuild_indexes(disk, folder, base))
+    return Step(f"rebuild the indexes of {path}{LOG_SUFFIX}", partial(rebuild_indexes, disk, folder, base))
 
 
 def _epochs_step(disk: Disk, path: str) -> Step:
@@ -183,7 +183,7 @@ def _checkpoint_step(disk: Disk, path: str) -> Step:
 
 
 def _recovery_point_step(disk: Disk, problem: Problem) -> Step:
-    """Bytes written beyond the cut from now on must not count as checked."""
+    """Plan to lower the recovery point: bytes written beyond the cut must be checked by the next recovery."""
     folder, base = _segment_of(problem.path)
     path = os.path.join(os.path.dirname(folder), RECOVERY_POINT)
     topic, _, number = os.path.basename(folder).rpartition("-")
@@ -198,7 +198,7 @@ def _recovery_point_step(disk: Disk, problem: Problem) -> Step:
 
 
 def rebuild_indexes(disk: Disk, folder: str, base: int, config: LogConfig | None = None) -> None:
-    """Write the index files of one segment anew from its batches, one entry per index.interval.bytes."""
+    """Rebuild the index files of one segment from its batches, one entry per index.interval.bytes."""
     config = config or LogConfig()
     segments = _segments(disk, folder)
     assert segments is not None

@@ -1,4 +1,4 @@
-"""The offset index: from an offset to the place in the file where to start looking.
+"""The offset index: from an offset to the file position at which to start searching.
 
     8 bytes per entry: relative offset i32 · file position i32
 
@@ -44,7 +44,7 @@ class OffsetIndex:
         self.size += ENTRY_SIZE
 
     def lookup(self, offset: int) -> int:
-        """The position of the last indexed batch that ends at or before `offset`; 0 when there is none."""
+        """Return the position of the last indexed batch that ends at or before `offset`; 0 when there is none."""
         buffer = self.buffer
         count = bisect_right(
             range(self.size // ENTRY_SIZE), offset - self.base_offset, key=lambda i: _INT(buffer, i * 8)[0]
@@ -52,7 +52,7 @@ class OffsetIndex:
         return _INT(buffer, count * 8 - 4)[0] if count else 0
 
     def floor(self, position: int) -> tuple[int, int] | None:
-        """The last entry, as (offset, position), that lies at or before a file position; None when there is none."""
+        """Return the last entry (offset, position) at or before a file position; None when there is none."""
         buffer = self.buffer
         count = bisect_right(range(self.size // ENTRY_SIZE), position, key=lambda i: _INT(buffer, i * 8 + 4)[0])
         return self.entry(count - 1) if count else None
@@ -67,7 +67,7 @@ class OffsetIndex:
         self.flushed = min(self.flushed, self.size)
 
     def sane(self, log_size: int) -> bool:
-        """Whether the last entry is a possible one; a cheap look that catches files from another life."""
+        """Return whether the last entry is plausible: a cheap check for files that belong to another log."""
         if not self.size:
             return True
         relative, position = _UNPACK(self.buffer, self.size - ENTRY_SIZE)
@@ -87,7 +87,7 @@ def map_file(disk: Disk, path: str) -> "mmap | bytes":
 
 
 def used_bytes(buffer: "bytearray | mmap | bytes", entry: struct.Struct) -> int:
-    """How many bytes hold entries: Kafka preallocates the active index, and a crash leaves the zeros behind.
+    """Return how many bytes hold entries: Kafka preallocates the active index, and a crash leaves the zeros behind.
 
     Entries grow, so all that are zeros come last.
     """

@@ -27,7 +27,7 @@ _CRC_START = 6
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """The file's bytes."""
+    """Encode producers as the bytes of a snapshot file."""
     rows = []
     for entry in entries:
         last = entry.batches[-1] if entry.batches else None
@@ -49,16 +49,16 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode(data: bytes) -> list[ProducerEntry]:
-    """The producers of a snapshot; CorruptBatch when the bytes are not one."""
+    """Decode the producers of a snapshot file; CorruptBatch when the bytes are not one."""
     if len(data) < _HEAD.size:
-        raise CorruptBatch("the producer snapshot is cut")
+        raise CorruptBatch("the producer snapshot is truncated")
     version, crc, count = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise CorruptBatch(f"the producer snapshot has version {version}, only 1 is known")
     if crc != crc32c(data[_CRC_START:]):
-        raise CorruptBatch("the producer snapshot's checksum disagrees")
+        raise CorruptBatch("the producer snapshot does not match its checksum")
     if len(data) != _HEAD.size + count * _ENTRY.size:
-        raise CorruptBatch(f"the producer snapshot promises {count} producers and has another length")
+        raise CorruptBatch(f"the producer snapshot should hold {count} producers and has another length")
     entries = []
     for fields in _ENTRY.iter_unpack(data[_HEAD.size :]):
         producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first = fields
@@ -83,7 +83,7 @@ class ProducerSnapshots:
     """The snapshot files of one log."""
 
     def __init__(self, disk: Disk, folder: str, *, empty: bool = False) -> None:
-        """`empty` says that the folder is new, so there is nothing to look for."""
+        """List the snapshots; with `empty` the folder is new and there are none."""
         self._disk = disk
         self.folder = folder
         self._offsets: list[int] = []
@@ -91,7 +91,7 @@ class ProducerSnapshots:
             self.reload()
 
     def reload(self) -> None:
-        """Look at the folder again."""
+        """List the folder again."""
         self._offsets = sorted(
             int(name[: -len(SUFFIX)])
             for name in self._disk.listdir(self.folder)
@@ -99,7 +99,7 @@ class ProducerSnapshots:
         )
 
     def path(self, offset: int) -> str:
-        """Where the snapshot of an offset lies."""
+        """Return the path of the snapshot of an offset."""
         return os.path.join(self.folder, f"{offset:020d}{SUFFIX}")
 
     def offsets(self) -> list[int]:
@@ -117,14 +117,14 @@ class ProducerSnapshots:
         self._offsets = sorted({*self._offsets, offset})
 
     def latest(self, first: int, last: int) -> tuple[int, list[ProducerEntry]] | None:
-        """The newest readable snapshot in [first, last]; unreadable ones are removed and named in the log."""
+        """Return the newest readable snapshot in [first, last]; unreadable ones are removed and logged."""
         for offset in reversed(self._offsets):
             if not first <= offset <= last:
                 continue
             try:
                 return offset, decode(self._disk.read_file(self.path(offset)))
             except (CorruptBatch, FileNotFoundError) as error:
-                logger.warning("removing a producer snapshot", path=self.path(offset), reason=error)
+                logger.warning("unreadable producer snapshot removed", path=self.path(offset), reason=error)
                 self.remove(offset)
         return None
 

@@ -1,27 +1,27 @@
-"""What a log remembers of its producers: the last five batches of each, its epoch, its open transaction.
+"""Producer state of a log: per producer the last five batches, the epoch, the open transaction.
 
 Rules for a batch from a client (Kafka 4.3):
 
     producer unknown              accepted with any sequence: its records may have been deleted or expired;
-                                  while the log settles, only with 0, else NOT_ENOUGH_REPLICAS
+                                  while gaps are refused, only with 0, else NOT_ENOUGH_REPLICAS
     epoch older than known        INVALID_PRODUCER_EPOCH
     epoch newer                   the sequence must begin with 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
     same sequences as one of the
       last five batches           a duplicate: answered with the offset of the original
     sequence follows the last     accepted; after 2^31-1 comes 0
-    sequence is further ahead     OUT_OF_ORDER_SEQUENCE_NUMBER; while the log settles NOT_ENOUGH_REPLICAS
+    sequence is further ahead     OUT_OF_ORDER_SEQUENCE_NUMBER; while gaps are refused NOT_ENOUGH_REPLICAS
     anything else                 OUT_OF_ORDER_SEQUENCE_NUMBER
     not transactional while a
       transaction is open         INVALID_TXN_STATE
 
-A log settles in the first minute of a leader that took over from another. What an idempotent producer sent to that one
-and had no answer for may not be here, and is sent again when the other no longer answers; meanwhile the producer may
-send what follows. librdkafka takes an answer to that for an answer to all that came before, so taking it would lose the
-first batches, and refusing it as out of order would have the producer begin anew: under a new epoch it sends again what
-other partitions have taken already. Kafka takes it from a producer it does not know, and refuses it from others.
+Gaps are refused in the first minute of a leader that took over from another. Batches that an idempotent producer sent
+to the old leader without an answer may be missing here, and are sent again when the request times out; meanwhile the
+producer may send later batches. librdkafka takes an answer to a later batch for an answer to all before it, so taking
+it would lose the first batches, and OUT_OF_ORDER_SEQUENCE_NUMBER would make the producer bump its epoch and send again
+what other partitions have stored already. Kafka accepts it from an unknown producer, and refuses it from others.
 
-State changes when a batch is staged, before it is written, so that the next batch of the same producer can be judged;
-an undo list takes it back when the write fails.
+State changes when a batch is staged, before it is written, so that the next batch of the same producer can be checked;
+an undo list restores it when the write fails.
 """
 
 import enum
@@ -34,7 +34,7 @@ from klamm.records.control import EndTxnMarker, end_txn_marker
 from klamm.storage.txn_index import AbortedTxn
 
 GAPS_REFUSED_MS = 60_000
-"""As long as clients wait for an answer by default, and so for one of a leader that is none any more."""
+"""The default request timeout of clients, after which they send to the new leader what the old one did not answer."""
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
 BATCHES_REMEMBERED = 5
@@ -62,7 +62,7 @@ class BatchMeta(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer as the log knows it. `next_sequence` follows the last batch; `txn_first_offset` is -1 when no
+    """The state of one producer. `next_sequence` follows the last batch; `txn_first_offset` is -1 when no
     transaction is open.
     """
 
@@ -138,13 +138,13 @@ class ProducerStates:
         self._ongoing: dict[int, int] = {}
         """First offset -> producer id of open transactions, oldest first."""
         self.gaps_refused_until_ms = 0
-        """From then on a producer that is not known may begin with any sequence."""
+        """Until then a batch that leaves a gap in its producer's sequences gets NOT_ENOUGH_REPLICAS."""
         self._unreplicated: list[tuple[int, int]] = []
         """(first, marker offset) of ended transactions whose markers the high watermark has not passed."""
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset whose fate is open or not yet replicated; None when all is settled."""
+        """The first offset of an open or not yet replicated transaction; None when there is none."""
         undecided = next(iter(self._ongoing), None)
         if not self._unreplicated:
             return undecided
@@ -153,7 +153,7 @@ class ProducerStates:
 
     @property
     def is_stable(self) -> bool:
-        """No transaction holds anything back."""
+        """Whether no transaction holds back the last stable offset."""
         return not self._ongoing and not self._unreplicated
 
     def open_transactions(self) -> dict[int, int]:
@@ -165,7 +165,7 @@ class ProducerStates:
         return list(self._unreplicated)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Let go of ended transactions whose markers are now replicated."""
+        """Drop ended transactions whose markers are now replicated."""
         if self._unreplicated:
             self._unreplicated = [txn for txn in self._unreplicated if txn[1] >= high_watermark]
 
@@ -179,8 +179,8 @@ class ProducerStates:
                 return BatchMeta(*batch)
         return None
 
-    def check_nothing_missing(self, batch: BatchView) -> None:
-        """Refuse what a producer sent after something that is not here, while the log settles."""
+    def check_no_gap(self, batch: BatchView) -> None:
+        """Refuse a batch that leaves a gap in its producer's sequences, with an error that makes the client retry."""
         entry, sequence = self.entries.get(batch.producer_id), batch.base_sequence
         if entry is None:
             expected = 0
@@ -188,12 +188,12 @@ class ProducerStates:
             expected = entry.next_sequence
         else:
             return
-        # Sequences wrap around: what lies less than half a round ahead comes later.
+        # Sequences wrap around: less than half a round ahead means later.
         if 0 < (sequence - expected) % (MAX_SEQUENCE + 1) <= MAX_SEQUENCE // 2:
             raise KlammError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"sequence {sequence} of producer {batch.producer_id} came before {expected} to {self.name}, "
-                "which has a new leader: what is missing may still be on its way",
+                "which has a new leader: the missing batches may still be retried",
             )
 
     def append(
@@ -279,7 +279,7 @@ class ProducerStates:
         return AbortedTxn(batch.producer_id, first, batch.base_offset, stable)
 
     def _touch(self, producer_id: int, undo: Undo | None) -> ProducerEntry:
-        """The entry that is about to change, made when there is none; the undo list learns of it."""
+        """Return the entry that is about to change, created if need be, and add its state to the undo list."""
         entry = self.entries.get(producer_id)
         state = None
         if entry is None:
@@ -291,7 +291,7 @@ class ProducerStates:
         return entry
 
     def rollback(self, undo: Undo, log_end_offset: int) -> None:
-        """Take back everything an undo list remembers, newest first."""
+        """Undo all changes of an undo list, newest first."""
         for entry, state in reversed(undo):
             if state is None:
                 del self.entries[entry.producer_id]
@@ -302,7 +302,7 @@ class ProducerStates:
         self._unreplicated = [txn for txn in self._unreplicated if txn[1] < log_end_offset]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that were silent too long and have no transaction open."""
+        """Remove producers that were idle too long and have no transaction open."""
         expired = [
             entry.producer_id
             for entry in self.entries.values()
@@ -320,11 +320,11 @@ class ProducerStates:
         self.gaps_refused_until_ms = other.gaps_refused_until_ms
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Ended transactions below the start of the log hold nothing back any more."""
+        """Drop ended transactions below the start of the log."""
         self.on_high_watermark(log_start_offset)
 
     def load(self, entries: list[ProducerEntry]) -> None:
-        """Begin anew with the entries of a snapshot."""
+        """Replace everything by the entries of a snapshot."""
         self.entries.clear()
         self.entries.update((entry.producer_id, entry) for entry in entries)
         self._unreplicated = []
@@ -335,29 +335,30 @@ class ProducerStates:
         self._ongoing = dict(sorted(firsts))
 
     def _check_data(self, entry: ProducerEntry, batch: BatchView, origin: Origin) -> None:
-        who = f"producer {entry.producer_id} in {self.name}"
+        producer = f"producer {entry.producer_id} in {self.name}"
         epoch, sequence = batch.producer_epoch, batch.base_sequence
         if epoch < entry.epoch:
             raise KlammError(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of {who} is older than the last seen {entry.epoch}"
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {epoch} of {producer} is older than the last seen {entry.epoch}",
             )
         if origin is Origin.CLIENT:
             if epoch != entry.epoch:
                 if sequence != 0:
                     raise KlammError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                        f"the new epoch {epoch} of {who} begins with sequence {sequence} instead of 0",
+                        f"the new epoch {epoch} of {producer} begins with sequence {sequence} instead of 0",
                     )
             elif sequence != entry.next_sequence:
                 raise KlammError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"sequence {sequence} of {who} does not follow {entry.last_sequence}",
+                    f"sequence {sequence} of {producer} does not follow {entry.last_sequence}",
                 )
         if entry.txn_first_offset >= 0 and not batch.is_transactional:
-            raise KlammError(ErrorCode.INVALID_TXN_STATE, f"{who} has a transaction open and wrote outside of it")
+            raise KlammError(ErrorCode.INVALID_TXN_STATE, f"{producer} has a transaction open and wrote outside of it")
 
     def _check_marker(self, entry: ProducerEntry, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
-        who = f"producer {entry.producer_id} in {self.name}"
+        producer = f"producer {entry.producer_id} in {self.name}"
         if transaction_version >= 2:
             # Every transaction of version 2 ends with a bumped epoch; an equal one is a repeated marker at best.
             repeated = epoch == entry.epoch and (entry.txn_first_offset < 0 or epoch == MAX_EPOCH)
@@ -367,11 +368,11 @@ class ProducerStates:
         if stale:
             raise KlammError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"the marker's epoch {epoch} of {who} is behind the last seen {entry.epoch}",
+                f"the marker's epoch {epoch} of {producer} is behind the last seen {entry.epoch}",
             )
         if coordinator_epoch < entry.coordinator_epoch:
             raise KlammError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {coordinator_epoch} for {who} is older than the last seen "
+                f"coordinator epoch {coordinator_epoch} for {producer} is older than the last seen "
                 f"{entry.coordinator_epoch}",
             )

@@ -1,4 +1,4 @@
-"""How far the checking of logs has come: one line every few seconds, for those who wait for a start."""
+"""Progress of recovery at start: one log line every few seconds."""
 
 import threading
 
@@ -11,7 +11,7 @@ INTERVAL_MS = 2000
 
 
 class RecoveryProgress:
-    """Counts bytes over all threads that check logs. `total_bytes` is what lies beyond the recovery points."""
+    """Counts bytes over all recovery threads. `total_bytes` is what is beyond the recovery points."""
 
     def __init__(self, clock: Clock, total_bytes: int) -> None:
         self._clock = clock
@@ -21,7 +21,7 @@ class RecoveryProgress:
         self._lock = threading.Lock()
 
     def advance(self, name: str, count: int) -> None:
-        """So many more bytes of a log are checked."""
+        """Count bytes of a log that were checked."""
         with self._lock:
             self._done += count
             now = self._clock.monotonic_ms()
@@ -32,7 +32,7 @@ class RecoveryProgress:
         rate = done / 1000 / elapsed
         left = max(self._total - done, 0)
         logger.info(
-            "checking logs",
+            "recovering logs",
             percent=min(100 * done // max(self._total, 1), 100),
             mb=done // 1_000_000,
             total_mb=self._total // 1_000_000,

@@ -1,8 +1,8 @@
-"""What a log has refused for a reason that passes, so that nothing sent behind it is taken before it comes again.
+"""Batches a log has refused for a transient reason, so that no later one is accepted before they are sent again.
 
 Idempotent producers send several batches without waiting. When the first is refused because the disk is full, too few
 replicas are in sync, or this node does not lead yet, and the reason is gone when the next one arrives, that one leaves
-a gap. OUT_OF_ORDER_SEQUENCE_NUMBER is true then, but says that something was lost: librdkafka begins a new epoch and
+a gap. OUT_OF_ORDER_SEQUENCE_NUMBER is true then, but means that records were lost: librdkafka begins a new epoch and
 sends again whatever is unanswered in *other* partitions, which may be there already and cannot be known for a duplicate
 under the new epoch. And a producer the log does not know yet may begin with any sequence, so the later batch would be
 taken and the first one refused for good. So whatever is ahead of a refused batch gets the same answer it got, until it
@@ -17,14 +17,14 @@ from klamm.records.batch import HEADER, HEADER_SIZE, BatchView
 from klamm.storage.producer_state import ProducerEntry
 
 MEMORY_MS = 60_000
-"""After so long, whoever still leaves a gap is told so."""
+"""After this time, a gap is answered with OUT_OF_ORDER_SEQUENCE_NUMBER."""
 PRODUCERS_MAX = 1000
 _HALF = 2**30
 _WRAP = 2**31
 
 
 class Refusal(NamedTuple):
-    """The first batch of a producer that was refused and has not come again."""
+    """The first batch of a producer that was refused and not sent again."""
 
     epoch: int
     sequence: int
@@ -33,7 +33,7 @@ class Refusal(NamedTuple):
 
 
 class RefusedBatches:
-    """The refused batches of one log, one for each producer, the oldest forgotten when there are too many."""
+    """The refused batches of one log, one per producer; the oldest is dropped when there are too many."""
 
     def __init__(self) -> None:
         self._first: dict[int, Refusal] = {}
@@ -42,7 +42,7 @@ class RefusedBatches:
         return len(self._first)
 
     def note(self, data: memoryview, entries: Mapping[int, ProducerEntry], code: ErrorCode, now_ms: int) -> None:
-        """Remember a refused batch, if it would have been next; `entries` are the producers the log knows."""
+        """Record a refused batch, if it would have been next; `entries` are the producers of the log."""
         if len(data) < HEADER_SIZE:
             return
         _, _, _, magic, _, _, _, _, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(data)
@@ -52,9 +52,9 @@ class RefusedBatches:
         if entry is not None:
             following = entry.next_sequence if epoch == entry.epoch else 0
             if epoch < entry.epoch or sequence != following:
-                return  # it is there already, or would not have been taken anyway
+                return  # stored already, or out of order anyway
         known = self._first.get(producer_id)
-        # Of a producer the log has nothing of, only the refusals tell what comes first.
+        # For a producer that the log has no state of, only the refused batches show which comes first.
         if entry is None and known is not None and _is_recent(known, now_ms) and _precedes(known, epoch, sequence):
             return
         if known is None and len(self._first) >= PRODUCERS_MAX:
@@ -62,7 +62,7 @@ class RefusedBatches:
         self._first[producer_id] = Refusal(epoch, sequence, code, now_ms)
 
     def check(self, batch: BatchView, entries: Mapping[int, ProducerEntry], now_ms: int) -> None:
-        """Refuse a batch that is ahead of one that was refused."""
+        """Refuse a batch that comes after one that was refused."""
         producer_id, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
         refusal = self._first.get(producer_id)
         if refusal is None or epoch < refusal.epoch:
@@ -79,7 +79,7 @@ class RefusedBatches:
 
 
 def _is_recent(refusal: Refusal, now_ms: int) -> bool:
-    """Whether it was not long ago; those who ask look at the clock now and then, so it may lie a little ahead."""
+    """Return whether it was not long ago. Callers cache the clock, so `at_ms` may be slightly ahead of `now_ms`."""
     return abs(now_ms - refusal.at_ms) <= MEMORY_MS
 
 
@@ -88,5 +88,5 @@ def _precedes(refusal: Refusal, epoch: int, sequence: int) -> bool:
 
 
 def _is_after(sequence: int, other: int) -> bool:
-    """Whether a sequence number comes after another; they wrap."""
+    """Return whether a sequence number comes after another; they wrap around."""
     return 0 < (sequence - other) % _WRAP < _HALF

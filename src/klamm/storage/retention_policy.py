@@ -1,12 +1,12 @@
-"""Which segments a log may forget: pure decisions over facts about segments, oldest first.
+"""Which segments retention deletes: pure decisions over facts about segments, oldest first.
 
     by time      all its records are older than retention.ms
     by size      without it the log still holds retention.bytes
-    by start     it lies wholly below the log start offset, where DeleteRecords moved it
+    by start     it is completely below the log start offset, where DeleteRecords moved it
 
 Time and size count only under cleanup.policy=delete; the start always counts. Only a run of the oldest segments can go,
-and nothing that is not replicated yet. The active segment may be among them: then the log rolls first, so that an empty
-one remembers the end offset.
+and nothing that is not replicated yet. The active segment may be among them: then the log rolls first, so that the name
+of an empty one keeps the end offset.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from klamm.storage.config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at in one segment."""
+    """What retention needs to know of one segment."""
 
     end_offset: int
     """The offset after the last one the segment may hold."""
@@ -35,7 +35,7 @@ def segments_to_delete(
     high_watermark: int,
     now_ms: int,
 ) -> int:
-    """How many of the oldest segments may go. `segments` is read only as far as needed: facts may be dear."""
+    """Return how many of the oldest segments go. `segments` is read only as far as needed: facts may cost I/O."""
     deletes = "delete" in config.cleanup_policy
     by_time = deletes and config.retention_ms >= 0
     excess = size_bytes - config.retention_bytes if deletes and config.retention_bytes >= 0 else -1

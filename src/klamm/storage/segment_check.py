@@ -1,6 +1,6 @@
-"""One segment under the glass: every batch of the `.log` file, and every entry of the indexes beside it.
+"""Checking one segment: every batch of the `.log` file, and every entry of its indexes.
 
-Indexes are held against the batches as these go by, so a segment of any size takes little memory.
+Index entries are compared with the batches as these are read, so a segment of any size needs little memory.
 """
 
 import os
@@ -20,22 +20,22 @@ from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFI
 from klamm.storage.producer_state import Origin, ProducerStates
 
 OnProgress = Callable[[int], None]
-"""Told how many bytes were looked at since the last call."""
+"""Called with the bytes that were read since the last call."""
 
 _PROGRESS_BYTES = 1 << 20
-UNCLEANED = ", and cleaner-offset-checkpoint does not say that compaction took them"
+UNCLEANED = ", and cleaner-offset-checkpoint does not show that compaction removed them"
 
 
 class SegmentEnd(NamedTuple):
-    """How far a segment's good batches go."""
+    """Where the valid batches of a segment end."""
 
     next_offset: int
     intact: bool
 
 
 class SegmentCheck:
-    """Walks one segment. `last`: it may be one that nobody closed, whose indexes need not be complete. `holes`:
-    compaction may have removed offsets.
+    """Checks one segment. `last`: the active one, which need not have complete indexes. `holes`: compaction may have
+    removed offsets.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SegmentCheck:
     def run(
         self, producers: ProducerStates, epochs: LeaderEpochs, on_progress: OnProgress, *, knows_producers: bool
     ) -> SegmentEnd:
-        """Look at everything; producers follow the batches. `knows_producers`: nothing that came before is unknown."""
+        """Check everything; `producers` follows the batches. `knows_producers`: it is complete at the start."""
         self._knows_producers = knows_producers
         segment, findings = self._segment, self._findings
         path = segment.path(LOG_SUFFIX)
@@ -95,7 +95,7 @@ class SegmentCheck:
         intact = position == segment.size
         if not intact:
             left = segment.size - position
-            reason = why or _why_not(segment, position)
+            reason = why or _describe_damage(segment, position)
             what = f"{left} bytes from offset {next_offset} on are no batches: {reason}"
             findings.add(path, what, Fix.CUT, position, next_offset)
         self._check_rest(largest, intact=intact)
@@ -148,27 +148,27 @@ class SegmentCheck:
         if 0 <= known != batch.leader_epoch != -1 and not self._epoch_reported and not epochs.damaged:
             self._epoch_reported = True
             what = (
-                f"it says that epoch {known} wrote offset {batch.base_offset}, the batch at {at} of "
-                f"{os.path.basename(self._segment.path(LOG_SUFFIX))} says {batch.leader_epoch}"
+                f"epoch {known} wrote offset {batch.base_offset}, the batch at {at} of "
+                f"{os.path.basename(self._segment.path(LOG_SUFFIX))} has epoch {batch.leader_epoch}"
             )
             self._findings.add(epochs.path, what, Fix.EPOCHS)
 
     def _check_rest(self, largest: int, *, intact: bool) -> None:
-        """What is left over of the indexes when the batches are through."""
+        """Check the index entries that are left after the last batch."""
         if not intact:
-            return  # whatever follows is cut, and the indexes are rebuilt with it
+            return  # the rest is cut, and the indexes are rebuilt
         for entries, suffix in (
             (self._offsets, INDEX_SUFFIX),
             (self._times, TIME_INDEX_SUFFIX),
             (self._aborts, TXN_INDEX_SUFFIX),
         ):
             if entries:
-                self._wrong(suffix, f"{len(entries)} entries lie beyond the end of the log")
+                self._wrong(suffix, f"{len(entries)} entries are beyond the end of the log")
         if self._closed and largest >= 0 and self._last_time not in (None, largest):
             self._wrong(TIME_INDEX_SUFFIX, f"it ends with time {self._last_time}, the log with {largest}")
 
     def _read(self, suffix: str, entry: struct.Struct, *, needed: bool = True) -> list[tuple[int, ...]]:
-        """The entries of an index file, last first; problems with its form are noted."""
+        """Return the entries of an index file, last first; report problems of its form."""
         path = self._segment.path(suffix)
         if suffix == TIME_INDEX_SUFFIX:
             self._last_time: int | None = None
@@ -184,7 +184,7 @@ class SegmentCheck:
             )
         entries: list[tuple[int, ...]] = list(entry.iter_unpack(data[: len(data) - len(data) % entry.size]))
         while len(entries) > 1 and not any(entries[-1]):
-            entries.pop()  # what Kafka reserves for entries to come
+            entries.pop()  # preallocated by Kafka
         if entries and not any(entries[-1]) and suffix == INDEX_SUFFIX:
             entries.pop()
         for i, (entry_before, entry_after) in enumerate(pairwise(entries)):
@@ -210,8 +210,8 @@ def _is_ascending(suffix: str, entry_before: tuple[int, ...], entry_after: tuple
     return entry_before[0] < entry_after[0] and entry_before[1] < entry_after[1]
 
 
-def _why_not(segment: LogSegment, position: int) -> str:
-    """Why nothing can be read from a position on."""
+def _describe_damage(segment: LogSegment, position: int) -> str:
+    """Describe why no batch can be read at a position."""
     left = segment.size - position
     head = segment.open_file().pread(min(left, HEADER_SIZE), position)
     if not any(head):

@@ -1,4 +1,4 @@
-"""The segments of one log in order: which one holds an offset, where a read begins and where it ends."""
+"""The segments of one log in order: which one holds an offset, where a read begins and ends."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class SegmentList:
         self._all = segments
         self._bases = [segment.base_offset for segment in segments]
         self._hints: dict[int, tuple[LogSegment, int]] = {}
-        """Next offset -> where it lies, for recent reads: a reader that goes on needs no search."""
+        """Next offset -> its segment and position, for recent reads: a sequential reader needs no search."""
         self.active = segments[-1]
 
     def __iter__(self) -> Iterator[LogSegment]:
@@ -61,7 +61,7 @@ class SegmentList:
         return self._bases[i] if i < len(self._bases) else log_end_offset
 
     def add(self, base_offset: int, config: LogConfig, now_ms: int) -> LogSegment:
-        """Begin a new active segment; when that fails, there is no trace of it."""
+        """Begin a new active segment; when that fails, its files are removed."""
         segment = LogSegment(self._disk, self._files, self.folder, base_offset)
         try:
             segment.activate(config, now_ms, create=True)
@@ -84,7 +84,7 @@ class SegmentList:
             self.active = self._all[-1]
 
     def drop_oldest(self, count: int) -> list[LogSegment]:
-        """Take closed segments out of the log; their files are the caller's to remove."""
+        """Remove the oldest segments from the list and return them; the caller removes their files."""
         assert count < len(self._all)
         dropped = self._all[:count]
         self._hints.clear()
@@ -92,7 +92,7 @@ class SegmentList:
         return dropped
 
     def replace(self, replaced: list[LogSegment], size: int, max_timestamp: tuple[int, int]) -> None:
-        """Let one segment, whose files have their final names, stand for neighbours."""
+        """Replace neighbours by one segment whose files have their final names."""
         segment = LogSegment(self._disk, self._files, self.folder, replaced[0].base_offset, size)
         segment.max_timestamp = max_timestamp
         at = self._bases.index(segment.base_offset)
@@ -102,11 +102,11 @@ class SegmentList:
         self._bases[at : at + len(replaced)] = [segment.base_offset]
 
     def forget_hints(self) -> None:
-        """Positions remembered from reads no longer hold."""
+        """Drop positions remembered from reads: they are no longer valid."""
         self._hints.clear()
 
     def relocate(self, folder: str) -> None:
-        """The folder has a new name."""
+        """Use a folder that was renamed."""
         self.folder = folder
         for segment in self._all:
             segment.relocate(folder)
@@ -114,9 +114,9 @@ class SegmentList:
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, log_end_offset: int, min_one: bool
     ) -> FileSlice | None:
-        """Whole batches from the one that holds `offset` on, below `upper_offset`, out of one segment.
+        """Return the region of whole batches from the one that holds `offset` on, below `upper_offset`, of one segment.
 
-        None when there is none, or when the first is larger than `max_bytes` and `min_one` is not asked for.
+        None when there is none, or when the first is larger than `max_bytes` and not `min_one`.
         """
         hint = self._hints.get(offset)
         if hint is not None and (hint[1] < hint[0].size or hint[0] is self.active):
@@ -154,7 +154,7 @@ class SegmentList:
         return FileSlice(segment.open_file(), start, end - start, next_offset)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """The aborted transactions that touch [start, end)."""
+        """Return the aborted transactions that overlap [start, end)."""
         transactions: list[AbortedTxn] = []
         for segment in self.from_offset(start):
             in_segment, complete = segment.txn_index.collect(start, end, partial(self._was_aborted, segment))
@@ -167,7 +167,7 @@ class SegmentList:
         return was_aborted(txn, segment, self.from_offset(txn.first_offset)[0])
 
     def _find(self, offset: int, upper_offset: int) -> tuple[LogSegment, int] | None:
-        """Where the batch that holds `offset` lies; compaction may have moved the answer to a later segment."""
+        """Return the segment and position of the batch that holds `offset`, or of the next one that is left."""
         for segment in self.from_offset(offset):
             if segment.base_offset >= upper_offset:
                 return None

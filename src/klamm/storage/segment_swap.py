@@ -1,11 +1,11 @@
-"""Putting cleaned segments in the place of those they were made from, so that a crash loses neither.
+"""Replacing segments by cleaned ones so that a crash loses neither.
 
     <base>.log.cleaned     being written; a restart removes it
-    <base>.log.swap        whole and durable: a restart finishes the change
+    <base>.log.swap        complete and durable: a restart completes the swap
     <base>.log.deleted     an old file, out of the log
 
-A segment's `.log` is the last of its files to get the name `.swap` and the last to lose it: while it has it, the change
-counts as made. Only then do the old files go.
+A segment's `.log` is the last of its files to get the ending `.swap` and the last to lose it: while it has it, the swap
+is decided. Only then are the old files removed.
 """
 
 import os
@@ -42,11 +42,11 @@ def remove_files(disk: Disk, folder: str, base_offset: int, ending: str) -> None
 
 
 def complete_swaps(disk: Disk, folder: str) -> None:
-    """Finish the swaps a crash interrupted, undo those it came too early for."""
+    """Complete the swaps that a crash interrupted; undo those whose `.log` was not renamed yet."""
     names = set(disk.listdir(folder))
     complete = _bases(names, LOG_SUFFIX + SWAP_SUFFIX)
     for base in complete:
-        logger.info("finishing an interrupted swap", path=os.path.join(folder, offset_name(base) + LOG_SUFFIX))
+        logger.info("interrupted swap completed", path=os.path.join(folder, offset_name(base) + LOG_SUFFIX))
         end = max(_end_offset(disk, folder, base), base + 1)
         for other in _bases(names, LOG_SUFFIX):
             if base <= other < end:
@@ -56,7 +56,7 @@ def complete_swaps(disk: Disk, folder: str) -> None:
         rename_files(disk, folder, base, SWAP_SUFFIX, "")
     for name in sorted(disk.listdir(folder)):
         if name.endswith(SWAP_SUFFIX) and name[:20].isdigit():
-            logger.info("undoing an interrupted swap", path=os.path.join(folder, name))
+            logger.info("interrupted swap undone", path=os.path.join(folder, name))
             disk.unlink(os.path.join(folder, name))
     if complete:
         disk.sync_dir(folder)
@@ -67,7 +67,7 @@ def _bases(names: Iterable[str], suffix: str) -> list[int]:
 
 
 def _end_offset(disk: Disk, folder: str, base: int) -> int:
-    """The offset after the last batch of a `.log.swap`; it was synced before it got its name, so its bytes hold."""
+    """Return the offset after the last batch of a `.log.swap`, which was synced before it was renamed."""
     path = os.path.join(folder, offset_name(base) + LOG_SUFFIX + SWAP_SUFFIX)
     fd = disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

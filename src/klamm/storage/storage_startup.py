@@ -1,8 +1,7 @@
-"""The start of a broker's storage: take the log dirs, read who they belong to, open every log in them.
+"""The start of a broker's storage: lock the log dirs, read their identity, open every log in them.
 
-One of several log dirs that cannot be used fails alone, as it would later on: it is offline, the others go on. A log
-dir the node cannot do without, the last one, or a mistake somebody made (another cluster's folder, a partition that
-lies in two places) stops the start.
+One of several log dirs that cannot be used is offline, as it would be later on, and the others are served. A vital log
+dir, the last one, or a configuration error (another cluster's folder, a partition in two log dirs) stops the start.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ logger = get_logger("storage")
 
 
 def lock_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool], dirs: list[LogDir]) -> None:
-    """Lock log dirs and put them into `dirs`; one that cannot be used goes in as failed, if others are left."""
+    """Lock log dirs and add them to `dirs`; one that cannot be used is added as failed, if others are left."""
     for path in paths:
         try:
             dirs.append(LogDir(disk, path))
@@ -34,18 +33,18 @@ def lock_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool
             dirs.append(offline)
             if is_vital(offline.path) or len(paths) == 1:
                 raise
-            logger.error("a log dir is offline", folder=offline.path, reason=str(error))  # noqa: TRY400
+            logger.error("log directory failed", folder=offline.path, reason=str(error))  # noqa: TRY400
     if all(log_dir.failure is not None for log_dir in dirs):
         raise ConfigError(f"none of the data folders can be used: {dirs[0].failure}")
 
 
 @dataclass(slots=True)
 class Identity:
-    """Who the log dirs belong to."""
+    """The identity of the log dirs."""
 
     cluster_id: str | None
     properties: dict[str, MetaProperties | None]
-    """By path, of the log dirs that are online; None where nothing is written."""
+    """By path, of the log dirs that are online; None where a folder is not formatted."""
 
 
 def read_identity(
@@ -66,7 +65,7 @@ def read_identity(
 
 
 def complete_identity(log_dir: LogDir, identity: Identity, node_id: int, new_id: Callable[[], Uuid] | None) -> Uuid:
-    """The directory id of a log dir; an unformatted one gets its identity when there is a way to `new_id`."""
+    """Return the directory id of a log dir; an unformatted one is formatted when `new_id` is given."""
     meta = identity.properties[log_dir.path]
     if meta is None:
         if new_id is None or identity.cluster_id is None:
@@ -80,7 +79,7 @@ def complete_identity(log_dir: LogDir, identity: Identity, node_id: int, new_id:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A log that was found: the one of its partition, or a future one on its way to another log dir."""
+    """A log that was opened: the one of its partition, or a future log."""
 
     log: Log
     log_dir: LogDir
@@ -104,12 +103,12 @@ class LogLoader:
         self._config_for = config_for
         self._is_vital = is_vital
         self.broker_epochs: list[int | None] = []
-        """What the clean-shutdown marker of each log dir says; None where there is none."""
+        """The broker epoch in the clean-shutdown marker of every log dir; None where there is none."""
         self.leftovers: list[str] = []
-        """Folders of deleted partitions that are still there."""
+        """Folders of deleted partitions that a crash has left."""
 
     def open_all(self, dirs: list[LogDir], pool: Executor) -> Iterator[LoadedLog]:
-        """The logs, as they become ready; a log dir that fails meanwhile is left out with all its logs."""
+        """Open all logs and yield them; a log dir that fails meanwhile is left out with all its logs."""
         jobs: list[tuple[Future[Log], LogDir, bool]] = []
         for log_dir in dirs:
             if log_dir.failure is None:
@@ -125,7 +124,7 @@ class LogLoader:
                 if log_dir.failure is None:
                     fail_at_start(dirs, log_dir, error, self._is_vital)
             if done % 100 == 0 or done == len(jobs):
-                logger.info("opened logs", done=done, total=len(jobs))
+                logger.info("logs opened", done=done, total=len(jobs))
         for loaded in loaded_logs:
             if loaded.log_dir.failure is not None:
                 loaded.log.close(clean=False)
@@ -149,7 +148,7 @@ class LogLoader:
             )
             progress = RecoveryProgress(self._clock, total).advance
             logger.info(
-                "a data folder was not stopped cleanly, checking it",
+                "unclean shutdown, recovering logs",
                 folder=log_dir.path,
                 logs=len(partitions),
                 mb=total // 1_000_000,
@@ -181,8 +180,8 @@ class LogLoader:
 
 
 def fail_at_start(dirs: list[LogDir], log_dir: LogDir, error: Exception, is_vital: Callable[[str], bool]) -> None:
-    """Take a log dir out before anything is served; raises when the node cannot go on without it."""
+    """Take a log dir offline before anything is served; raises ConfigError when the node needs it."""
     log_dir.failure = str(error)
-    logger.error("a log dir is offline", folder=log_dir.path, reason=error)
+    logger.error("log directory failed", folder=log_dir.path, reason=error)
     if is_vital(log_dir.path) or all(other.failure is not None for other in dirs):
         raise ConfigError(f"the data folder {log_dir.path} cannot be used: {error}") from error

@@ -1,13 +1,13 @@
-"""Threads as an argument: who makes the pools in which slow work runs, so that a simulation can run it itself."""
+"""Thread pools as an argument, so that a simulation can run slow work on its own schedule."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeAlias
 
 Threads: TypeAlias = Callable[[int, str], Executor]
-"""(how many, what they are called) -> a pool."""
+"""(number of threads, prefix of their names) -> a pool."""
 
 
 def real_threads(count: int, name: str) -> Executor:
-    """Threads of this process."""
+    """Return a pool of real threads."""
     return ThreadPoolExecutor(count, thread_name_prefix=name)

@@ -1,9 +1,9 @@
-"""The time index: from a timestamp to an offset before which nothing that late was written.
+"""The time index: from a timestamp to an offset before which no batch is that late.
 
     12 bytes per entry: timestamp i64 · relative offset i32
 
-An entry says: up to this offset, no batch has a larger timestamp. Timestamps and offsets only grow; the last entry of a
-closed segment holds its largest timestamp.
+An entry means: up to this offset, no batch has a larger timestamp. Timestamps and offsets only grow; the last entry of
+a closed segment holds its largest timestamp.
 """
 
 import struct
@@ -53,7 +53,7 @@ class TimeIndex:
             self.last_timestamp = timestamp
 
     def floor(self, timestamp: int) -> tuple[int, int] | None:
-        """The last entry at or before `timestamp`, as (timestamp, offset): start looking there. None when none is."""
+        """Return the last entry (timestamp, offset) at or before `timestamp`: a search starts there."""
         buffer = self.buffer
         count = bisect_right(range(self.size // ENTRY_SIZE), timestamp, key=lambda i: _TIMESTAMP(buffer, i * 12)[0])
         return self.entry(count - 1) if count else None

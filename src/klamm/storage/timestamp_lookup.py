@@ -1,4 +1,4 @@
-"""Offsets by time: what ListOffsets asks. Records are looked at only in the batch that holds the answer, in pieces."""
+"""Offsets by timestamp, for ListOffsets. Only the batch that holds the answer is decompressed, in pieces."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +14,7 @@ from klamm.storage.segment_list import SegmentList
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by its time."""
+    """The result of a lookup by timestamp."""
 
     timestamp: int
     offset: int
@@ -22,9 +22,9 @@ class TimestampOffset(NamedTuple):
 
 
 class SearchElsewhere(Exception):
-    """The answer may lie in a packed batch that is too large to be unpacked on the loop.
+    """Raised when the answer may be in a packed batch that is too large to be unpacked on the loop.
 
-    `search` looks there, in any thread; where it finds nothing, the lookup goes on at `next_offset`.
+    `search` looks there, in any thread; when it returns None, the lookup continues at `next_offset`.
     """
 
     def __init__(self, search: Callable[[], TimestampOffset | None], next_offset: int) -> None:

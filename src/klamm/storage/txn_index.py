@@ -27,7 +27,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """The aborted transactions whose markers lie in one segment, in the order of their markers."""
+    """The aborted transactions whose markers are in one segment, in the order of their markers."""
 
     __slots__ = ("_disk", "_entries", "path")
 
@@ -36,10 +36,10 @@ class TxnIndex:
         self.path = path
         self._entries: list[AbortedTxn] | None = None
 
-    def entries(self, holds: Callable[[AbortedTxn], bool] | None = None) -> list[AbortedTxn]:
-        """All entries; read from the file once, and then `holds` is asked whether each is what the log says.
+    def entries(self, verify: Callable[[AbortedTxn], bool] | None = None) -> list[AbortedTxn]:
+        """Return all entries. They are read from the file once; `verify` then compares every one with the log.
 
-        CorruptBatch when one is not.
+        CorruptBatch when one is wrong.
         """
         if self._entries is None:
             try:
@@ -50,10 +50,10 @@ class TxnIndex:
             entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:complete_bytes])]
             ends = [-1, *(txn.last_offset for txn in entries)]
             wrong = next((i for i, txn in enumerate(entries) if txn.last_offset <= ends[i]), None)
-            if wrong is None and holds is not None:
-                wrong = next((i for i, txn in enumerate(entries) if not holds(txn)), None)
+            if wrong is None and verify is not None:
+                wrong = next((i for i, txn in enumerate(entries) if not verify(txn)), None)
             if wrong is not None:
-                raise CorruptBatch(f"{self.path}: entry {wrong} is wrong; `klamm storage repair` builds it anew")
+                raise CorruptBatch(f"{self.path}: entry {wrong} is wrong; `klamm storage repair` rebuilds it")
             self._entries = entries
         return self._entries
 
@@ -64,14 +64,14 @@ class TxnIndex:
         entries.append(txn)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries whose markers lie at or after `offset`."""
+        """Drop the entries whose markers are at or after `offset`."""
         entries = self.entries()
         kept = [txn for txn in entries if txn.last_offset < offset]
         if len(kept) != len(entries):
             self.reset(kept)
 
     def reset(self, entries: "list[AbortedTxn] | None" = None) -> None:
-        """Begin anew with the given entries; none removes the file."""
+        """Replace all entries; without any, the file is removed."""
         self._entries = entries or []
         if self._entries:
             self._disk.write_file(self.path, b"".join(ENTRY.pack(0, *txn) for txn in self._entries))
@@ -79,11 +79,11 @@ class TxnIndex:
             self._disk.remove_if_exists(self.path)
 
     def collect(
-        self, start: int, end: int, holds: Callable[[AbortedTxn], bool] | None = None
+        self, start: int, end: int, verify: Callable[[AbortedTxn], bool] | None = None
     ) -> tuple[list[AbortedTxn], bool]:
-        """The aborted transactions that touch [start, end), and whether later segments can hold no more of them."""
+        """Return the aborted transactions that overlap [start, end), and whether later segments can hold no more."""
         transactions = []
-        for txn in self.entries(holds):
+        for txn in self.entries(verify):
             if txn.last_offset >= start and txn.first_offset < end:
                 transactions.append(txn)
             if txn.last_stable_offset >= end:
