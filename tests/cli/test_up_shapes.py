@@ -59,7 +59,7 @@ def three(tmp_path):
         with Wire(cluster.nodes[0].port) as wire:
             wire.create_topic("precious")
         for node in cluster.nodes:
-            node.ask_to_stop()
+            node.request_stop()
         for node in cluster.nodes:
             node.wait_stopped()
     return folder

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from klamm.client import AsyncProducer
 from klamm.client.connection import Connection
-from klamm.pipeline.commit_log import Ledger
+from klamm.pipeline.commit_log import CommitLog
 from klamm.pipeline.core.connector_options import write_options
-from klamm.pipeline.core.sink_commits import Decision
-from klamm.pipeline.task_writer import Place, TaskWrite, commit_batch
+from klamm.pipeline.core.sink_commits import SinkDecision
+from klamm.pipeline.task_writer import TaskWriter, WriteId, commit_batch
 
 KILLED = 9
 _BORING = ("ApiVersions", "Metadata")
@@ -30,7 +30,7 @@ def options(bootstrap, topic):
 
 async def write(bootstrap, topic, place, values):
     """One task; returns its handle."""
-    work = TaskWrite(options(bootstrap, topic), place)
+    work = TaskWriter(options(bootstrap, topic), place)
     if not await work.begin():
         return None
     if values:
@@ -41,26 +41,27 @@ async def write(bootstrap, topic, place, values):
 async def run_batch(bootstrap, topic, sink, batch, tasks, attempt=0):
     """A whole batch, as a driver that survives does it."""
     handles = [
-        await write(bootstrap, topic, Place(sink, batch, index, attempt), values) for index, values in enumerate(tasks)
+        await write(bootstrap, topic, WriteId(sink, batch, index, attempt), values)
+        for index, values in enumerate(tasks)
     ]
     await commit(bootstrap, topic, sink, batch, handles)
 
 
 async def commit(bootstrap, topic, sink, batch, handles):
     found = [handle for handle in handles if handle is not None]
-    await commit_batch(options(bootstrap, topic), Place(sink, batch), found)
+    await commit_batch(options(bootstrap, topic), WriteId(sink, batch), found)
 
 
 async def decide(bootstrap, topic, sink, batch, handles, ended):
     """A driver that wrote its decision down and ended so many transactions, and then was no more."""
     given = options(bootstrap, topic)
     settings = {"bootstrap.servers": bootstrap, "transactional.id": sink}
-    async with Ledger(sink, given.client, given.commits_topic) as ledger, AsyncProducer(settings) as writer:
+    async with CommitLog(sink, given.client, given.commits_topic) as ledger, AsyncProducer(settings) as writer:
         await ledger.ensure()
         await writer.init_transactions()
         found = [handle for handle in handles if handle is not None]
-        await ledger.decide(writer, Decision(sink, batch, tuple(found)))
-        assert not await ledger.finish_all(found[:ended], batch)
+        await ledger.decide(writer, SinkDecision(sink, batch, tuple(found)))
+        assert not await ledger.commit_all(found[:ended], batch)
 
 
 def _die_at(cut, after):

@@ -14,7 +14,7 @@ from klamm.pipeline.core.lake_tables import LakeTable
 from klamm.pipeline.lake import folder_log
 from klamm.pipeline.lake.delta import DeltaSink
 from klamm.pipeline.lake.file_sink import FileSink
-from klamm.pipeline.lake.folder_log import Ledger
+from klamm.pipeline.lake.folder_log import FolderLog
 from klamm.pipeline.lake.iceberg import IcebergSink
 from klamm.pipeline.lake.sinks import open_sink
 
@@ -22,10 +22,10 @@ POINTS = {
     "parquet": {
         "begun": (FileSink, "_stage", False),
         "written": (FileSink, "_stage", True),
-        "before-the-decision": (Ledger, "_decide", False),
-        "decided": (Ledger, "_finish", False),
+        "before-the-decision": (FolderLog, "_decide", False),
+        "decided": (FolderLog, "_finish", False),
         "first-file-moved": (folder_log, "_moved", True),
-        "moved": (Ledger, "_finish", True),
+        "moved": (FolderLog, "_finish", True),
     },
     "delta": {
         "begun": (DeltaSink, "_ready", True),

@@ -21,7 +21,7 @@ import pytest
 from klamm.client import Admin
 from klamm.pipeline.core.offsets import Range
 from klamm.pipeline.partition_reader import read_range
-from klamm.pipeline.task_writer import Place, TaskWrite, abort_batch
+from klamm.pipeline.task_writer import TaskWriter, WriteId, abort_batch
 from klamm.testing import broker, unique
 from pipeline.cuts import commit, decide, dies_by, options
 
@@ -157,7 +157,7 @@ async def copy(bootstrap, source, sink_topic, place):
     last = (place.batch + 1) * STEP if place.batch < BATCHES - 1 else END
     wanted = Range(source, place.task, first, last)
     rows = await asyncio.to_thread(_rows, bootstrap, wanted)
-    work = TaskWrite(options(bootstrap, sink_topic), place)
+    work = TaskWriter(options(bootstrap, sink_topic), place)
     if not await work.begin():
         return None
     for row in rows:
@@ -181,7 +181,7 @@ class Job:
         self.node, self.source, self.out, self.sink = node, source, out, unique("sink")
 
     def task(self, batch, task, attempt=0):
-        return asyncio.run(copy(self.node.bootstrap, self.source, self.out, Place(self.sink, batch, task, attempt)))
+        return asyncio.run(copy(self.node.bootstrap, self.source, self.out, WriteId(self.sink, batch, task, attempt)))
 
     def tasks(self, batch, attempt=0):
         return [self.task(batch, each, attempt) for each in range(PARTITIONS)]
@@ -193,13 +193,13 @@ class Job:
         asyncio.run(decide(self.node.bootstrap, self.out, self.sink, batch, handles, ended))
 
     def abort(self, batch):
-        asyncio.run(abort_batch(options(self.node.bootstrap, self.out), Place(self.sink, batch)))
+        asyncio.run(abort_batch(options(self.node.bootstrap, self.out), WriteId(self.sink, batch)))
 
     def run(self, batch, attempt=0):
         self.commit(batch, self.tasks(batch, attempt))
 
     def killed_task(self, batch, plan):
-        place = Place(self.sink, batch, 0, 0)
+        place = WriteId(self.sink, batch, 0, 0)
         assert dies_by(plan, copy, self.node.bootstrap, self.source, self.out, place)
         self.commit(batch, [self.task(batch, 0, 1), self.task(batch, 1)])
 
@@ -216,7 +216,7 @@ class Job:
 def broker_killed(job, batch, point):
     if point.endswith("while a task writes"):
         plan = ("Produce", 1, True)  # the task goes with it: its transaction is open when the broker comes back
-        assert dies_by(plan, copy, job.node.bootstrap, job.source, job.out, Place(job.sink, batch, 0, 0))
+        assert dies_by(plan, copy, job.node.bootstrap, job.source, job.out, WriteId(job.sink, batch, 0, 0))
         job.restart_broker()
         job.commit(batch, [job.task(batch, 0, 1), job.task(batch, 1)])
         return

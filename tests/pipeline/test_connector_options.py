@@ -4,7 +4,7 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Moment, read_options, write_options
+from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, read_options, write_options
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -16,12 +16,12 @@ def read(streaming=False, **options):
 def test_a_batch_reads_from_the_first_to_the_last_record():
     found = read()
     assert found.choice.topics == ("t",)
-    assert (found.start, found.end) == (Moment(everywhere=EARLIEST), Moment(everywhere=LATEST))
+    assert (found.start, found.end) == (ReadBound(everywhere=EARLIEST), ReadBound(everywhere=LATEST))
     assert found.client == {"bootstrap.servers": "localhost:9092", "isolation.level": "read_committed"}
 
 
 def test_a_stream_begins_with_what_comes():
-    assert read(streaming=True).start == Moment(everywhere=LATEST)
+    assert read(streaming=True).start == ReadBound(everywhere=LATEST)
 
 
 def test_spark_hands_names_over_in_lower_case():
@@ -46,8 +46,8 @@ def test_one_timestamp_wins_over_timestamps_by_partition_and_these_over_offsets(
         endingOffsetsByTimestamp='{"t":{"0":7}}',
         endingOffsets="latest",
     )
-    assert found.start == Moment(everywhere=1000, timed=True)
-    assert found.end == Moment(places={TopicPartition("t", 0): 7}, timed=True)
+    assert found.start == ReadBound(everywhere=1000, timed=True)
+    assert found.end == ReadBound(places={TopicPartition("t", 0): 7}, timed=True)
 
 
 def test_the_group_is_for_showing_progress_and_no_setting_of_readers():

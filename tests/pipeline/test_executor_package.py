@@ -20,7 +20,7 @@ from klamm.records import kernels_compiled
 def unpacked(tmp_path_factory):
     """As Spark unpacks it: into a folder of the archive's name, beside which its Python processes import."""
     folder = tmp_path_factory.mktemp("shipped")
-    executor_package.pack(str(folder / "klamm.zip"))
+    executor_package.write_archive(str(folder / "klamm.zip"))
     with zipfile.ZipFile(folder / "klamm.zip") as archive:
         archive.extractall(folder / "klamm")
     return folder
@@ -115,7 +115,7 @@ def test_what_an_executor_has_itself_wins(unpacked, arrow, tmp_path):
 
 def test_an_installed_package_carries_nothing():
     before = list(sys.path)
-    executor_check.arrive()
+    executor_check.check_executor()
     assert sys.path == before
     assert set(PACKAGES) <= set(sys.modules) | {"lz4", "cramjam", "crc32c", "zstandard"}
 
@@ -155,12 +155,12 @@ class Session:
 )
 def test_it_is_shipped_once_to_masters_elsewhere(monkeypatch, tmp_path, master, local):
     monkeypatch.setattr(executor_package, "_folder", lambda: str(tmp_path))
-    monkeypatch.setattr(executor_package, "pack", lambda path: Path(path).touch())
+    monkeypatch.setattr(executor_package, "write_archive", lambda path: Path(path).touch())
     spark = Session(master)
-    assert [executor_package.ship(spark), executor_package.ship(spark)] == [not local, False]
+    assert [executor_package.ship_package(spark), executor_package.ship_package(spark)] == [not local, False]
     assert len(spark.sparkContext.listArchives) == (0 if local else 1)
     assert spark.sparkContext.environment == {"PYTHONPATH": "own" if local else f"{tmp_path}:own"}
-    assert not executor_package.ship(object())  # Spark Connect: no context here
+    assert not executor_package.ship_package(object())  # Spark Connect: no context here
 
 
 def test_modules_of_the_user_go_along(monkeypatch, tmp_path):

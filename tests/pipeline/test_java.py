@@ -4,7 +4,7 @@ import pytest
 
 import klamm.pipeline
 from klamm.model.errors import ConfigError
-from klamm.pipeline.java import find_java, version
+from klamm.pipeline.java import find_java, parse_version
 from klamm.pipeline.progress import ProgressLines
 
 
@@ -26,7 +26,7 @@ def java(folder, words, code=0):
     ],
 )
 def test_versions(words, found):
-    assert version(words) == found
+    assert parse_version(words) == found
 
 
 def test_the_java_of_java_home_is_used(tmp_path, monkeypatch):

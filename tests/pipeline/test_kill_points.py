@@ -12,7 +12,7 @@ import pytest
 import klamm
 from klamm.client import Admin
 from klamm.pipeline import SinkError
-from klamm.pipeline.task_writer import Place, abort_batch
+from klamm.pipeline.task_writer import WriteId, abort_batch
 from klamm.testing import unique
 from pipeline.cuts import commit, decide, dies, options, run_batch, write
 
@@ -52,7 +52,7 @@ def test_a_driver_killed_at_any_request_of_its_commit(klamm_broker, after):
     for cut in range(1 + after, CUTS_MAX, STRIDE):
         sink = unique("sink")
         tasks = [[f"{cut}-{value}" for value in task] for task in TASKS]
-        handles = [asyncio.run(write(*place, Place(sink, 0, index), each)) for index, each in enumerate(tasks)]
+        handles = [asyncio.run(write(*place, WriteId(sink, 0, index), each)) for index, each in enumerate(tasks)]
         killed = dies(cut, after, commit, *place, sink, 0, handles)
         asyncio.run(run_batch(*place, sink, 0, tasks))
         expected += [value for task in tasks for value in task]
@@ -73,8 +73,8 @@ def test_a_task_killed_at_any_request_and_tried_again(klamm_broker, after):
     for cut in range(1 + after, CUTS_MAX, STRIDE):
         sink = unique("sink")
         rows = [f"{cut}-{each}" for each in range(5)]
-        killed = dies(cut, after, write, *place, Place(sink, 3, 0, 0), rows)
-        handle = asyncio.run(write(*place, Place(sink, 3, 0, 1), rows))
+        killed = dies(cut, after, write, *place, WriteId(sink, 3, 0, 0), rows)
+        handle = asyncio.run(write(*place, WriteId(sink, 3, 0, 1), rows))
         asyncio.run(commit(*place, sink, 3, [handle]))
         expected += rows
         assert not open_transactions(klamm_broker, sink), f"cut {cut}"
@@ -113,7 +113,7 @@ def test_a_batch_without_rows_decides_nothing(klamm_broker, sink):
 def written(broker, topic, sink, tasks=TASKS, attempt=0):
     """What tasks left open."""
     return [
-        asyncio.run(write(broker.bootstrap, topic, Place(sink, 0, index, attempt), each))
+        asyncio.run(write(broker.bootstrap, topic, WriteId(sink, 0, index, attempt), each))
         for index, each in enumerate(tasks)
     ]
 
@@ -200,7 +200,7 @@ def test_an_abort_lets_readers_go_on_at_once(klamm_broker, sink):
     topic = klamm_broker.topic("aborted")
     written(klamm_broker, topic, sink)
     assert open_transactions(klamm_broker, sink)
-    asyncio.run(abort_batch(options(klamm_broker.bootstrap, topic), Place(sink, 0)))
+    asyncio.run(abort_batch(options(klamm_broker.bootstrap, topic), WriteId(sink, 0)))
     assert not open_transactions(klamm_broker, sink)
     assert values(klamm_broker, topic) == []
     replay(klamm_broker, topic, sink)
@@ -211,7 +211,7 @@ def test_an_abort_after_a_commit_that_failed_halfway_undoes_nothing(klamm_broker
     topic = klamm_broker.topic("half")
     handles = written(klamm_broker, topic, sink)
     asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, handles, 1))
-    asyncio.run(abort_batch(options(klamm_broker.bootstrap, topic), Place(sink, 0)))
+    asyncio.run(abort_batch(options(klamm_broker.bootstrap, topic), WriteId(sink, 0)))
     replay(klamm_broker, topic, sink, 0, [["other"], ["rows"]])
     assert values(klamm_broker, topic) == EVERYTHING
 

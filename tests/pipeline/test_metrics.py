@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.metrics import exposition, place, serving
+from klamm.pipeline.metrics import parse_address, render_exposition, serve_metrics
 
 QUERY = {
     "rows_total": 1234567,
@@ -48,7 +48,7 @@ def read(text):
 
 
 def test_everything_is_told():
-    families, samples = read(exposition("bank", STATUS))
+    families, samples = read(render_exposition("bank", STATUS))
     kinds = {name.removeprefix("klamm_pipeline_"): family.type for name, family in families.items()}
     assert {name for name, kind in kinds.items() if kind == "counter"} == {"rows", "batches", "restarts", "bad_records"}
     assert kinds["batch_duration_seconds"] == "summary"
@@ -81,19 +81,19 @@ def test_everything_is_told():
 
 
 def test_what_nobody_knows_is_left_out():
-    _, samples = read(exposition("bank", STATUS))
+    _, samples = read(render_exposition("bank", STATUS))
     assert {key for key in samples if "new" in key} == {
         ("klamm_pipeline_failures_in_a_row", "new"),
         ("klamm_pipeline_batch_duration_seconds_sum", "new"),
         ("klamm_pipeline_batch_duration_seconds_count", "new"),
     }
-    _, samples = read(exposition("bank", {}))
+    _, samples = read(render_exposition("bank", {}))
     assert samples == {("klamm_pipeline_running",): 0}
 
 
 def test_scrapes_are_answered_while_it_runs():
     state = {"state": "running"}
-    with serving("bank", lambda: state, "0") as (host, port):
+    with serve_metrics("bank", lambda: state, "0") as (host, port):
         assert host == "127.0.0.1"
         with urllib.request.urlopen(f"http://{host}:{port}/metrics?x=1", timeout=60) as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -105,12 +105,12 @@ def test_scrapes_are_answered_while_it_runs():
         with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:
             assert answer.status == 200
         taken = pytest.raises(ConfigError, match=rf"metrics cannot be served on 127.0.0.1:{port}: ")
-        with taken as refusal, serving("other", dict, port):
+        with taken as refusal, serve_metrics("other", dict, port):
             pass
         assert "in use" in str(refusal.value)
     with pytest.raises(OSError):
         socket.create_connection((host, port), 5).close()
-    with serving("bank", dict, None) as nothing:
+    with serve_metrics("bank", dict, None) as nothing:
         assert nothing is None
 
 
@@ -124,10 +124,10 @@ def test_scrapes_are_answered_while_it_runs():
     ],
 )
 def test_addresses(address, found):
-    assert place(address) == found
+    assert parse_address(address) == found
 
 
 @pytest.mark.parametrize("address", ["port", "host:", "99999", ""])
 def test_no_addresses(address):
     with pytest.raises(ConfigError, match="neither a port nor host:port"):
-        place(address)
+        parse_address(address)

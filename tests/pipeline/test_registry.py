@@ -13,8 +13,8 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.registry_framing import BadRecord, Frame, header, prefix, read_path, unframe, write_path
-from klamm.pipeline.registry.client import Registry, RegistryError, Unknown, settings
-from klamm.pipeline.registry.codecs import Decoder, compiled
+from klamm.pipeline.registry.client import Registry, RegistryError, UnknownSchema, parse_settings
+from klamm.pipeline.registry.codecs import Decoder, compile_schema
 from klamm.pipeline.registry.columns import _column
 from pipeline.small_registry import small_registry
 
@@ -60,12 +60,12 @@ def registry():
 
 
 def client(registry, **options):
-    return Registry(settings(registry.url), pause=lambda _: None, **options)
+    return Registry(parse_settings(registry.url), pause=lambda _: None, **options)
 
 
 def codec(registry, number, message=None):
     here = client(registry)
-    return compiled(here, here.schema(number), message)
+    return compile_schema(here, here.schema(number), message)
 
 
 def read(registry, reader, data, named=None):
@@ -127,7 +127,7 @@ def test_what_is_unknown_is_asked_again_only_after_a_while(registry):
     now = [100.0]
     here = client(registry, clock=lambda: now[0])
     for _ in range(3):
-        with pytest.raises(Unknown, match="has no schema 9"):
+        with pytest.raises(UnknownSchema, match="has no schema 9"):
             here.schema(9)
     assert registry.asked["/schemas/ids/9"] == 1
     registry.register("late", '"string"', number=9)
@@ -153,10 +153,10 @@ def test_a_registry_that_is_not_there():
 
 def test_settings_are_checked():
     with pytest.raises(ConfigError, match="names the registry"):
-        settings("localhost:8081")
+        parse_settings("localhost:8081")
     with pytest.raises(ConfigError, match="no setting of a registry"):
-        settings({"schema.registry.url": "http://x", "basic.auth": "y"})
-    assert settings("http://a:1/, http://b:2").urls == ("http://a:1", "http://b:2")
+        parse_settings({"schema.registry.url": "http://x", "basic.auth": "y"})
+    assert parse_settings("http://a:1/, http://b:2").urls == ("http://a:1", "http://b:2")
 
 
 # Avro

@@ -3,16 +3,26 @@
 import pytest
 
 from klamm.client.producer.prepared_transaction import PreparedTransaction
-from klamm.pipeline.core.sink_commits import SLOTS, Decision, Handle, SinkError, State, Step, marker, resume, step
+from klamm.pipeline.core.sink_commits import (
+    SLOTS,
+    SinkDecision,
+    SinkError,
+    SinkState,
+    Step,
+    TaskTransaction,
+    next_step,
+    resume_batch,
+    task_marker,
+)
 
 
 def handle(task, rows=10, size=100, epoch=0, attempt=0):
-    return Handle(task, PreparedTransaction(f"s.{task}.{attempt}", 100 + task, epoch, 2), rows, size, 5)
+    return TaskTransaction(task, PreparedTransaction(f"s.{task}.{attempt}", 100 + task, epoch, 2), rows, size, 5)
 
 
 def test_a_decision_comes_back_as_it_was():
-    decision = Decision("s", 7, (handle(0), handle(3, attempt=2)))
-    assert Decision.decode(decision.encode()) == decision
+    decision = SinkDecision("s", 7, (handle(0), handle(3, attempt=2)))
+    assert SinkDecision.decode(decision.encode()) == decision
     assert decision.of(3) == handle(3, attempt=2)
     assert decision.of(1) is None
 
@@ -20,50 +30,50 @@ def test_a_decision_comes_back_as_it_was():
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"sink":"s","batch":1,"tasks":[[1]]}'])
 def test_what_is_no_decision_is_refused(data):
     with pytest.raises(SinkError):
-        Decision.decode(data)
+        SinkDecision.decode(data)
 
 
 def test_states_as_groups_keep_them():
-    for state in (State(7, done=False, place=3), State(0, done=True, place=0)):
-        assert State.parse(state.place, state.text) == state
+    for state in (SinkState(7, done=False, place=3), SinkState(0, done=True, place=0)):
+        assert SinkState.parse(state.place, state.text) == state
     with pytest.raises(SinkError, match="somebody else"):
-        State.parse(3, "")
+        SinkState.parse(3, "")
 
 
 @pytest.mark.parametrize(
     ("state", "found"),
     [
-        (State(), Step.BEGIN),
-        (State(6, done=True), Step.BEGIN),
-        (State(6, done=False), Step.BEGIN),  # Spark begins 7 only after the commit of 6 has returned
-        (State(7, done=False), Step.RESUME),
-        (State(7, done=True), Step.SKIP),
-        (State(9, done=False), Step.SKIP),
+        (SinkState(), Step.BEGIN),
+        (SinkState(6, done=True), Step.BEGIN),
+        (SinkState(6, done=False), Step.BEGIN),  # Spark begins 7 only after the commit of 6 has returned
+        (SinkState(7, done=False), Step.RESUME),
+        (SinkState(7, done=True), Step.SKIP),
+        (SinkState(9, done=False), Step.SKIP),
     ],
 )
 def test_where_batch_seven_stands(state, found):
-    assert step(state, 7) is found
+    assert next_step(state, 7) is found
 
 
 def test_a_replay_that_lost_nothing_needs_none_of_what_was_rewritten():
-    found = resume(Decision("s", 7, (handle(0), handle(1))), [], [handle(0, epoch=4)])
+    found = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [], [handle(0, epoch=4)])
     assert found.decision is None
     assert found.spare == (handle(0, epoch=4),)
 
 
 def test_a_lost_transaction_is_replaced_by_the_same_rows():
-    found = resume(Decision("s", 7, (handle(0), handle(1))), [1], [handle(0, epoch=4), handle(1, epoch=4)])
-    assert found.decision == Decision("s", 7, (handle(1, epoch=4),))
+    found = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [1], [handle(0, epoch=4), handle(1, epoch=4)])
+    assert found.decision == SinkDecision("s", 7, (handle(1, epoch=4),))
     assert found.spare == (handle(0, epoch=4),)
 
 
 @pytest.mark.parametrize("again", [[], [handle(1, rows=9)], [handle(1, size=99)], [handle(0)]])
 def test_other_rows_cannot_replace_a_lost_transaction(again):
     with pytest.raises(SinkError, match="half committed"):
-        resume(Decision("s", 7, (handle(0), handle(1))), [1], again)
+        resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [1], again)
 
 
 def test_every_task_has_a_place_of_its_own_to_write_down_its_batch():
-    places = {marker("s", task) for task in range(5 * SLOTS)}
+    places = {task_marker("s", task) for task in range(5 * SLOTS)}
     assert len(places) == 5 * SLOTS
     assert {slot for _, slot in places} == set(range(SLOTS))

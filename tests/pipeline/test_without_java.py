@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.runner import renew
+from klamm.pipeline.sql.runner import renew_identity
 from klamm.pipeline.sql.status import Home
 
 TEXT = """
@@ -28,7 +28,7 @@ def typed(tmp_path, klamm_broker):
     topic = klamm_broker.topic("in")
     (tmp_path / "p.sql").write_text(TEXT.format(topic=topic))
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
-    home.keep(renew(compile_text((tmp_path / "p.sql").read_text(), "p.sql"), home))
+    home.keep(renew_identity(compile_text((tmp_path / "p.sql").read_text(), "p.sql"), home))
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment["PATH"] = str(tmp_path)
 

@@ -111,7 +111,7 @@ def _rows(source: Source, problems: Iterable[Problem]) -> list[dict[str, Any]]:
 @refuses
 def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     """Draw what feeds what, and say what a change means for the state there is. Starts no Spark."""
-    from klamm.pipeline.sql.core.graph_rendering import draw
+    from klamm.pipeline.sql.core.graph_rendering import render_graph
     from klamm.pipeline.sql.core.identity import compare
     from klamm.pipeline.sql.runner import home_of
 
@@ -119,7 +119,7 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     stored = home_of(found).identity()
     changes = compare(stored, found) if stored else []
     if output == "table":
-        for line in draw(found, changes):
+        for line in render_graph(found, changes):
             click.echo(line)
         return
     verdicts = {change.name: change for change in changes}
@@ -272,7 +272,7 @@ def stop(*, name: str, wait_s: float, home: str) -> None:
     found = find(name, home)
     if not found.running():
         raise Refusal(f"{name} does not run")
-    found.ask_to_stop()
+    found.request_stop()
     deadline = time.monotonic() + wait_s
     while found.running():
         if time.monotonic() > deadline:

@@ -52,13 +52,13 @@ def backfill(
     {"payments": {"0": 120, "1": 95}}. The pipeline may run meanwhile.
     """
     from klamm.cli.pipeline import HOME, load
-    from klamm.pipeline.sessions import ready
-    from klamm.pipeline.sql.backfill import prepare, run_backfill
+    from klamm.pipeline.sessions import check_requirements
+    from klamm.pipeline.sql.backfill import plan_backfill, run_backfill
 
-    ready()
+    check_requirements()
     found = load(file, pairs, home or HOME, target)
     client = target.client("admin")
-    job = prepare(
+    job = plan_backfill(
         found, name, _moment(start, "--from"), _moment(end, "--to"), client=client, replace=replace, again=again
     )
     plan = Plan()
@@ -81,16 +81,16 @@ def _moment(text: str, option: str):  # type: ignore[no-untyped-def] # noqa: ANN
     import time
 
     from klamm.cli.units import parse_time_ms
-    from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Moment, place_offsets
+    from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, parse_partition_offsets
 
     words = text.strip()
     if words in ("earliest", "latest"):
-        return Moment(everywhere=EARLIEST if words == "earliest" else LATEST)
+        return ReadBound(everywhere=EARLIEST if words == "earliest" else LATEST)
     if words.startswith("{"):
-        return Moment(places=place_offsets(option, words, EARLIEST))
+        return ReadBound(places=parse_partition_offsets(option, words, EARLIEST))
     if words.isdecimal() and len(words) < 12:
-        return Moment(everywhere=int(words))
+        return ReadBound(everywhere=int(words))
     try:
-        return Moment(everywhere=parse_time_ms(words, int(time.time() * 1000)), timed=True)
+        return ReadBound(everywhere=parse_time_ms(words, int(time.time() * 1000)), timed=True)
     except ValueError as error:
         raise click.UsageError(f"{option}: {error}") from None

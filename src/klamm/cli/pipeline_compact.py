@@ -34,7 +34,7 @@ def compact(
     from klamm.cli.pipeline import load
     from klamm.cli.progress import progress
     from klamm.pipeline.lake.sinks import open_sink
-    from klamm.pipeline.sql.core.problems import nearest
+    from klamm.pipeline.sql.core.problems import suggest
     from klamm.pipeline.sql.topics import lake_table
 
     try:
@@ -45,7 +45,7 @@ def compact(
         raise click.UsageError(f"--target-size {target_size}: write {format_size(LEAST_BYTES)} or more")
     tables = {node.name: table for node in load(file, pairs, target=target).nodes if (table := lake_table(node))}
     if name is not None and name not in tables:
-        raise Refusal(f"there is no sink {name} with files{nearest(name, tables)}")
+        raise Refusal(f"there is no sink {name} with files{suggest(name, tables)}")
     chosen = {
         each: open_sink(table)
         for each, table in tables.items()

@@ -19,7 +19,7 @@ The room is a client of the cluster and the only one that imports PySpark. It do
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from klamm.pipeline.executor_check import arrive
+from klamm.pipeline.executor_check import check_executor
 
 if TYPE_CHECKING:
     from klamm.pipeline.core.sink_commits import SinkError
@@ -57,7 +57,7 @@ __all__ = [
     "to_registry",
 ]
 
-arrive()
+check_executor()
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,7 @@ from klamm.client.producer import AsyncProducer, end_prepared
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.core.sink_commits import SLOTS, Decision, Handle, SinkError, State, marker
+from klamm.pipeline.core.sink_commits import SLOTS, SinkDecision, SinkError, SinkState, TaskTransaction, task_marker
 from klamm.telemetry.log import get_logger
 
 _log = get_logger("pipeline")
@@ -35,7 +35,7 @@ _ENDED_OTHERWISE = (
 _DECISION_BYTES = 16 << 20
 
 
-class Ledger:
+class CommitLog:
     """The book of one sink; on the event loop it was entered on."""
 
     def __init__(self, sink: str, client: Mapping[str, str], topic: str) -> None:
@@ -76,12 +76,12 @@ class Ledger:
         found = await fetch_committed(coordinator, [where], self._timeout_s, stable=False)
         return found.get(where)
 
-    async def state(self) -> State:
+    async def state(self) -> SinkState:
         """The newest batch this sink has decided."""
         found = await self._committed(self.sink, self._home)
-        return State() if found is None else State.parse(found.offset, found.metadata)
+        return SinkState() if found is None else SinkState.parse(found.offset, found.metadata)
 
-    async def decision(self, state: State) -> Decision:
+    async def decision(self, state: SinkState) -> SinkDecision:
         """The decision a state points to."""
         settings = _for(CONSUMER_CONFIGS, self._client)
         settings |= {"isolation.level": "read_uncommitted", "auto.offset.reset": "none"}
@@ -90,20 +90,20 @@ class Ledger:
             consumer.seek(self._home, state.place)
             while True:
                 for record in await consumer.poll(1.0, 1):
-                    found = Decision.decode(record.value or b"")
+                    found = SinkDecision.decode(record.value or b"")
                     if record.offset != state.place or (found.sink, found.batch) != (self.sink, state.batch):
                         raise SinkError(f"the decision of batch {state.batch} of {self.sink} is gone from {self._home}")
                     return found
 
     async def committed_batch(self, task: int) -> int:
         """The last batch a task's own transaction was committed for."""
-        group, slot = marker(self.sink, task)
+        group, slot = task_marker(self.sink, task)
         found = await self._committed(group, TopicPartition(self.topic, slot))
         return -1 if found is None else found.offset
 
     # What is done
 
-    async def finish(self, handle: Handle, batch: int) -> bool:
+    async def finish(self, handle: TaskTransaction, batch: int) -> bool:
         """Commit a task's transaction; False when it was aborted before. Again and again gives the same answer."""
         try:
             await end_prepared(self._admin.cluster, handle.transaction, self._timeout_s, commit=True)
@@ -114,22 +114,22 @@ class Ledger:
             return await self.committed_batch(handle.task) >= batch
         return True
 
-    async def finish_all(self, handles: Iterable[Handle], batch: int) -> list[int]:
+    async def commit_all(self, handles: Iterable[TaskTransaction], batch: int) -> list[int]:
         """Commit them all, at the same time; returns the tasks whose transaction is lost."""
         room = asyncio.Semaphore(_PARALLEL)
 
-        async def one(handle: Handle) -> tuple[int, bool]:
+        async def one(handle: TaskTransaction) -> tuple[int, bool]:
             async with room:
                 return handle.task, await self.finish(handle, batch)
 
         outcomes = await asyncio.gather(*(one(each) for each in handles))
         return [task for task, fine in outcomes if not fine]
 
-    async def find_closed(self, handles: Iterable[Handle]) -> list[int]:
-        """Return the tasks whose transaction is no longer open."""
+    async def find_closed(self, handles: Iterable[TaskTransaction]) -> list[int]:
+        """The tasks whose transaction is not open any more."""
         room = asyncio.Semaphore(_PARALLEL)
 
-        async def one(handle: Handle) -> tuple[int, bool]:
+        async def one(handle: TaskTransaction) -> tuple[int, bool]:
             name = handle.transaction.transactional_id
             async with room:
                 found = (await self._admin.describe_transactions([name]))[name]
@@ -138,7 +138,7 @@ class Ledger:
 
         return [task for task, fine in await asyncio.gather(*(one(each) for each in handles)) if not fine]
 
-    async def give_up(self, keep: Iterable[Handle] = ()) -> None:
+    async def abort_open(self, keep: Iterable[TaskTransaction] = ()) -> None:
         """Abort whatever tasks of this sink have left open, except these: readers should not wait for zombies."""
         kept = {each.transaction.transactional_id for each in keep}
         try:
@@ -154,22 +154,22 @@ class Ledger:
         except KafkaError as error:  # they end by themselves after their timeout
             _log.warning("open transactions were not given up", sink=self.sink, reason=str(error))
 
-    async def decide(self, writer: AsyncProducer, decision: Decision) -> State:
+    async def decide(self, writer: AsyncProducer, decision: SinkDecision) -> SinkState:
         """Write down that these transactions are the batch: the moment from which on it counts."""
         writer.begin_transaction()
         delivery = await writer.send(
             self.topic, decision.encode(), key=self.sink.encode(), partition=self._home.partition
         )
-        state = State(decision.batch, done=False, place=(await delivery).offset)
+        state = SinkState(decision.batch, done=False, place=(await delivery).offset)
         await self._write(writer, state)
         return state
 
-    async def close_batch(self, writer: AsyncProducer, state: State) -> None:
+    async def close_batch(self, writer: AsyncProducer, state: SinkState) -> None:
         """Write down that every transaction of the batch has ended."""
         writer.begin_transaction()
         await self._write(writer, state._replace(done=True))
 
-    async def _write(self, writer: AsyncProducer, state: State) -> None:
+    async def _write(self, writer: AsyncProducer, state: SinkState) -> None:
         entry = OffsetAndMetadata(max(state.place, 0), state.text)
         await writer.send_offsets_to_transaction({self._home: entry}, self.sink)
         await writer.commit_transaction()

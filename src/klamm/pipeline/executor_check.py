@@ -27,7 +27,7 @@ def platform_tag() -> str:
     return str(sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag)
 
 
-def arrive(home: str = _HOME) -> None:
+def check_executor(home: str = _HOME) -> None:
     """Find what came along; ConfigError says what this Python lacks."""
     carried = os.path.join(home, CARRIED)
     if not os.path.isdir(carried):

@@ -39,7 +39,7 @@ def is_local(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
-def ship(spark: SparkSession) -> bool:
+def ship_package(spark: SparkSession) -> bool:
     """Give the package to the executors of a session, once; False when they have it anyway."""
     context = _context(spark)
     if context is None or is_local(context.master):
@@ -47,7 +47,7 @@ def ship(spark: SparkSession) -> bool:
     if any(listArchive.endswith(f"#{NAME}") for listArchive in context.listArchives):
         return False
     path = _packed(f"{NAME}-{klamm.__version__}.zip")
-    pack(path)
+    write_archive(path)
     context.addArchive(f"{path}#{NAME}")
     # The process that plans a stream runs beside the driver and looks into a folder of its own, where no archive is.
     known = context.environment.get("PYTHONPATH")
@@ -79,7 +79,7 @@ def ship_module(spark: SparkSession, name: str) -> bool:
     return True
 
 
-def pack(path: str) -> None:
+def write_archive(path: str) -> None:
     """Write the archive: the package as it is here, and what it needs."""
     home = os.path.dirname(os.path.abspath(klamm.__file__))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:

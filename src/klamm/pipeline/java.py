@@ -24,13 +24,13 @@ def find_java() -> str:
         told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"Spark needs Java {OLDEST} or newer and {path} does not run ({error}): {_ADVICE}") from None
-    found = version(told.stderr + told.stdout)
+    found = parse_version(told.stderr + told.stdout)
     if found is None or found < OLDEST:
         raise ConfigError(f"Spark needs Java {OLDEST} or newer and {path} is version {found or 'unknown'}: {_ADVICE}")
     return path
 
 
-def version(words: str) -> int | None:
+def parse_version(words: str) -> int | None:
     """The major version `java -version` tells: 17 of "17.0.15", 8 of "1.8.0_412"."""
     match = re.search(r'version "(?:1\.)?(\d+)', words)
     return int(match[1]) if match else None

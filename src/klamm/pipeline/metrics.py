@@ -52,7 +52,7 @@ _QUERY: Final = (
 )
 
 
-def exposition(name: str, status: Mapping[str, Any]) -> str:
+def render_exposition(name: str, status: Mapping[str, Any]) -> str:
     """A pipeline's status in Prometheus' text format; numbers that nobody knows are left out."""
     own = {"pipeline": name}
     lines = [
@@ -110,14 +110,14 @@ def _escaped(text: str) -> str:
 
 
 @contextmanager
-def serving(
+def serve_metrics(
     name: str, status: Callable[[], Mapping[str, Any]], address: str | int | None
 ) -> Iterator[tuple[str, int] | None]:
     """Answer /metrics for as long as the block runs; without an address nothing listens. Port 0 is any free one."""
     if address is None:
         yield None
         return
-    host, port = place(address)
+    host, port = parse_address(address)
 
     class Handler(BaseHTTPRequestHandler):
         """One scrape."""
@@ -129,7 +129,7 @@ def serving(
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404, "there is /metrics")
                 return
-            body = exposition(name, status()).encode()
+            body = render_exposition(name, status()).encode()
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))
@@ -162,7 +162,7 @@ def serving(
         thread.join(_PATIENCE_S)
 
 
-def place(address: str | int) -> tuple[str, int]:
+def parse_address(address: str | int) -> tuple[str, int]:
     """Where to listen: a port of this machine, or host:port."""
     host, _, port = str(address).rpartition(":")
     if not port.isdigit() or int(port) > 65535:

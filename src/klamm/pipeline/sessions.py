@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.executor_package import is_local, ship
+from klamm.pipeline.executor_package import is_local, ship_package
 from klamm.pipeline.java import find_java
-from klamm.pipeline.spark_home import quick_home
+from klamm.pipeline.spark_home import unpacked_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ _SHORT: Final = "/tmp"  # noqa: S108 - a folder of its own is made there
 """Names of sockets have a hundred bytes, and temporary folders may be deep."""
 
 
-def ready() -> None:
+def check_requirements() -> None:
     """Say in one sentence what is missing, before anything is tried: Java or PySpark."""
     find_java()
     if find_spec("pyspark") is None:
@@ -38,7 +38,7 @@ def register(spark: SparkSession) -> SparkSession:
     """Make `format("klamm")` known to a session, and to its executors where they are elsewhere."""
     from klamm.pipeline.data_source import KlammSource  # noqa: PLC0415 - pyspark is an extra
 
-    ship(spark)
+    ship_package(spark)
     spark.dataSource.register(KlammSource)
     return spark
 
@@ -56,7 +56,7 @@ def session(
     get the package with the job. `progress` prints a line per micro-batch and Spark's bar for long jobs; without it, it
     depends on whether standard error is a terminal. ConfigError says what is missing: Java or PySpark.
     """
-    ready()
+    check_requirements()
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     shown = sys.stderr.isatty() if progress is None else progress
@@ -72,7 +72,7 @@ def session(
     builder = SparkSession.builder.appName(name)
     for key, value in (settings if where is None else {**settings, "spark.master": where}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
-    home = quick_home() if where is not None and is_local(where) else nullcontext()
+    home = unpacked_spark_home() if where is not None and is_local(where) else nullcontext()
     with _interpreter(where, settings.get("spark.pyspark.python")), home:
         spark = builder.getOrCreate()
     register(spark)

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from klamm.client import loop_thread
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.connector_options import WriteOptions, write_options
-from klamm.pipeline.core.sink_commits import Handle, SinkError
-from klamm.pipeline.task_writer import Place, TaskWrite, abort_batch, commit_batch
+from klamm.pipeline.core.sink_commits import SinkError, TaskTransaction
+from klamm.pipeline.task_writer import TaskWriter, WriteId, abort_batch, commit_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -33,11 +33,11 @@ _KINDS = {
 
 
 @dataclass
-class Written(WriterCommitMessage):  # type: ignore[misc]
+class TaskResult(WriterCommitMessage):  # type: ignore[misc]
     """What a task tells the driver."""
 
-    place: Place | None
-    handle: Handle | None
+    place: WriteId | None
+    handle: TaskTransaction | None
 
 
 def check_schema(fields: Mapping[str, str], topic: str | None) -> None:
@@ -89,19 +89,19 @@ class _Writes:
         self.options = write_options(options)
         check_schema({field.name: field.dataType.simpleString() for field in schema.fields}, self.options.topic)
 
-    def _write(self, iterator: Iterator[pa.RecordBatch], place: Place | None) -> Written:
+    def _write(self, iterator: Iterator[pa.RecordBatch], place: WriteId | None) -> TaskResult:
         thread = loop_thread.acquire()
-        work = TaskWrite(self.options, place)
+        work = TaskWriter(self.options, place)
         try:
             if not thread.run(work.begin()):
                 for _ in iterator:
                     pass
-                return Written(place, None)
+                return TaskResult(place, None)
             for rows in iterator:
                 if rows.num_rows:
                     for topic, part, partition in by_target(rows, self.options.topic):
                         thread.run(work.send(topic, part, partition))
-            return Written(place, thread.run(work.finish()))
+            return TaskResult(place, thread.run(work.finish()))
         except BaseException:
             thread.run(work.drop())
             raise
@@ -139,10 +139,10 @@ class BatchWriter(_Writes, DataSourceArrowWriter):  # type: ignore[misc]
             raise ConfigError('a topic is only ever appended to: write with mode("append")')
         self._sink = f"klamm-spark-{self.options.app_id or uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """One task."""
         context = _context()
-        place = Place(self._sink, self.options.version, context.partitionId(), context.attemptNumber())
+        place = WriteId(self._sink, self.options.version, context.partitionId(), context.attemptNumber())
         return self._write(iterator, place if self.options.exactly_once else None)
 
     def commit(self, messages: Sequence[Any]) -> None:
@@ -162,7 +162,7 @@ class StreamWriter(_Writes, DataSourceStreamArrowWriter):  # type: ignore[misc]
         if self.options.app_id is not None:
             raise ConfigError("txnAppId is for batch writes: a streaming query has an id, and numbers its batches")
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """One task of a micro-batch; the query's id and the batch's number come with the task."""
         if not self.options.exactly_once:
             return self._write(iterator, None)
@@ -171,7 +171,7 @@ class StreamWriter(_Writes, DataSourceStreamArrowWriter):  # type: ignore[misc]
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise SinkError("Spark does not tell tasks their query and batch; delivery=at_least_once does without")
-        place = Place(f"klamm-spark-{query}", int(batch), context.partitionId(), context.attemptNumber())
+        place = WriteId(f"klamm-spark-{query}", int(batch), context.partitionId(), context.attemptNumber())
         return self._write(iterator, place)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name

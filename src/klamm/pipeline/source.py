@@ -20,9 +20,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from klamm.pipeline.core.connector_options import ReadOptions, read_options
-from klamm.pipeline.core.offsets import Position, Range, between, enough, gathered, limited, split
+from klamm.pipeline.core.offsets import Position, Range, group_ranges, has_enough, limit_end, plan_ranges, split_ranges
 from klamm.pipeline.partition_reader import DataLoss, read_range
-from klamm.pipeline.topic_metadata import View
+from klamm.pipeline.topic_metadata import TopicLookup
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def schema(options: Mapping[str, str]) -> str:
     return f"{_COLUMNS}, {_HEADERS}" if wanted.strip().lower() == "true" else _COLUMNS
 
 
-class Piece(InputPartition):  # type: ignore[misc]
+class TaskRanges(InputPartition):  # type: ignore[misc]
     """What one task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
@@ -59,7 +59,7 @@ class _Reads:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if not isinstance(partition, Piece):
+        if not isinstance(partition, TaskRanges):
             return  # Spark asks one task for a read that has no pieces: the topics are empty
         options = self.options
         for range_ in partition.ranges:
@@ -70,11 +70,11 @@ class _Reads:
                 fail_on_data_loss=options.fail_on_data_loss,
             )
 
-    def _pieces(self, ranges: list[Range]) -> list[Piece]:
+    def _pieces(self, ranges: list[Range]) -> list[TaskRanges]:
         options = self.options
-        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+        pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         as_they_are = options.min_partitions is not None or options.max_records_per_partition is not None
-        return [Piece(each) for each in gathered(pieces, 1 if as_they_are else _FEW)]
+        return [TaskRanges(each) for each in group_ranges(pieces, 1 if as_they_are else _FEW)]
 
     def _lost(self, words: list[str]) -> None:
         """Refuse, or say and go on, as failOnDataLoss tells."""
@@ -90,14 +90,14 @@ class BatchReader(_Reads, DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = read_options(options, streaming=False)
 
-    def partitions(self) -> Sequence[Piece]:
+    def partitions(self) -> Sequence[TaskRanges]:
         """The ranges from the starting to the ending offsets."""
         options = self.options
-        with View(options.client, options.choice) as view:
+        with TopicLookup(options.client, options.choice) as view:
             start = view.at(options.start, "startingOffsets", late_is_latest=options.late_start_is_latest)
             end = view.at(options.end, "endingOffsets", late_is_latest=True)
             earliest = view.earliest(end.offsets)
-        ranges, lost = between(start, end, earliest)
+        ranges, lost = plan_ranges(start, end, earliest)
         self._lost(lost)
         return self._pieces(ranges)
 
@@ -107,7 +107,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = read_options(options, streaming=True)
-        self._open: View | None = None
+        self._open: TopicLookup | None = None
         self._upto: Position | None = None
         self._ends: Position | None = None
         self._shown: Mapping[Any, int] = {}
@@ -117,9 +117,9 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_open": None}
 
     @property
-    def _view(self) -> View:
+    def _view(self) -> TopicLookup:
         if self._open is None:
-            self._open = View(self.options.client, self.options.choice)
+            self._open = TopicLookup(self.options.client, self.options.choice)
         return self._open
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -151,7 +151,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._show(begun)
         end = self._ends = self._upto or self._view.ends(missing_ok=not self.options.fail_on_data_loss)
         known = {where: begun.offsets[where] for where in end.offsets if where in begun.offsets}
-        again = {where for where in known if begun.recreated(end, where.topic)}
+        again = {where for where in known if begun.is_recreated(end, where.topic)}
         new = [where for where in end.offsets if where not in known or where in again]
         base = {**known, **self._view.earliest(dict.fromkeys(new, 0))} if new else known
         if isinstance(limit, ReadAllAvailable):
@@ -160,15 +160,15 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         least = options.min_offsets_per_trigger
         waited_s = time.monotonic() - self._last_batch_s
         may_wait = self._upto is None and waited_s < options.max_trigger_delay_s
-        if least is not None and may_wait and not enough(base, end.offsets, least):
+        if least is not None and may_wait and not has_enough(base, end.offsets, least):
             return dict(start)
         self._last_batch_s = time.monotonic()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_offsets_per_trigger
         if most is None:
             return end.to_json()
-        return Position(limited(base, end.offsets, most), end.ids).to_json()
+        return Position(limit_end(base, end.offsets, most), end.ids).to_json()
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Piece]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[TaskRanges]:
         """The ranges of a batch, the same whenever it is planned again."""
         first, last = Position.from_json(start), Position.from_json(end)
         if first == last:
@@ -176,7 +176,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         places, _ = self._view.partitions(missing_ok=True)
         there = {where: offset for where, offset in last.offsets.items() if where in set(places)}
         gone = [f"{where} is gone" for where in last.offsets if where not in there]
-        ranges, lost = between(first, Position(there, last.ids), self._view.earliest(there))
+        ranges, lost = plan_ranges(first, Position(there, last.ids), self._view.earliest(there))
         self._lost(list(dict.fromkeys([*gone, *lost])))
         return self._pieces(ranges)
 

@@ -20,7 +20,7 @@ _ARCHIVE: Final = ".zip"
 
 
 @contextmanager
-def quick_home() -> Iterator[None]:
+def unpacked_spark_home() -> Iterator[None]:
     """Let a Java process that is started meanwhile have such a home, unless a home was chosen by somebody."""
     if _HOME in os.environ:
         yield
@@ -45,18 +45,18 @@ def _home() -> str | None:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     name = hashlib.sha256(f"{real} {__version__}".encode()).hexdigest()[:16]
     try:
-        return kept(real, os.path.join(cache, "klamm", f"spark-{name}"))
+        return cached_home(real, os.path.join(cache, "klamm", f"spark-{name}"))
     except OSError:
         return None
 
 
-def kept(real: str, folder: str) -> str:
+def cached_home(real: str, folder: str) -> str:
     """A folder of links that is there, or is made at once: processes that start together make it together."""
     if not os.path.isdir(folder):
         os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         draft = tempfile.mkdtemp(prefix=".spark-", dir=os.path.dirname(folder))
         try:
-            link(real, draft)
+            link_home(real, draft)
             os.rename(draft, folder)
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
@@ -67,7 +67,7 @@ def kept(real: str, folder: str) -> str:
     return folder
 
 
-def link(real: str, folder: str) -> None:
+def link_home(real: str, folder: str) -> None:
     """Fill a folder with links to a home of Spark, archives of packages that are installed replaced by folders."""
     packages = os.path.dirname(real)
     archives = os.path.join(real, "python", "lib")

@@ -14,9 +14,17 @@ from klamm.client.errors import KafkaError
 from klamm.client.producer import AsyncProducer, Delivery
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.commit_log import Ledger
+from klamm.pipeline.commit_log import CommitLog
 from klamm.pipeline.core.connector_options import WriteOptions
-from klamm.pipeline.core.sink_commits import Decision, Handle, SinkError, Step, marker, resume, step
+from klamm.pipeline.core.sink_commits import (
+    SinkDecision,
+    SinkError,
+    Step,
+    TaskTransaction,
+    next_step,
+    resume_batch,
+    task_marker,
+)
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -29,7 +37,7 @@ _LONG_MS = 60_000
 _UNCHECKED = 4096
 
 
-class Place(NamedTuple):
+class WriteId(NamedTuple):
     """Which write of which sink; `batch` is None for one that is never replayed."""
 
     sink: str
@@ -42,10 +50,10 @@ def _settings(options: WriteOptions, **more: str) -> dict[str, str]:
     return {**options.client, "allow.auto.create.topics": "true", **{k.replace("_", "."): v for k, v in more.items()}}
 
 
-class TaskWrite:
+class TaskWriter:
     """One task's attempt at its part of a batch; on one event loop."""
 
-    def __init__(self, options: WriteOptions, place: Place | None) -> None:
+    def __init__(self, options: WriteOptions, place: WriteId | None) -> None:
         self._options = options
         self._place = place
         self._producer: AsyncProducer | None = None
@@ -69,13 +77,13 @@ class TaskWrite:
         producer.begin_transaction()
         return True
 
-    async def _look(self, place: Place) -> bool:
+    async def _look(self, place: WriteId) -> bool:
         """Whether this part is still to be written. One that is decided and still open is ended, not written again."""
         assert place.batch is not None
-        async with Ledger(place.sink, self._options.client, self._options.commits_topic) as ledger:
+        async with CommitLog(place.sink, self._options.client, self._options.commits_topic) as ledger:
             await ledger.ensure()
             state = await ledger.state()
-            found = step(state, place.batch)
+            found = next_step(state, place.batch)
             if found is not Step.RESUME:
                 return found is Step.BEGIN
             handle = (await ledger.decision(state)).of(place.task)
@@ -94,7 +102,7 @@ class TaskWrite:
             if len(self._deliveries) > _UNCHECKED:
                 self._deliveries = _unfinished(self._deliveries)
 
-    async def finish(self) -> Handle | None:
+    async def finish(self) -> TaskTransaction | None:
         """Deliver everything; returns the open transaction, None when there is none to end."""
         producer, place = self._producer, self._place
         assert producer is not None
@@ -104,12 +112,12 @@ class TaskWrite:
         handle = None
         if place is not None and self._rows:
             if place.batch is not None:
-                group, slot = marker(place.sink, place.task)
+                group, slot = task_marker(place.sink, place.task)
                 entry = OffsetAndMetadata(place.batch, f"batch {place.batch}")
                 where = TopicPartition(self._options.commits_topic, slot)
                 await producer.send_offsets_to_transaction({where: entry}, group)
             prepared = await producer.prepare_transaction()
-            handle = Handle(place.task, prepared, self._rows, self._size, self._began_ms)
+            handle = TaskTransaction(place.task, prepared, self._rows, self._size, self._began_ms)
         await producer.close()
         self._producer = None
         return handle
@@ -143,44 +151,44 @@ def _size(rows: Any) -> int:
     )
 
 
-def _decider(options: WriteOptions, place: Place) -> AsyncProducer:
+def _decider(options: WriteOptions, place: WriteId) -> AsyncProducer:
     """The producer that writes decisions; its transactions are short, so what a dead driver leaves open ends soon."""
     short = {"transaction.timeout.ms": "60000", "max.request.size": str(_DECISION_REQUEST_BYTES)}
     return AsyncProducer({**_settings(options, transactional_id=place.sink), **short})
 
 
-async def commit_batch(options: WriteOptions, place: Place, handles: Sequence[Handle]) -> None:
+async def commit_batch(options: WriteOptions, place: WriteId, handles: Sequence[TaskTransaction]) -> None:
     """The driver's commit. May be called again for a batch, by this driver or the next, until it returns."""
-    async with Ledger(place.sink, options.client, options.commits_topic) as ledger:
+    async with CommitLog(place.sink, options.client, options.commits_topic) as ledger:
         if place.batch is None:
             await _commit_once(ledger, place, handles)
             return
         await ledger.ensure()
-        if not handles and step(await ledger.state(), place.batch) is not Step.RESUME:
-            await ledger.give_up()  # nothing was written, so there is nothing to decide
+        if not handles and next_step(await ledger.state(), place.batch) is not Step.RESUME:
+            await ledger.abort_open()  # nothing was written, so there is nothing to decide
             return
         async with _decider(options, place) as writer:
             await writer.init_transactions()  # from here on no older driver can decide anything
             await _commit(ledger, writer, place.batch, handles)
 
 
-async def _commit(ledger: Ledger, writer: AsyncProducer, batch: int, handles: Sequence[Handle]) -> None:
+async def _commit(ledger: CommitLog, writer: AsyncProducer, batch: int, handles: Sequence[TaskTransaction]) -> None:
     state = await ledger.state()
-    found = step(state, batch)
+    found = next_step(state, batch)
     if found is Step.SKIP:
-        await ledger.give_up()
+        await ledger.abort_open()
         return
     if found is Step.RESUME:
         decided = await ledger.decision(state)
         _log.info("completing a decided batch", sink=ledger.sink, batch=batch, tasks=len(decided.handles))
-        lost = await ledger.finish_all(decided.handles, batch)
-        decision, spare = resume(decided, lost, handles)
-        await ledger.give_up(() if decision is None else decision.handles)
+        lost = await ledger.commit_all(decided.handles, batch)
+        decision, spare = resume_batch(decided, lost, handles)
+        await ledger.abort_open(() if decision is None else decision.handles)
         if spare:
             _log.info("rewritten transactions were not needed", sink=ledger.sink, batch=batch, count=len(spare))
     else:
-        await ledger.give_up(handles)
-        decision = Decision(ledger.sink, batch, tuple(handles))
+        await ledger.abort_open(handles)
+        decision = SinkDecision(ledger.sink, batch, tuple(handles))
         now_ms = time.time_ns() // 1_000_000
         if any(now_ms - handle.began_ms > _LONG_MS for handle in handles):
             gone = await ledger.find_closed(handles)
@@ -192,7 +200,7 @@ async def _commit(ledger: Ledger, writer: AsyncProducer, batch: int, handles: Se
                 )
     if decision is not None:
         state = await ledger.decide(writer, decision)
-        lost = await ledger.finish_all(decision.handles, batch)
+        lost = await ledger.commit_all(decision.handles, batch)
         if lost:
             raise SinkError(
                 f"batch {batch} of {ledger.sink} is decided, but the transactions of tasks {lost[:5]} were aborted "
@@ -201,26 +209,26 @@ async def _commit(ledger: Ledger, writer: AsyncProducer, batch: int, handles: Se
     await ledger.close_batch(writer, state)
 
 
-async def _commit_once(ledger: Ledger, place: Place, handles: Sequence[Handle]) -> None:
+async def _commit_once(ledger: CommitLog, place: WriteId, handles: Sequence[TaskTransaction]) -> None:
     """A job that nobody replays: its transactions are ended, and those of attempts that failed are given up."""
-    await ledger.give_up(handles)
+    await ledger.abort_open(handles)
     gone = await ledger.find_closed(handles)
     if gone:
         raise SinkError(f"nothing was written: the transactions of tasks {gone[:5]} of {place.sink} were aborted")
-    for each in await ledger.finish_all(handles, 0):
+    for each in await ledger.commit_all(handles, 0):
         raise SinkError(f"{place.sink} is half committed: the transaction of task {each} was aborted meanwhile")
 
 
-async def abort_batch(options: WriteOptions, place: Place) -> None:
+async def abort_batch(options: WriteOptions, place: WriteId) -> None:
     """The driver's abort. What is decided stays decided: Spark also aborts after a commit that failed halfway."""
     try:
-        async with Ledger(place.sink, options.client, options.commits_topic) as ledger:
+        async with CommitLog(place.sink, options.client, options.commits_topic) as ledger:
             if place.batch is not None:
                 await ledger.ensure()
                 async with _decider(options, place) as writer:
                     await writer.init_transactions()  # a decision on its way is made or dropped by now
-                    if step(await ledger.state(), place.batch) is Step.RESUME:
+                    if next_step(await ledger.state(), place.batch) is Step.RESUME:
                         return
-            await ledger.give_up()
+            await ledger.abort_open()
     except KafkaError as error:  # the failure that made Spark abort is the one to show
         _log.warning("abort did not reach the cluster", sink=place.sink, reason=str(error))

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.graph import SINGLE, Node, Pipeline, compile_text
 from klamm.pipeline.sql.core.identity import Identity
-from klamm.pipeline.sql.core.problems import nearest
-from klamm.pipeline.sql.core.row_expressions import json_key
+from klamm.pipeline.sql.core.problems import suggest
+from klamm.pipeline.sql.core.row_expressions import has_json_key
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.folder_topics import FolderTopics, Raw
@@ -83,7 +83,7 @@ class Outputs(dict[str, list[Any]]):
     def expect(self, name: str, rows: Iterable[Any], *, ordered: bool = False) -> None:
         """AssertionError with the difference, row by row, unless `name` has these rows."""
         if name not in self:
-            raise AssertionError(f"there is no output {name}{nearest(name, self)}")
+            raise AssertionError(f"there is no output {name}{suggest(name, self)}")
         found, wanted = [_shown(each) for each in self[name]], [_shown(_plain(row)) for row in rows]
         if not ordered:
             found, wanted = sorted(found), sorted(wanted)
@@ -190,7 +190,7 @@ def _check_inputs(pipeline: Pipeline, steps: Sequence[Inputs]) -> None:
     low = {each.lower() for each in fit}
     for name in {each for step in steps for each in step}:
         if name.lower() not in low:
-            raise ConfigError(f"rows cannot be given to {name}{nearest(name, fit)}")
+            raise ConfigError(f"rows cannot be given to {name}{suggest(name, fit)}")
 
 
 def _record(node: Node, given: Any, now_ms: int) -> Raw:
@@ -220,7 +220,7 @@ def _key(node: Node, row: Row) -> bytes | None:
     found = {each: row.get(each) for each in node.key}
     if not found or all(each is None for each in found.values()):
         return None
-    if json_key(node):
+    if has_json_key(node):
         return json.dumps(_plain(found)).encode()
     return _bytes(next(iter(found.values())))
 

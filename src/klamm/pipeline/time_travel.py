@@ -24,21 +24,21 @@ def as_of(
     stop: `{0: 120, 1: 95}`. By time each partition ends before its first record that is as young. `options` are
     those of a read: `kafka.bootstrap.servers` and the like.
     """
-    given = {**(options or {}), "subscribe": topic, **ending(topic, at)}
+    given = {**(options or {}), "subscribe": topic, **ending_options(topic, at)}
     found = spark.read.format("klamm").options(**{name: str(value) for name, value in given.items()}).load()
-    return newest_of(found) if newest else found
+    return newest_by_key(found) if newest else found
 
 
-def ending(topic: str, at: At) -> dict[str, str]:
+def ending_options(topic: str, at: At) -> dict[str, str]:
     """The options of a read that ends at a moment."""
     if isinstance(at, Mapping):
         if not at:
             raise ConfigError("a moment in offsets names every partition: {0: 120, 1: 95}")
         return {"endingOffsets": json.dumps({topic: {str(part): int(offset) for part, offset in at.items()}})}
-    return {"endingTimestamp": str(milliseconds(at))}
+    return {"endingTimestamp": str(to_millis(at))}
 
 
-def milliseconds(at: dt.datetime | str | int) -> int:
+def to_millis(at: dt.datetime | str | int) -> int:
     """A time in milliseconds since 1970; without a zone it is UTC."""
     if isinstance(at, int):
         return at
@@ -50,7 +50,7 @@ def milliseconds(at: dt.datetime | str | int) -> int:
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
 
 
-def newest_of(records: DataFrame) -> DataFrame:
+def newest_by_key(records: DataFrame) -> DataFrame:
     """The newest record of each key, without deleted ones; a key lives in one partition, so offsets order it."""
     from pyspark.sql import functions  # noqa: PLC0415 - an extra
 

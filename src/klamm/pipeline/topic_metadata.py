@@ -14,17 +14,17 @@ from klamm.client.errors import KafkaError, error_for
 from klamm.client.loop_thread import BlockingFace
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID, TopicPartition, uuid_to_str
-from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Choice, Moment
-from klamm.pipeline.core.offsets import Offsets, Position, questions, without_time
+from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, TopicSelection
+from klamm.pipeline.core.offsets import Offsets, Position, find_late_partitions, split_lookups
 from klamm.telemetry.log import get_logger
 
 _log = get_logger("pipeline")
 
 
-class View(BlockingFace):
+class TopicLookup(BlockingFace):
     """A look at the topics of one read."""
 
-    def __init__(self, client: Mapping[str, str], choice: Choice) -> None:
+    def __init__(self, client: Mapping[str, str], choice: TopicSelection) -> None:
         self._choice = choice
         self._isolation = client.get("isolation.level", "read_committed")
         settings = {name: value for name, value in client.items() if name in ADMIN_CONFIGS}
@@ -75,13 +75,13 @@ class View(BlockingFace):
         """Where partitions begin."""
         return self.lookup(dict.fromkeys(places, EARLIEST))
 
-    def at(self, moment: Moment, what: str, *, late_is_latest: bool) -> Position:
+    def at(self, moment: ReadBound, what: str, *, late_is_latest: bool) -> Position:
         """Where everything stands at a moment; `what` is the option that said it."""
         places, ids = self.partitions()
-        known, asked = questions(moment, places, what)
+        known, asked = split_lookups(moment, places, what)
         found = self.lookup(asked)
         if moment.timed:
-            late = without_time(found, what, latest=late_is_latest)
+            late = find_late_partitions(found, what, latest=late_is_latest)
             found |= self.lookup(dict.fromkeys(late, LATEST))
         return Position({**known, **found}, ids)
 

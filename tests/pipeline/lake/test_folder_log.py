@@ -10,7 +10,7 @@ import pytest
 
 from klamm.pipeline import SinkError
 from klamm.pipeline.lake import compaction, folder_log
-from klamm.pipeline.lake.folder_log import Ledger, Move, side_of
+from klamm.pipeline.lake.folder_log import FolderLog, Move, side_folder
 
 APP = "klamm-pipeline-x.audit.0"
 STEPS = ("os.replace", "os.fsync", "os.makedirs")
@@ -87,7 +87,7 @@ def test_a_batch_is_there_once_wherever_its_driver_dies(tmp_path, after):
     while killed:
         count += 1
         path = str(tmp_path / f"{after}-{count}" / "table")
-        book = Ledger(path)
+        book = FolderLog(path)
         write(book, 0, [("day=0", [0])])
         with pytest.MonkeyPatch.context() as patch:
             dies_at(patch, count, after)
@@ -99,7 +99,7 @@ def test_a_batch_is_there_once_wherever_its_driver_dies(tmp_path, after):
         found = seen(path)
         assert len(found) == len(set(found)), f"step {count}"
         assert set(found) <= {0, 1, 2, 3, 4, 5}
-        again = Ledger(path)
+        again = FolderLog(path)
         write(again, 1, list(reversed(PARTS)), attempt=1)
         assert seen(path) == [0, 1, 2, 3, 4, 5], f"step {count}"
         assert not any(names for _, _, names in os.walk(os.path.join(again.side, "staging")))
@@ -109,10 +109,10 @@ def test_a_batch_is_there_once_wherever_its_driver_dies(tmp_path, after):
 
 
 def test_a_decided_batch_is_finished_without_computing_it_again(tmp_path):
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     moves = stage(book, 0, PARTS)
     with book.locked(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "_finish", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr(FolderLog, "_finish", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             book.settle(APP, 0, moves)
     assert seen(book.path) == []
@@ -124,7 +124,7 @@ def test_a_decided_batch_is_finished_without_computing_it_again(tmp_path):
 
 def test_an_old_driver_that_comes_back_adds_nothing(tmp_path):
     """Its files are staged; another has done the batch meanwhile, and cleared what lay around."""
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     stage(book, 0, PARTS, attempt=7)
     assert write(book, 0, PARTS)
     with book.locked():
@@ -133,7 +133,7 @@ def test_an_old_driver_that_comes_back_adds_nothing(tmp_path):
 
 
 def test_writers_do_not_know_each_other(tmp_path):
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     assert write(book, 5, PARTS)
     with book.locked():
         assert not book.settled("another", 0)
@@ -142,7 +142,7 @@ def test_writers_do_not_know_each_other(tmp_path):
 
 
 def test_a_decision_whose_files_are_gone_is_told(tmp_path):
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     with book.locked():
         book.settle(APP, 0, [])
         entry = {"app": APP, "batch": 1, "moves": [["staging/gone", "gone.parquet"]]}
@@ -157,10 +157,10 @@ def test_a_decision_whose_files_are_gone_is_told(tmp_path):
 
 
 def test_nothing_of_ours_lies_where_readers_look(tmp_path):
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     stage(book, 0, PARTS)
     assert not os.path.exists(book.path)
-    assert side_of(book.path) == str(tmp_path / ".table.klamm")
+    assert side_folder(book.path) == str(tmp_path / ".table.klamm")
 
 
 # Compaction
@@ -173,16 +173,16 @@ def many(book, count, folders=("",)):
 
 @pytest.mark.parametrize("folders", [("",), ("day=1", "day=2/kind=a")])
 def test_compaction_keeps_every_row(tmp_path, folders):
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     many(book, 20, folders)
     before = seen(book.path)
-    merges = compaction.merges(book, 1 << 20)
+    merges = compaction.plan_merges(book, 1 << 20)
     assert [(merge.partition, merge.files, merge.into) for merge in merges] == [(folder, 20, 1) for folder in folders]
     told = []
-    assert compaction.compact(book, 1 << 20, told.append) == 20 * len(folders)
+    assert compaction.compact_folder(book, 1 << 20, told.append) == 20 * len(folders)
     assert told[-1] == 20 * len(folders)
     assert seen(book.path) == before
-    assert compaction.merges(book, 1 << 20) == []
+    assert compaction.plan_merges(book, 1 << 20) == []
     many(book, 21, folders)
     assert len(seen(book.path)) == 21 * len(folders)
     assert sum(len(names) for _, _, names in os.walk(book.path)) == 2 * len(folders)
@@ -193,7 +193,7 @@ def test_readers_never_see_a_row_twice_or_miss_one_wherever_a_compaction_dies(tm
     killed, count = True, 0
     while killed:
         count += 1
-        book = Ledger(str(tmp_path / str(count) / "table"))
+        book = FolderLog(str(tmp_path / str(count) / "table"))
         many(book, 3, ("day=1", "day=2"))
         expected = seen(book.path)
         steps = [0]
@@ -212,30 +212,30 @@ def test_readers_never_see_a_row_twice_or_miss_one_wherever_a_compaction_dies(tm
             return call
 
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("exchange", "sync", "_merge"):
+            for name in ("exchange_folders", "fsync_path", "_merge"):
                 patch.setattr(compaction, name, watched(getattr(compaction, name)))
             try:
-                compaction.compact(book, 1 << 20, lambda _: None)
+                compaction.compact_folder(book, 1 << 20, lambda _: None)
                 killed = False
             except Killed:
                 pass
         assert seen(book.path) == expected
-        compaction.compact(book, 1 << 20, lambda _: None)
-        assert compaction.merges(book, 1 << 20) == []
+        compaction.compact_folder(book, 1 << 20, lambda _: None)
+        assert compaction.plan_merges(book, 1 << 20) == []
         assert seen(book.path) == expected
     assert count > 6
 
 
 def test_a_compaction_finishes_what_a_dead_driver_has_decided(tmp_path):
     """Its first file is in its place; were it merged away, the next driver would look for it in vain."""
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     many(book, 2, ("day=1",))
     moves = stage(book, 2, [("day=1", [7]), ("day=2", [8])])
     with book.locked(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder_log, "_moved", lambda *files: os.replace(*files) or (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             book.settle(APP, 2, moves)
-    assert compaction.compact(book, 1 << 20, lambda _: None) == 3
+    assert compaction.compact_folder(book, 1 << 20, lambda _: None) == 3
     assert seen(book.path) == [0, 7, 8, 100]
     with book.locked():
         assert book.settled(APP, 2)
@@ -244,7 +244,7 @@ def test_a_compaction_finishes_what_a_dead_driver_has_decided(tmp_path):
 
 def test_a_batch_that_comes_while_files_are_merged_is_kept(tmp_path, monkeypatch):
     """Writers need not wait: what came is there; and files that were replaced meanwhile do not come back."""
-    book = Ledger(str(tmp_path / "table"))
+    book = FolderLog(str(tmp_path / "table"))
     many(book, 3, ("day=1", "day=2"))
     original = compaction._merge
 
@@ -256,10 +256,10 @@ def test_a_batch_that_comes_while_files_are_merged_is_kept(tmp_path, monkeypatch
         else:
             moves = stage(book, batch, [("day=2", [2000])])
             with book.locked():
-                compaction.replace(book, moves)
+                compaction.replace_partitions(book, moves)
 
     monkeypatch.setattr(compaction, "_merge", merge)
-    assert compaction.compact(book, 1 << 20, lambda _: None) == 3
+    assert compaction.compact_folder(book, 1 << 20, lambda _: None) == 3
     assert seen(book.path) == [0, 100, 200, 1000, 2000]
 
 
@@ -269,7 +269,7 @@ def test_columns_that_came_later_are_kept(tmp_path):
     pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
     pq.write_table(pa.table({"n": [2], "m": ["x"]}), folder / "b.parquet")
     (folder / "notes.txt").write_text("mine")
-    assert compaction.compact(Ledger(str(folder)), 1 << 20, lambda _: None) == 2
+    assert compaction.compact_folder(FolderLog(str(folder)), 1 << 20, lambda _: None) == 2
     table = ds.dataset(sorted(str(each) for each in folder.glob("*.parquet"))).to_table()
     assert sorted(table.to_pylist(), key=lambda row: row["n"]) == [{"n": 1, "m": None}, {"n": 2, "m": "x"}]
     assert (folder / "notes.txt").read_text() == "mine"

@@ -7,18 +7,18 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline import lake_sink
-from klamm.pipeline.core.lake_tables import DataFile, LakeTable, bins, partition_folder, partition_names
-from klamm.pipeline.lake.parquet_writer import TaskFiles, split
+from klamm.pipeline.core.lake_tables import DataFile, LakeTable, partition_folder, partition_names, plan_bins
+from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, split_by_partition
 from klamm.pipeline.lake.sinks import open_sink
 
 
 def test_small_files_fill_large_ones_in_order():
-    assert bins([10, 20, 30], 100) == [[0, 1, 2]]
-    assert bins([10, 80, 20, 90, 30], 100) == [[0, 2, 4]]
-    assert bins([60, 60, 60], 100) == []
-    assert bins([30, 30, 60, 30, 10], 100) == [[0, 1], [2, 3, 4]]
-    assert bins([], 100) == []
-    assert bins([5], 100) == []
+    assert plan_bins([10, 20, 30], 100) == [[0, 1, 2]]
+    assert plan_bins([10, 80, 20, 90, 30], 100) == [[0, 2, 4]]
+    assert plan_bins([60, 60, 60], 100) == []
+    assert plan_bins([30, 30, 60, 30, 10], 100) == [[0, 1], [2, 3, 4]]
+    assert plan_bins([], 100) == []
+    assert plan_bins([5], 100) == []
 
 
 def test_partitions_are_columns_of_some_types():
@@ -57,15 +57,15 @@ def test_rows_are_split_where_a_value_changes():
             "n": pa.array(range(6)),
         }
     )
-    found = [(dict(key), part.column("n").to_pylist()) for key, part in split(rows, ["day", "flag"])]
+    found = [(dict(key), part.column("n").to_pylist()) for key, part in split_by_partition(rows, ["day", "flag"])]
     assert found == [
         ({"day": "a", "flag": "true"}, [0]),
         ({"day": "a", "flag": "false"}, [1]),
         ({"day": None, "flag": "false"}, [2, 3]),
         ({"day": "b", "flag": None}, [4, 5]),
     ]
-    assert [part.num_rows for _, part in split(rows, [])] == [6]
-    assert list(split(rows.slice(0, 0), ["day"])) == []
+    assert [part.num_rows for _, part in split_by_partition(rows, [])] == [6]
+    assert list(split_by_partition(rows.slice(0, 0), ["day"])) == []
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path):
@@ -73,7 +73,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
         yield pa.record_batch({"day": ["a", "b"], "n": [1, 2]})
         raise RuntimeError("away")
 
-    work = TaskFiles(str(tmp_path), "p", ("day",), keep=False)
+    work = ParquetTaskWriter(str(tmp_path), "p", ("day",), keep=False)
     with pytest.raises(RuntimeError, match="away"):
         work.write(batches())
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
@@ -81,7 +81,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
 
 def test_a_task_writes_a_file_for_each_partition(tmp_path):
     rows = [pa.record_batch({"day": ["a", "b"], "n": [1, 2]}), pa.record_batch({"day": ["b", "b"], "n": [3, 4]})]
-    files = TaskFiles(str(tmp_path), "p", ("day",), keep=False).write(iter(rows))
+    files = ParquetTaskWriter(str(tmp_path), "p", ("day",), keep=False).write(iter(rows))
     assert [(dict(file.partition), file.rows) for file in files] == [({"day": "a"}, 1), ({"day": "b"}, 3)]
     for file in files:
         assert pa.parquet.read_table(file.path, partitioning=None).column_names == ["n"]

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from klamm.cli.main import cli
 from klamm.client.types import Record
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.dead_letters import letter_of
-from klamm.pipeline.sql.runner import renew
+from klamm.pipeline.sql.dead_letters import parse_dead_letter
+from klamm.pipeline.sql.runner import renew_identity
 from klamm.pipeline.sql.status import Home
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
@@ -68,7 +68,7 @@ def test_plan_draws_and_compares(typed, tmp_path):
         "└─ big  stream (topic big, json)",
     ]
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
-    home.keep(renew(compile_text(TEXT, "p.sql"), home))
+    home.keep(renew_identity(compile_text(TEXT, "p.sql"), home))
     (tmp_path / "p.sql").write_text(TEXT.replace("sum(n)", "max(n)").replace("> 5", "> 6"))
     done = typed("plan", "p.sql")
     assert "[rebuild: its SELECT changed, and its state was made by the old words]" in done.output
@@ -80,7 +80,7 @@ def test_plan_draws_and_compares(typed, tmp_path):
 def test_ls_show_and_stop(typed, tmp_path):
     assert typed("ls").output == "no pipeline ran in .klamm/pipelines\n"
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
-    home.keep(renew(compile_text(TEXT, "p.sql"), home))
+    home.keep(renew_identity(compile_text(TEXT, "p.sql"), home))
     told = {"batch": 3, "rows": 7, "rows_per_s": 3.5, "lag_records": 4, "failures": 1, "error": "away"}
     home.tell({"state": "stopped", "pid": 7, "queries": {"t": told}, "error": None})
     (row,) = json.loads(typed("ls", "-o", "json").output)
@@ -108,7 +108,7 @@ def test_a_letter_is_read_from_its_headers():
         }.items()
     ]
     record = Record("in.dead_letters", 0, 3, 9, b"k", b"{", headers)
-    found = letter_of(record)
+    found = parse_dead_letter(record)
     assert (found.stream, found.topic, found.partition, found.offset, found.error) == ("s", "in", 1, 17, "no JSON")
     assert (found.key, found.value, found.headers) == (b"k", b"{", (("own", b"1"),))
-    assert letter_of(record._replace(headers=[("own", b"1")])) is None
+    assert parse_dead_letter(record._replace(headers=[("own", b"1")])) is None

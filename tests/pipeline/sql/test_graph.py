@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.pipeline.sql import SqlError, compile_text
-from klamm.pipeline.sql.core.graph_rendering import draw
+from klamm.pipeline.sql.core.graph_rendering import render_graph
 
 BANK = """
 SET name = 'bank';
@@ -47,7 +47,7 @@ def test_what_kind_of_work_each_is():
 
 
 def test_the_picture():
-    assert draw(compile_text(BANK)) == [
+    assert render_graph(compile_text(BANK)) == [
         "payments  stream (topic payments, json, key account)",
         "├─ balances  table (topic balances, json, key account, keeps state)",
         "├─ big  view",

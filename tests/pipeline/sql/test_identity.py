@@ -8,8 +8,8 @@ import pytest
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.identity import Identity, compare
-from klamm.pipeline.sql.runner import renew
-from klamm.pipeline.sql.status import Home, facts, home, homes, short
+from klamm.pipeline.sql.runner import renew_identity
+from klamm.pipeline.sql.status import Home, error_summary, home, homes, summarize_progress
 
 TEXT = """
 CREATE STREAM payments (account STRING, amount INT, at TIMESTAMP) WITH (timestamp = 'at', watermark = '10 seconds');
@@ -64,18 +64,20 @@ def test_another_input_needs_a_rebuild_and_says_which():
 
 def test_a_pipeline_is_held_to_its_folder(tmp_path):
     place = Home(str(tmp_path / "bank"))
-    first = renew(compile_text(TEXT), place)
+    first = renew_identity(compile_text(TEXT), place)
     place.keep(first)
-    assert renew(compile_text(TEXT), place) == first
+    assert renew_identity(compile_text(TEXT), place) == first
     changed = compile_text(TEXT.replace("sum(amount)", "count(*)"))
     with pytest.raises(ConfigError, match="--rebuild balances"):
-        renew(changed, place)
-    rebuilt = renew(changed, place, ["balances"])
+        renew_identity(changed, place)
+    rebuilt = renew_identity(changed, place, ["balances"])
     assert (rebuilt.id, rebuilt.generations["balances"], rebuilt.generations["rich"]) == (first.id, 1, 0)
     with pytest.raises(ConfigError, match="no query nothing"):
-        renew(changed, place, ["nothing"])
+        renew_identity(changed, place, ["nothing"])
     with pytest.raises(ConfigError, match="another name or topic"):
-        renew(compile_text(TEXT.replace("STREAM suspicious AS", "STREAM suspicious WITH (format = 'csv') AS")), place)
+        renew_identity(
+            compile_text(TEXT.replace("STREAM suspicious AS", "STREAM suspicious WITH (format = 'csv') AS")), place
+        )
 
 
 def test_a_folder_has_one_process_and_tells_others(tmp_path):
@@ -88,11 +90,11 @@ def test_a_folder_has_one_process_and_tells_others(tmp_path):
         with pytest.raises(ConfigError, match="runs already"), place.locked():
             pass
     assert place.status()["state"] == "gone"
-    place.ask_to_stop()
-    assert place.asked_to_stop()
-    place.forget_stop()
-    place.forget_stop()
-    assert not place.asked_to_stop()
+    place.request_stop()
+    assert place.stop_requested()
+    place.clear_stop_request()
+    place.clear_stop_request()
+    assert not place.stop_requested()
     assert list(homes(str(tmp_path))) == ["bank"]
     with pytest.raises(ConfigError, match="did you mean bank"):
         home("bnk", str(tmp_path))
@@ -128,7 +130,7 @@ def test_facts_of_a_batch():
             {"endOffset": '{"t": {"0": 5, "1": 1}}', "latestOffset": {"t": {"0": 9, "1": 1}, "@ids": {"t": "x"}}}
         ],
     }
-    assert facts(progress, 1_767_225_611_000) == {
+    assert summarize_progress(progress, 1_767_225_611_000) == {
         "batch": 3,
         "rows": 7,
         "rows_per_s": 3.5,
@@ -140,10 +142,10 @@ def test_facts_of_a_batch():
         "state_bytes": 15,
         "batch_ms": 120,
     }
-    assert facts({}, 0)["lag_records"] is None
+    assert summarize_progress({}, 0)["lag_records"] is None
 
 
 def test_errors_are_told_without_plans_and_traces():
-    assert short(RuntimeError("away.\n=== Streaming Query ===\nIdentifier: x")) == "away."
-    assert short("no\n\tat org.x\n\tat org.y") == "no"
-    assert len(short("x" * 10_000)) < 2001
+    assert error_summary(RuntimeError("away.\n=== Streaming Query ===\nIdentifier: x")) == "away."
+    assert error_summary("no\n\tat org.x\n\tat org.y") == "no"
+    assert len(error_summary("x" * 10_000)) < 2001

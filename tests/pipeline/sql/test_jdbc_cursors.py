@@ -7,10 +7,10 @@ import pytest
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.core.identity import compare, describe
-from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, Range, Settled, extent, literal
-from klamm.pipeline.sql.core.secrets import covered, expand
-from klamm.pipeline.sql.jdbc import JdbcError, Polling, driver_jars
-from klamm.pipeline.sql.jdbc_positions import NearFolder, Positions
+from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, CursorRange, StablePositions, choose_width, literal
+from klamm.pipeline.sql.core.secrets import expand, mask_secrets
+from klamm.pipeline.sql.jdbc import JdbcError, JdbcPoller, driver_jars
+from klamm.pipeline.sql.jdbc_positions import LocalFolder, Positions
 
 TEXT = """CREATE SOURCE orders (id BIGINT, name STRING) WITH (
   connector = 'jdbc', url = 'jdbc:some:thing', table = 'orders', cursor = 'id',
@@ -41,7 +41,7 @@ def test_extents_hold_as_many_rows_as_fit_however_they_lie(chance):
                 asked += 1
                 return sum(each < rest[0] + width for each in rest)
 
-            width, found = extent(rest[0], rest[-1], most, guess, count)
+            width, found = choose_width(rest[0], rest[-1], most, guess, count)
             part = [each for each in rest if each < rest[0] + width]
             assert found == len(part) >= 1
             assert len(part) <= most or len(set(part)) == 1
@@ -52,18 +52,18 @@ def test_extents_hold_as_many_rows_as_fit_however_they_lie(chance):
 
 
 def test_positions_in_sql():
-    assert Range(INTEGER, None, 7).condition("id") == "id < 7"
-    assert Range(INTEGER, -3, 7).condition('"Id"') == '"Id" >= -3 AND "Id" < 7'
+    assert CursorRange(INTEGER, None, 7).condition("id") == "id < 7"
+    assert CursorRange(INTEGER, -3, 7).condition('"Id"') == '"Id" >= -3 AND "Id" < 7'
     assert literal(TIMESTAMP, 1_767_225_600_000_001) == "{ts '2026-01-01 00:00:00.000001'}"
-    found = Range(TIMESTAMP, 1, 2, 3)
-    assert Range.decode(found.encode(), "here") == found
+    found = CursorRange(TIMESTAMP, 1, 2, 3)
+    assert CursorRange.decode(found.encode(), "here") == found
     for broken in ("", "{}", '{"version": 2, "kind": "integer", "start": 1, "end": 2, "rows": 0}'):
         with pytest.raises(ConfigError, match="here is no position"):
-            Range.decode(broken, "here")
+            CursorRange.decode(broken, "here")
 
 
 def test_a_position_is_believed_once_it_was_passed_for_a_while():
-    settled = Settled(5.0)
+    settled = StablePositions(5.0)
     assert settled.look(0.0, 10) is None
     assert settled.look(1.0, 12) is None
     assert settled.wait_s(1.0) == 4.0
@@ -121,7 +121,7 @@ class Table:
     interrupt = name_jobs
 
 
-class Dying(NearFolder):
+class Dying(LocalFolder):
     """A folder that dies with its process."""
 
     table = None
@@ -135,7 +135,7 @@ class Dying(NearFolder):
 def run_once(table, folder, once=True):
     """One life of a source, in this thread."""
     folder.table = table
-    polling = Polling("orders", table, Positions(folder), table.save, once=once)
+    polling = JdbcPoller("orders", table, Positions(folder), table.save, once=once)
     polling._loop()
     return polling
 
@@ -193,7 +193,7 @@ def test_a_source_that_goes_on_is_watched_and_stopped_like_sparks_queries(tmp_pa
     table = Table(node(), [1, 2])
     folder = Dying(str(tmp_path))
     folder.table = table
-    polling = Polling("orders", table, Positions(folder), table.save, once=False, interval_s=0.01).start()
+    polling = JdbcPoller("orders", table, Positions(folder), table.save, once=False, interval_s=0.01).start()
     try:
         while polling.lastProgress is None:
             polling.awaitTermination(0.01)
@@ -207,19 +207,19 @@ def test_a_source_that_goes_on_is_watched_and_stopped_like_sparks_queries(tmp_pa
     assert not polling.isActive
     assert [each["numInputRows"] for each in polling.recentProgress] == [2, 1][: len(polling.recentProgress)]
     table.bounds = lambda start: 1 / 0
-    failed = Polling("orders", table, Positions(folder), table.save, once=True).start()
+    failed = JdbcPoller("orders", table, Positions(folder), table.save, once=True).start()
     with pytest.raises(JdbcError, match="division"):
         failed.awaitTermination(60)
     assert isinstance(failed.exception(), JdbcError)
 
 
 def test_old_positions_are_forgotten(tmp_path):
-    positions = Positions(NearFolder(str(tmp_path)))
+    positions = Positions(LocalFolder(str(tmp_path)))
     for number in range(130):
-        positions.begin(number, Range(INTEGER, number, number + 1))
+        positions.begin(number, CursorRange(INTEGER, number, number + 1))
         positions.done(number)
     assert len(list((tmp_path / "offsets").iterdir())) == 100
-    assert positions.last() == (129, Range(INTEGER, 129, 130), True)
+    assert positions.last() == (129, CursorRange(INTEGER, 129, 130), True)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_secrets_are_not_shown(monkeypatch):
     assert expand("a${X}b${X}", {"X": "1"}, "url") == "a1b1"
     with pytest.raises(ConfigError, match=r"password takes .*NOWHERE.* export it"):
         expand("${NOWHERE}", {}, "password")
-    told = covered("no login hush at jdbc:pg://ann:secret@h/d?password=abc&x=1;PWD=q", ["hush"])
+    told = mask_secrets("no login hush at jdbc:pg://ann:secret@h/d?password=abc&x=1;PWD=q", ["hush"])
     assert told == "no login *** at jdbc:pg://ann:***@h/d?password=***&x=1;PWD=***"
 
 

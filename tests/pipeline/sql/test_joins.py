@@ -192,7 +192,7 @@ def test_tables_that_change_while_a_pipeline_runs(spark, klamm_broker, klamm_adm
             until([(1, "Ann"), (2, "Bob"), (4, "Bob")], named)
             until({"Bob": 1}, owned)
         finally:
-            home_of(pipeline).ask_to_stop()
+            home_of(pipeline).request_stop()
             thread.join(180)
     assert not thread.is_alive()
     assert not failed

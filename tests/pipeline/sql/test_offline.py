@@ -14,9 +14,9 @@ from klamm.cli import exit_codes
 from klamm.cli.main import cli
 from klamm.model.errors import ConfigError
 from klamm.pipeline import as_of
-from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Moment
+from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound
 from klamm.pipeline.sql import SqlError, compile_text
-from klamm.pipeline.sql.backfill import prepare, run_backfill
+from klamm.pipeline.sql.backfill import plan_backfill, run_backfill
 from klamm.pipeline.sql.runner import run_pipeline
 from klamm.pipeline.sql.topics import lake_table
 
@@ -92,9 +92,9 @@ def test_a_lake_is_loaded_once(spark, klamm_broker, bank, patiently):
 def test_a_backfill_is_written_once(spark, klamm_broker, bank):
     pay, pipeline, topic = bank
     pay(range(30))
-    day = Moment(everywhere=FIRST_MS + DAY_MS, timed=True), Moment(everywhere=FIRST_MS + 2 * DAY_MS, timed=True)
+    day = ReadBound(everywhere=FIRST_MS + DAY_MS, timed=True), ReadBound(everywhere=FIRST_MS + 2 * DAY_MS, timed=True)
     for name in NAMES:
-        job = prepare(pipeline, name, *day)
+        job = plan_backfill(pipeline, name, *day)
         assert [(range_.partition, range_.start, range_.end) for range_ in job.ranges] == [(0, 5, 10), (1, 5, 10)]
         assert run_backfill(pipeline, job, spark=spark) is True
         assert read(name) == list(range(10, 20)), name
@@ -102,10 +102,10 @@ def test_a_backfill_is_written_once(spark, klamm_broker, bank):
         os.remove("state/backfills.json")  # died before it was noted: the table knows
         assert run_backfill(pipeline, job, spark=spark) is False
         assert read(name) == list(range(10, 20)), name
-    wider = prepare(pipeline, name, Moment(everywhere=EARLIEST), Moment(everywhere=LATEST))
+    wider = plan_backfill(pipeline, name, ReadBound(everywhere=EARLIEST), ReadBound(everywhere=LATEST))
     with pytest.raises(ConfigError, match="overlapping range before"):
         run_backfill(pipeline, wider, spark=spark)
-    whole = prepare(pipeline, name, Moment(everywhere=EARLIEST), Moment(everywhere=LATEST), replace=True)
+    whole = plan_backfill(pipeline, name, ReadBound(everywhere=EARLIEST), ReadBound(everywhere=LATEST), replace=True)
     assert run_backfill(pipeline, whole, spark=spark) is True
     assert read(name) == list(range(30)), name
     done = typed(klamm_broker, "backfill", "audit.sql", "delta", "--from", "earliest", "--to", "3", "--dry-run")
@@ -174,7 +174,7 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
         " SELECT s.v AS paid, b.v AS then FROM s JOIN b ON b.k = 'a';"
     )
     pipeline = compile_text(text, "p.sql", {"bootstrap": klamm_broker.bootstrap})
-    job = prepare(pipeline, "BIG", Moment(everywhere=0), Moment(everywhere=3))
+    job = plan_backfill(pipeline, "BIG", ReadBound(everywhere=0), ReadBound(everywhere=3))
     for left in (True, False):
         assert run_backfill(pipeline, job, spark=spark) is left
     os.remove(".klamm/pipelines/p/backfills.json")
@@ -182,13 +182,15 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
     rows = spark.read.format("klamm").options(**servers, subscribe=out).load()
     assert sorted(json.loads(each.value)["v"] for each in rows.collect()) == [2, 3]
     # A table that is joined is as it was when the range ends: a is 1 then, and 3 by now.
-    until = Moment(everywhere=FIRST_MS + 2000, timed=True)
-    assert run_backfill(pipeline, prepare(pipeline, "joined", Moment(everywhere=0), until), spark=spark) is True
+    until = ReadBound(everywhere=FIRST_MS + 2000, timed=True)
+    assert (
+        run_backfill(pipeline, plan_backfill(pipeline, "joined", ReadBound(everywhere=0), until), spark=spark) is True
+    )
     found = ds.dataset("joined", format="parquet").to_table().to_pylist()
     assert sorted((each["paid"], each["then"]) for each in found) == [(1, 1), (2, 1)]
     for name, words in (("t", "--from earliest"), ("shown", "nothing to fill"), ("nobody", "no sink, stream or table")):
         with pytest.raises(ConfigError, match=words):
-            prepare(pipeline, name, Moment(everywhere=0), Moment(everywhere=3))
+            plan_backfill(pipeline, name, ReadBound(everywhere=0), ReadBound(everywhere=3))
 
 
 def test_what_a_sink_may_say():

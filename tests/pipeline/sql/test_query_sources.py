@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.pipeline.sql.core.parser import parse
-from klamm.pipeline.sql.core.query_sources import normal, scan
+from klamm.pipeline.sql.core.query_sources import normalize_select, scan_select
 
 
 def select(text):
@@ -40,13 +40,13 @@ def select(text):
     ],
 )
 def test_names(text, names):
-    assert list(scan(select(text)).names) == names
+    assert list(scan_select(select(text)).names) == names
 
 
 def test_places_are_those_of_the_file():
     text = "CREATE STREAM x AS SELECT *\n FROM orders"
     statements, _ = parse(text)
-    (read,) = scan(statements[0].select).reads
+    (read,) = scan_select(statements[0].select).reads
     assert text[read.offset :] == "orders"
 
 
@@ -65,7 +65,7 @@ def test_places_are_those_of_the_file():
     ],
 )
 def test_what_must_be_remembered(text, facts):
-    found = scan(select(text))
+    found = scan_select(select(text))
     assert {each for each in ("grouped", "distinct", "joined", "session") if getattr(found, each)} == facts
 
 
@@ -81,9 +81,11 @@ def test_what_must_be_remembered(text, facts):
     ],
 )
 def test_plain_names_of_a_group(text, names):
-    assert scan(select(text)).group_names == names
+    assert scan_select(select(text)).group_names == names
 
 
 def test_space_comments_and_case_do_not_change_a_select():
-    assert normal(select("select  A,\n 'x' from S -- c")) == normal(select("SELECT a, /* d */ 'x' FROM s"))
-    assert normal(select("SELECT 'x' FROM s")) != normal(select("SELECT 'X' FROM s"))
+    assert normalize_select(select("select  A,\n 'x' from S -- c")) == normalize_select(
+        select("SELECT a, /* d */ 'x' FROM s")
+    )
+    assert normalize_select(select("SELECT 'x' FROM s")) != normalize_select(select("SELECT 'X' FROM s"))

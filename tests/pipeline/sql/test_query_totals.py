@@ -5,9 +5,9 @@ import pytest
 from klamm.client.types import Record
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.core.query_totals import Tally
-from klamm.pipeline.sql.status import committed, facts, gist, positions, short
-from klamm.pipeline.sql.topic_lag import Lag, LagWatch, behind, measure
+from klamm.pipeline.sql.core.query_totals import QueryTotals
+from klamm.pipeline.sql.status import committed_offsets, error_line, error_summary, read_offsets, summarize_progress
+from klamm.pipeline.sql.topic_lag import Lag, LagWatch, measure_lag, unread_records
 from klamm.pipeline.sql.topics import ClusterTopics
 
 
@@ -18,7 +18,7 @@ def progress(batch, rows, second, *, idle=False, **more):
 
 
 def test_every_batch_is_counted_once_and_idle_looks_are_none():
-    tally = Tally()
+    tally = QueryTotals()
     looks = [
         progress(0, 5, 0),
         progress(1, 0, 10, idle=True),  # nothing to do yet: Spark names the batch that comes next
@@ -39,13 +39,13 @@ def test_every_batch_is_counted_once_and_idle_looks_are_none():
 
 
 def test_a_look_before_the_first_batch_tells_nothing():
-    tally = Tally()
+    tally = QueryTotals()
     assert tally.take(None, list, 1) == []
     assert tally.status()["rows_total"] == 0
 
 
 def test_bad_records_are_added_up_by_policy():
-    tally = Tally()
+    tally = QueryTotals()
     for batch in range(3):
         observed = {
             "bad.drop.s": {"records": 2},
@@ -66,18 +66,18 @@ def test_lag_and_watermark():
     times = {"max": "2026-01-01T00:00:10.000Z", "watermark": "2026-01-01T00:00:05.000Z"}
     now_ms = 1767225615000
     sources = [source('{"t": {"0": 5, "1": 7}}', '{"t": {"0": 9, "1": 7}}')]
-    told = facts(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
+    told = summarize_progress(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
     assert (told["lag_records"], told["lag_ms"], told["watermark_ms"]) == (4, 5000, now_ms - 10000)
     sources = [source('{"t": {"0": 9}}', '{"t": {"0": 9}}')]
-    told = facts(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
+    told = summarize_progress(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
     assert (told["lag_records"], told["lag_ms"]) == (0, 0)
-    told = facts(progress(1, 2, 0, eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), now_ms)
+    told = summarize_progress(progress(1, 2, 0, eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), now_ms)
     assert (told["lag_records"], told["lag_ms"], told["watermark"], told["watermark_ms"]) == (None, None, None, None)
 
 
 def test_positions_are_the_smaller_offsets_of_what_is_read_twice():
     sources = [source({"t": {"0": 5}, "id": "x"}, {}), source('{"t": {"0": 3, "1": 1}}', {}), source("odd", {})]
-    assert positions({"sources": sources}) == {("t", 0): 3, ("t", 1): 1}
+    assert read_offsets({"sources": sources}) == {("t", 0): 3, ("t", 1): 1}
 
 
 class Cluster:
@@ -115,11 +115,11 @@ def test_a_lag_is_the_age_of_the_oldest_unread_record():
         "new": {},
         "ahead": {("t", 0): 99},
     }
-    found = measure(cluster, queries, 2000)
+    found = measure_lag(cluster, queries, 2000)
     assert found == {"behind": Lag(31, 996), "done": Lag(0, 0), "ahead": Lag(0, 0)}
     assert cluster.at == {}
-    assert list(behind(queries["behind"], cluster.ends)) == [TopicPartition("t", 2), TopicPartition("t", 1)]
-    assert measure(cluster, {"new": {}}, 2000) == {}
+    assert list(unread_records(queries["behind"], cluster.ends)) == [TopicPartition("t", 2), TopicPartition("t", 1)]
+    assert measure_lag(cluster, {"new": {}}, 2000) == {}
 
 
 @pytest.mark.filterwarnings("error")
@@ -141,7 +141,7 @@ def test_a_cluster_that_is_away_is_asked_again():
 
 
 def test_where_a_query_was_is_read_from_its_checkpoint(tmp_path):
-    assert committed(str(tmp_path)) == {}
+    assert committed_offsets(str(tmp_path)) == {}
     for folder in ("commits", "offsets"):
         (tmp_path / folder).mkdir()
     for batch in range(12):
@@ -150,9 +150,9 @@ def test_where_a_query_was_is_read_from_its_checkpoint(tmp_path):
         (tmp_path / "offsets" / f".{batch}.crc").touch()
         if batch < 11:
             (tmp_path / "commits" / str(batch)).touch()
-    assert committed(str(tmp_path)) == {("t", 0): 10, ("u", 1): 7}
+    assert committed_offsets(str(tmp_path)) == {("t", 0): 10, ("u", 1): 7}
     (tmp_path / "offsets" / "10").unlink()
-    assert committed(str(tmp_path)) == {}
+    assert committed_offsets(str(tmp_path)) == {}
 
 
 FAILED = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
@@ -168,10 +168,10 @@ UnboundLocalError: reader
 
 
 def test_one_line_tells_what_went_wrong():
-    assert gist(FAILED) == "ModuleNotFoundError: No module named 'far'"
-    assert gist("first\nsecond") == "first"
-    assert gist("") == ""
-    assert short("words\n\tat org.apache.spark\n\tat more") == "words"
+    assert error_line(FAILED) == "ModuleNotFoundError: No module named 'far'"
+    assert error_line("first\nsecond") == "first"
+    assert error_line("") == ""
+    assert error_summary("words\n\tat org.apache.spark\n\tat more") == "words"
 
 
 def test_the_lag_of_a_topic(klamm_broker):
@@ -188,8 +188,8 @@ def test_the_lag_of_a_topic(klamm_broker):
             "all": {(topic, 0): 5, (topic, 1): 5},
             "none": {(topic, 0): 0},
         }
-        found = measure(cluster, queries, 1_700_000_001_000)
+        found = measure_lag(cluster, queries, 1_700_000_001_000)
         assert found == {"half": Lag(5, 996), "all": Lag(0, 0), "none": Lag(5, 1000)}
-        assert measure(cluster, queries, 1_700_000_001_000) == found
+        assert measure_lag(cluster, queries, 1_700_000_001_000) == found
     finally:
         cluster.close()

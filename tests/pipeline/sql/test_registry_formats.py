@@ -11,10 +11,10 @@ import pytest
 
 import klamm
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.derived_schemas import derived
+from klamm.pipeline.core.derived_schemas import derive_schema
 from klamm.pipeline.core.registry_framing import HEADERS, Frame, prefix, unframe
 from klamm.pipeline.registry.client import Schema
-from klamm.pipeline.registry.codecs import compiled
+from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.core.identity import describe
 from klamm.pipeline.sql.registry_schemas import registry_of, resolve, subject_of
@@ -232,7 +232,7 @@ class Nobody:
 
 
 def there_and_back(kind, name, arrow, value, numbers=None):
-    codec = compiled(Nobody(), Schema(1, None, kind, derived(kind, name, arrow, numbers)))
+    codec = compile_schema(Nobody(), Schema(1, None, kind, derive_schema(kind, name, arrow, numbers)))
     payload = codec.encode(value)
     return codec, codec.decoder(codec)(Frame(1, (codec.path or b"") + payload))
 
@@ -258,12 +258,12 @@ def test_schemas_of_single_values_and_what_cannot_be_one():
     for kind, arrow, value in (("AVRO", pa.int64(), 5), ("JSON", pa.string(), "x")):
         assert there_and_back(kind, "key", arrow, value)[1] == value
     with pytest.raises(ConfigError, match="no values but messages"):
-        derived("PROTOBUF", "key", pa.int64())
+        derive_schema("PROTOBUF", "key", pa.int64())
     for kind in ("AVRO", "PROTOBUF"):
         with pytest.raises(ConfigError, match="column two words cannot be a field"):
-            derived(kind, "x", pa.struct([("two words", pa.int64())]))
+            derive_schema(kind, "x", pa.struct([("two words", pa.int64())]))
     with pytest.raises(ConfigError, match=r"x.keys is map.*has no type for"):
-        derived("AVRO", "x", pa.struct([("keys", pa.map_(pa.int64(), pa.int64()))]))
+        derive_schema("AVRO", "x", pa.struct([("keys", pa.map_(pa.int64(), pa.int64()))]))
 
 
 def test_fields_of_protobuf_keep_their_numbers():

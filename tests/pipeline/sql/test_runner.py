@@ -132,9 +132,9 @@ def test_stopping_lets_the_batches_finish(home):
     try:
         while home.status()["queries"].get("q", {}).get("batch") != 1 and thread.is_alive():
             thread.join(0.01)
-        home.ask_to_stop()
+        home.request_stop()
     finally:
-        home.ask_to_stop()
+        home.request_stop()
         thread.join(60)
     assert not thread.is_alive()
     assert handle.stopped_between_batches
@@ -206,6 +206,6 @@ def test_a_query_that_reads_tables_too_runs_in_passes(home):
         while home.status()["queries"].get("q", {}).get("batch") != 2 and thread.is_alive():
             thread.join(0.01)
     finally:
-        home.ask_to_stop()
+        home.request_stop()
         thread.join(60)
     assert query.started == [(True, None)] * 3

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.pipeline.sql.core.problems import Refused
+from klamm.pipeline.sql.core.problems import ParseError
 from klamm.pipeline.sql.core.tokens import NAME, NUMBER, SIGN, STRING, WORD, tokenize
 
 
@@ -45,7 +45,7 @@ def test_what_quotes_hold_is_no_sign():
     ("text", "offset", "word"), [("a 'b", 2, "string"), ("a /* b /* */", 2, "comment"), ("ab `c", 3, "name")]
 )
 def test_what_does_not_end_is_refused_where_it_begins(text, offset, word):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ParseError) as refused:
         tokenize(text)
     assert refused.value.problem.offset == offset
     assert word in refused.value.problem.words
@@ -55,7 +55,7 @@ def test_what_does_not_end_is_refused_where_it_begins(text, offset, word):
 def test_places_cut_the_text_into_what_was_written(text):
     try:
         tokens = tokenize(text)
-    except Refused:
+    except ParseError:
         return
     for each in tokens:
         assert text[each.start : each.end] == each.text

@@ -65,7 +65,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ReadBound:
     """Where a read begins or ends: alike for all partitions (`everywhere`), or each its own (`places`).
 
     Numbers are offsets (EARLIEST and LATEST among them), or milliseconds since 1970 with `timed`.
@@ -77,7 +77,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TopicSelection:
     """Which topics: named, matching a pattern, or single partitions; one of the three."""
 
     topics: tuple[str, ...] = ()
@@ -89,9 +89,9 @@ class Choice:
 class ReadOptions:
     """What a read was asked for."""
 
-    choice: Choice
-    start: Moment
-    end: Moment
+    choice: TopicSelection
+    start: ReadBound
+    end: ReadBound
     client: Mapping[str, str]
     group_id: str | None = None
     late_start_is_latest: bool = False
@@ -193,7 +193,7 @@ def _sorted(
     return named, client
 
 
-def _choice(named: Mapping[str, str]) -> Choice:
+def _choice(named: Mapping[str, str]) -> TopicSelection:
     chosen = [each for each in ("subscribe", "subscribePattern", "assign") if each in named]
     if len(chosen) != 1:
         found = " and ".join(chosen) or "none"
@@ -203,13 +203,13 @@ def _choice(named: Mapping[str, str]) -> Choice:
         topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
         if not topics:
             raise ConfigError("subscribe names no topic: write a,b,...")
-        return Choice(topics=topics)
+        return TopicSelection(topics=topics)
     if chosen == ["subscribePattern"]:
         try:
             re.compile(text)
         except re.error as error:
             raise ConfigError(f"subscribePattern={text} is no pattern: {error}") from None
-        return Choice(pattern=text)
+        return TopicSelection(pattern=text)
     example = '{"topic":[0,1]}'
     whole = _json("assign", text, example)
     try:
@@ -218,17 +218,17 @@ def _choice(named: Mapping[str, str]) -> Choice:
         raise ConfigError(f"assign={text}: write e.g. {example}") from None
     if not places:
         raise ConfigError(f"assign names no partition: write e.g. {example}")
-    return Choice(partitions=tuple(sorted(set(places))))
+    return TopicSelection(partitions=tuple(sorted(set(places))))
 
 
-def _moment(named: Mapping[str, str], which: str, default: str) -> Moment:
+def _moment(named: Mapping[str, str], which: str, default: str) -> ReadBound:
     """The newer name wins, as in the connector: one timestamp, timestamps by partition, offsets."""
     stamp = named.get(f"{which}Timestamp")
     if stamp is not None:
-        return Moment(everywhere=_number(f"{which}Timestamp", stamp, 0), timed=True)
+        return ReadBound(everywhere=_number(f"{which}Timestamp", stamp, 0), timed=True)
     name = f"{which}OffsetsByTimestamp"
     if name in named:
-        return Moment(places=place_offsets(name, named[name], 0), timed=True)
+        return ReadBound(places=parse_partition_offsets(name, named[name], 0), timed=True)
     name = f"{which}Offsets"
     text = named.get(name, default)
     words = {"earliest": EARLIEST, "latest": LATEST}
@@ -237,14 +237,14 @@ def _moment(named: Mapping[str, str], which: str, default: str) -> Moment:
     if found is not None:
         if found == forbidden:
             raise ConfigError(f"{name}={text} would read nothing")
-        return Moment(everywhere=found)
-    places = place_offsets(name, text, EARLIEST)
+        return ReadBound(everywhere=found)
+    places = parse_partition_offsets(name, text, EARLIEST)
     if forbidden in places.values():
         raise ConfigError(f"{name} gives {forbidden} to a partition: nothing could be read of it")
-    return Moment(places=places)
+    return ReadBound(places=places)
 
 
-def place_offsets(name: str, text: str, least: int) -> dict[TopicPartition, int]:
+def parse_partition_offsets(name: str, text: str, least: int) -> dict[TopicPartition, int]:
     """Numbers by partition of `{"topic": {"0": 23}}`; `name` is the option that said it."""
     example = '{"topic":{"0":23,"1":-2}}'
     whole = _json(name, text, example)

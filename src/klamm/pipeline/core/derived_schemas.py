@@ -18,7 +18,7 @@ from klamm.model.errors import ConfigError
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def derived(kind: str, name: str, arrow: pa.DataType, numbers: Mapping[str, int] | None = None) -> str:
+def derive_schema(kind: str, name: str, arrow: pa.DataType, numbers: Mapping[str, int] | None = None) -> str:
     """The schema of values of a type; `numbers` are those that fields of a Protobuf message have already."""
     if kind == "AVRO":
         return json.dumps(_avro(arrow, record_name(name), name))

@@ -101,7 +101,7 @@ def partition_names(names: Sequence[str], types: Mapping[str, str], table: str) 
     return tuple(known[each.lower()] for each in names)
 
 
-def bins(sizes: Sequence[int], target: int) -> list[list[int]]:
+def plan_bins(sizes: Sequence[int], target: int) -> list[list[int]]:
     """Which files, by place, become one: small ones in order, until one of about `target` bytes is full."""
     found: list[list[int]] = []
     current: list[int] = []

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.core.connector_options import LATEST, Moment
+from klamm.pipeline.core.connector_options import LATEST, ReadBound
 
 _IDS: Final = "#ids"
 Offsets = Mapping[TopicPartition, int]
@@ -61,13 +61,15 @@ class Position:
         }
         return cls(offsets, dict(found.get(_IDS, {})))
 
-    def recreated(self, other: Position, topic: str) -> bool:
+    def is_recreated(self, other: Position, topic: str) -> bool:
         """Whether a topic is not the one it was."""
         mine, theirs = self.ids.get(topic, ""), other.ids.get(topic, "")
         return bool(mine and theirs and mine != theirs)
 
 
-def questions(moment: Moment, places: Iterable[TopicPartition], what: str) -> tuple[dict[TopicPartition, int], Offsets]:
+def split_lookups(
+    moment: ReadBound, places: Iterable[TopicPartition], what: str
+) -> tuple[dict[TopicPartition, int], Offsets]:
     """What is known of a moment already, and what brokers must be asked (a time, EARLIEST or LATEST) by partition."""
     places = list(places)
     if moment.everywhere is not None:
@@ -87,7 +89,7 @@ def questions(moment: Moment, places: Iterable[TopicPartition], what: str) -> tu
     )
 
 
-def without_time(found: Offsets, what: str, *, latest: bool) -> list[TopicPartition]:
+def find_late_partitions(found: Offsets, what: str, *, latest: bool) -> list[TopicPartition]:
     """The partitions that have nothing as young as was asked: to be read from their end, or refused."""
     late = [where for where, offset in found.items() if offset == LATEST]
     if late and not latest:
@@ -97,7 +99,7 @@ def without_time(found: Offsets, what: str, *, latest: bool) -> list[TopicPartit
     return late
 
 
-def limited(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
+def limit_end(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
     """An end at most about `limit` records after the start: each partition gets its share, and at least one record.
 
     As in the Kafka connector, a partition with something to read always moves, so that none starves.
@@ -116,12 +118,12 @@ def limited(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, in
     return found
 
 
-def enough(start: Offsets, end: Offsets, least: int) -> bool:
+def has_enough(start: Offsets, end: Offsets, least: int) -> bool:
     """Whether a batch of `least` records is there."""
     return sum(max(end[where] - start.get(where, end[where]), 0) for where in end) >= least
 
 
-def between(start: Position, end: Position, earliest: Offsets) -> tuple[list[Range], list[str]]:
+def plan_ranges(start: Position, end: Position, earliest: Offsets) -> tuple[list[Range], list[str]]:
     """The ranges from one position to another, and, in words, what is lost on the way.
 
     A partition the start does not know is new and read from its beginning; a topic that was created anew too.
@@ -133,7 +135,7 @@ def between(start: Position, end: Position, earliest: Offsets) -> tuple[list[Ran
         upto = end.offsets[where]
         first = earliest.get(where, 0)
         begin = start.offsets.get(where)
-        if start.recreated(end, where.topic):
+        if start.is_recreated(end, where.topic):
             if where.topic not in told:
                 told.add(where.topic)
                 lost.append(f"topic {where.topic} was deleted and created anew; what it held before is gone")
@@ -154,7 +156,7 @@ def between(start: Position, end: Position, earliest: Offsets) -> tuple[list[Ran
     return ranges, lost
 
 
-def split(ranges: Iterable[Range], pieces: int | None, max_rows: int | None) -> list[Range]:
+def split_ranges(ranges: Iterable[Range], pieces: int | None, max_rows: int | None) -> list[Range]:
     """Ranges for tasks: at least about `pieces` in all, each at most `max_rows`; without either, one per partition."""
     ranges = [range_ for range_ in ranges if range_.size > 0]
     if max_rows is not None:
@@ -165,7 +167,7 @@ def split(ranges: Iterable[Range], pieces: int | None, max_rows: int | None) -> 
     return [piece for range_ in ranges for piece in _cut(range_, max(round(range_.size / total * pieces), 1))]
 
 
-def gathered(ranges: Iterable[Range], rows: int) -> list[list[Range]]:
+def group_ranges(ranges: Iterable[Range], rows: int) -> list[list[Range]]:
     """Neighbours that one task reads one after the other, until it has `rows`: a task costs more than a few rows."""
     found: list[list[Range]] = []
     size = rows

@@ -26,7 +26,7 @@ class SinkError(KlammError):
         super().__init__(ErrorCode.INVALID_TXN_STATE, words)
 
 
-class Handle(NamedTuple):
+class TaskTransaction(NamedTuple):
     """The transaction one task has written and left open; `rows` and `size` tell whether a rewrite is the same."""
 
     task: int
@@ -36,7 +36,7 @@ class Handle(NamedTuple):
     began_ms: int = 0
 
 
-class State(NamedTuple):
+class SinkState(NamedTuple):
     """What a sink knows of its batches; `place` is where the record of the decision lies."""
 
     batch: int = -1
@@ -44,7 +44,7 @@ class State(NamedTuple):
     place: int = -1
 
     @classmethod
-    def parse(cls, offset: int, metadata: str) -> State:
+    def parse(cls, offset: int, metadata: str) -> SinkState:
         """As it is kept with the offset of a group."""
         word, _, number = metadata.partition(" ")
         if word not in ("decided", "done") or not number.isdigit():
@@ -65,7 +65,7 @@ class Step(Enum):
     SKIP = "it is done"
 
 
-def step(state: State, batch: int) -> Step:
+def next_step(state: SinkState, batch: int) -> Step:
     """Where a batch stands."""
     if state.batch > batch or (state.batch == batch and state.done):
         return Step.SKIP
@@ -73,12 +73,12 @@ def step(state: State, batch: int) -> Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SinkDecision:
     """These transactions, all of them, are batch `batch`."""
 
     sink: str
     batch: int
-    handles: tuple[Handle, ...]
+    handles: tuple[TaskTransaction, ...]
 
     def encode(self) -> bytes:
         """As it is kept in the commits topic."""
@@ -88,18 +88,19 @@ class Decision:
         return json.dumps({"v": 1, "sink": self.sink, "batch": self.batch, "tasks": rows}).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Decision:
+    def decode(cls, data: bytes) -> SinkDecision:
         """Read back."""
         try:
             found = json.loads(data)
             handles = tuple(
-                Handle(row[0], PreparedTransaction(*row[1:5]), row[5], row[6], row[7]) for row in found["tasks"]
+                TaskTransaction(row[0], PreparedTransaction(*row[1:5]), row[5], row[6], row[7])
+                for row in found["tasks"]
             )
             return cls(found["sink"], found["batch"], handles)
         except (KeyError, IndexError, TypeError, ValueError):
             raise SinkError(f"{data[:80]!r} is no decision of a sink") from None
 
-    def of(self, task: int) -> Handle | None:
+    def of(self, task: int) -> TaskTransaction | None:
         """The transaction of a task."""
         return next((handle for handle in self.handles if handle.task == task), None)
 
@@ -107,18 +108,18 @@ class Decision:
 class Resumption(NamedTuple):
     """How a decided batch goes on: a decision that replaces it (None: nothing is lost), and transactions to give up."""
 
-    decision: Decision | None
-    spare: tuple[Handle, ...]
+    decision: SinkDecision | None
+    spare: tuple[TaskTransaction, ...]
 
 
-def resume(decision: Decision, lost: Iterable[int], rewritten: Iterable[Handle]) -> Resumption:
+def resume_batch(decision: SinkDecision, lost: Iterable[int], rewritten: Iterable[TaskTransaction]) -> Resumption:
     """A replay of a decided batch. Of `lost` tasks the broker has aborted the transaction; the others are committed.
 
     A lost one can only be made good by the same rows, computed again by the same task.
     """
     lost = set(lost)
-    again: Mapping[int, Handle] = {each.task: each for each in rewritten}
-    kept: list[Handle] = []
+    again: Mapping[int, TaskTransaction] = {each.task: each for each in rewritten}
+    kept: list[TaskTransaction] = []
     for handle in decision.handles:
         if handle.task not in lost:
             continue
@@ -134,9 +135,9 @@ def resume(decision: Decision, lost: Iterable[int], rewritten: Iterable[Handle])
     spare = tuple(each for each in again.values() if each not in kept)
     if not kept:
         return Resumption(None, spare)
-    return Resumption(Decision(decision.sink, decision.batch, tuple(kept)), spare)
+    return Resumption(SinkDecision(decision.sink, decision.batch, tuple(kept)), spare)
 
 
-def marker(sink: str, task: int) -> tuple[str, int]:
+def task_marker(sink: str, task: int) -> tuple[str, int]:
     """The group and partition a task's own transaction commits its batch number to."""
     return f"{sink}.{task // SLOTS}", task % SLOTS

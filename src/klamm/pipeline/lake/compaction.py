@@ -15,19 +15,19 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.lake_tables import Merge, bins
-from klamm.pipeline.lake.folder_exchange import exchange
-from klamm.pipeline.lake.folder_log import Ledger, Move, sync
+from klamm.pipeline.core.lake_tables import Merge, plan_bins
+from klamm.pipeline.lake.folder_exchange import exchange_folders
+from klamm.pipeline.lake.folder_log import FolderLog, Move, fsync_path
 
 _SUFFIX = ".parquet"
 
 
-def merges(ledger: Ledger, target: int) -> list[Merge]:
+def plan_merges(ledger: FolderLog, target: int) -> list[Merge]:
     """What a compaction would do, by partition."""
     found = []
     for folder in _folders(ledger):
         _, sizes = _files(folder)
-        groups = bins(sizes, target)
+        groups = plan_bins(sizes, target)
         if groups:
             total = sum(sizes[place] for group in groups for place in group)
             inside = os.path.relpath(folder, ledger.path)
@@ -35,7 +35,7 @@ def merges(ledger: Ledger, target: int) -> list[Merge]:
     return found
 
 
-def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
+def compact_folder(ledger: FolderLog, target: int, advance: Callable[[int], None]) -> int:
     """Merge small files, partition by partition; returns how many files were replaced. Writers wait for swaps alone."""
     done = 0
     work = os.path.join(ledger.side, "compaction")
@@ -43,7 +43,7 @@ def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
         shutil.rmtree(work, ignore_errors=True)
         for folder in _folders(ledger):
             names, sizes = _files(folder)
-            groups = [[names[place] for place in group] for group in bins(sizes, target)]
+            groups = [[names[place] for place in group] for group in plan_bins(sizes, target)]
             if not groups:
                 continue
             new = os.path.join(work, uuid.uuid4().hex)
@@ -55,8 +55,8 @@ def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
                 # A driver that died in the middle of its moves: the next one looks for the files where they went.
                 ledger.settle_all()
                 if _linked(folder, new, {name for group in groups for name in group}):
-                    exchange(new, folder)
-                    sync(os.path.dirname(folder))
+                    exchange_folders(new, folder)
+                    fsync_path(os.path.dirname(folder))
                     done += sum(map(len, groups))
             advance(done)
             shutil.rmtree(new)
@@ -64,7 +64,7 @@ def compact(ledger: Ledger, target: int, advance: Callable[[int], None]) -> int:
     return done
 
 
-def replace(ledger: Ledger, moves: Sequence[Move]) -> None:
+def replace_partitions(ledger: FolderLog, moves: Sequence[Move]) -> None:
     """Put files in the place of all others of their folders, a folder at a time. Needs the lock."""
     folders: dict[str, list[Move]] = {}
     for move in moves:
@@ -76,17 +76,17 @@ def replace(ledger: Ledger, moves: Sequence[Move]) -> None:
         os.makedirs(new)
         for each in group:
             staged = os.path.join(ledger.side, each.staged)
-            sync(staged)
+            fsync_path(staged)
             os.replace(staged, os.path.join(new, os.path.basename(each.final)))
-        sync(new)
+        fsync_path(new)
         os.makedirs(folder, exist_ok=True)
-        exchange(new, folder)
-        sync(os.path.dirname(folder))
+        exchange_folders(new, folder)
+        fsync_path(os.path.dirname(folder))
         shutil.rmtree(new)
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _folders(ledger: Ledger) -> list[str]:
+def _folders(ledger: FolderLog) -> list[str]:
     """The folders that hold files; one that holds folders as well cannot be swapped."""
     found = []
     for folder, inside, names in os.walk(ledger.path):
@@ -117,7 +117,7 @@ def _linked(old: str, new: str, merged: set[str]) -> bool:
     for name in there:
         if name not in merged:
             os.link(os.path.join(old, name), os.path.join(new, name))
-    sync(new)
+    fsync_path(new)
     return True
 
 
@@ -137,4 +137,4 @@ def _merge(paths: Sequence[str], target: str) -> None:
     found = pq.read_metadata(target).num_rows
     if found != rows:
         raise ConfigError(f"{len(paths)} files of {rows} rows became {found} rows; nothing was changed")
-    sync(target)
+    fsync_path(target)

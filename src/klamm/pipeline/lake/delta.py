@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, bins, partition_names
+from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, partition_names, plan_bins
 from klamm.pipeline.lake.nullable_schema import nullable
-from klamm.pipeline.lake.parquet_writer import TaskFiles, prefix_of, text_of, write_files
+from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, file_prefix, partition_text, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +47,7 @@ class DeltaSink:
         table = self._ready(frame, names)
         if _version(table, app) >= batch:
             return False
-        files = write_files(frame, TaskFiles(self._uri, prefix_of(app, batch), names, keep=False))
+        files = write_files(frame, ParquetTaskWriter(self._uri, file_prefix(app, batch), names, keep=False))
         return not files or self._commit(files, names, app, batch, replace=replace)
 
     def _ready(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
@@ -131,7 +131,7 @@ class DeltaSink:
             found.setdefault("/".join(f"{name}={value}" for name, value in partition), []).append(size)
         merges = []
         for key, sizes in sorted(found.items()):
-            groups = bins(sizes, target)
+            groups = plan_bins(sizes, target)
             if groups:
                 files = sum(map(len, groups))
                 size = sum(sizes[place] for group in groups for place in group)
@@ -167,7 +167,11 @@ def _files(table: Any) -> list[tuple[str, int, Partition]]:
 
     names = table.metadata().partition_columns
     return [
-        (each["path"], int(each["size_bytes"]), _values((name, text_of(each[f"partition.{name}"])) for name in names))
+        (
+            each["path"],
+            int(each["size_bytes"]),
+            _values((name, partition_text(each[f"partition.{name}"])) for name in names),
+        )
         for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
     ]
 

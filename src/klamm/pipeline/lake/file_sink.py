@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import LakeTable, Merge, app_key, partition_names
 from klamm.pipeline.lake import compaction
-from klamm.pipeline.lake.folder_log import Ledger, Move
+from klamm.pipeline.lake.folder_log import FolderLog, Move
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ class FileSink:
         folder = table.local
         assert folder is not None
         self._table = table
-        self._ledger = Ledger(folder)
+        self._ledger = FolderLog(folder)
         if os.path.isdir(os.path.join(folder, "_spark_metadata")):
             raise ConfigError(
                 f"{folder} was written by Spark's file sink, which lists in _spark_metadata what counts;"
@@ -56,7 +56,7 @@ class FileSink:
                 shutil.rmtree(staged, ignore_errors=True)
                 return False
             if replace:
-                compaction.replace(ledger, moves)
+                compaction.replace_partitions(ledger, moves)
                 ledger.settle(app, batch, ())
             elif moves:
                 ledger.settle(app, batch, moves)
@@ -66,12 +66,12 @@ class FileSink:
     def merges(self, target: int) -> list[Merge]:
         """What a compaction would do, by partition."""
         self._only_parquet()
-        return compaction.merges(self._ledger, target)
+        return compaction.plan_merges(self._ledger, target)
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
         """Rewrite small files as larger ones; returns how many files were replaced."""
         self._only_parquet()
-        return compaction.compact(self._ledger, target, advance)
+        return compaction.compact_folder(self._ledger, target, advance)
 
     def _only_parquet(self) -> None:
         if self._table.format != "parquet":

@@ -14,7 +14,7 @@ _EXCHANGE: Final = 2
 _CANNOT: Final = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP)
 
 
-def exchange(one: str, other: str) -> None:
+def exchange_folders(one: str, other: str) -> None:
     """Swap two paths of one file system, as Linux's renameat2 does; ConfigError where that cannot be done."""
     library = ctypes.CDLL(None, use_errno=True)
     call = getattr(library, "renameat2", None)

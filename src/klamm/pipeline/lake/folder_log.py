@@ -32,19 +32,19 @@ class Move(NamedTuple):
     final: str
 
 
-class Entry(NamedTuple):
+class BatchEntry(NamedTuple):
     """The newest decided batch of a writer, and the moves that may still have to be made."""
 
     batch: int
     moves: tuple[Move, ...] = ()
 
 
-class Ledger:
+class FolderLog:
     """What is known of one folder's batches; kept in a folder beside it, which readers do not look into."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
-        self.side = side_of(self.path)
+        self.side = side_folder(self.path)
 
     def staging(self, app: str, name: str) -> str:
         """A folder for files that are not yet part of anything; not made."""
@@ -64,12 +64,12 @@ class Ledger:
     def _file(self, app: str) -> str:
         return os.path.join(self.side, "batches", app_key(app))
 
-    def entry(self, app: str) -> Entry | None:
+    def entry(self, app: str) -> BatchEntry | None:
         """What was decided last."""
         try:
             with open(self._file(app), encoding="utf-8") as file:
                 whole = json.load(file)
-            return Entry(int(whole["batch"]), tuple(Move(*move) for move in whole["moves"]))
+            return BatchEntry(int(whole["batch"]), tuple(Move(*move) for move in whole["moves"]))
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
@@ -87,8 +87,8 @@ class Ledger:
     def settle(self, app: str, batch: int, moves: Sequence[Move]) -> None:
         """Decide a batch, and move its files. Needs the lock."""
         for move in moves:
-            sync(os.path.join(self.side, move.staged))
-        entry = Entry(batch, tuple(moves))
+            fsync_path(os.path.join(self.side, move.staged))
+        entry = BatchEntry(batch, tuple(moves))
         self._decide(app, entry)
         self._finish(app, entry)
 
@@ -108,7 +108,7 @@ class Ledger:
         """Remove what attempts at batches left behind. Needs the lock, and that none of them is decided."""
         shutil.rmtree(os.path.join(self.side, "staging", app_key(app)), ignore_errors=True)
 
-    def _decide(self, app: str, entry: Entry) -> None:
+    def _decide(self, app: str, entry: BatchEntry) -> None:
         path = self._file(app)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}")
@@ -117,9 +117,9 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        sync(os.path.dirname(path))
+        fsync_path(os.path.dirname(path))
 
-    def _finish(self, app: str, entry: Entry) -> None:
+    def _finish(self, app: str, entry: BatchEntry) -> None:
         folders = set()
         for move in entry.moves:
             staged, final = os.path.join(self.side, move.staged), os.path.join(self.path, move.final)
@@ -129,11 +129,11 @@ class Ledger:
             if not _moved(staged, final):
                 raise SinkError(f"batch {entry.batch} was decided, but its file {move.staged} is gone")
         for folder in folders:
-            sync(folder)
+            fsync_path(folder)
         self._decide(app, entry._replace(moves=()))
 
 
-def side_of(path: str) -> str:
+def side_folder(path: str) -> str:
     """The folder beside a folder; inside of it where it is a mount of its own, since files cannot be moved across."""
     parent, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(path) and os.stat(parent).st_dev != os.stat(path).st_dev:
@@ -150,7 +150,7 @@ def _moved(staged: str, final: str) -> bool:
     return True
 
 
-def sync(path: str) -> None:
+def fsync_path(path: str) -> None:
     """Make a file, or the names in a folder, last."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, app_key, bins, partition_names
+from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, app_key, partition_names, plan_bins
 from klamm.pipeline.lake.nullable_schema import nullable
-from klamm.pipeline.lake.parquet_writer import TaskFiles, prefix_of, write_files
+from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, file_prefix, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,12 +47,12 @@ class IcebergSink:
         table = self._ready(frame, names)
         if _version(table, app) >= batch:
             return False
-        files = write_files(frame, self._work(table, prefix_of(app, batch), names))
+        files = write_files(frame, self._work(table, file_prefix(app, batch), names))
         return not files or self._commit(files, app, batch, replace=replace)
 
-    def _work(self, table: Any, prefix: str, names: tuple[str, ...]) -> TaskFiles:
+    def _work(self, table: Any, prefix: str, names: tuple[str, ...]) -> ParquetTaskWriter:
         root = table.location_provider().new_data_location("x").removesuffix("/x")
-        return TaskFiles(root, prefix, names, keep=True, storage=dict(table.io.properties), iceberg=True)
+        return ParquetTaskWriter(root, prefix, names, keep=True, storage=dict(table.io.properties), iceberg=True)
 
     def _ready(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
         """The table, made when it is not there, with a column for each of the frame's."""
@@ -153,7 +153,7 @@ class IcebergSink:
             parts.setdefault(key, []).append(each)
         for key in sorted(parts):
             tasks = sorted(parts[key], key=lambda each: str(each.file.file_path))
-            for group in bins([task.file.file_size_in_bytes for task in tasks], target):
+            for group in plan_bins([task.file.file_size_in_bytes for task in tasks], target):
                 yield key, [tasks[place] for place in group]
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:

@@ -24,7 +24,7 @@ _ROWS_PER_GROUP: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFiles:
+class ParquetTaskWriter:
     """Writes the rows of one task; a copy of it goes to every task."""
 
     root: str
@@ -48,7 +48,7 @@ class TaskFiles:
         open_file: _Open | None = None
         try:
             for rows in batches:
-                for partition, part in split(in_utc(rows), self.partition_by):
+                for partition, part in split_by_partition(cast_to_utc(rows), self.partition_by):
                     if open_file is not None and open_file.partition != partition:
                         done.append(open_file.close())
                         open_file = None
@@ -124,7 +124,7 @@ class _Open:
         return DataFile(self.path, self.partition, self._rows, size)
 
 
-def split(
+def split_by_partition(
     rows: pa.RecordBatch, names: Sequence[str]
 ) -> Iterator[tuple[tuple[tuple[str, str | None], ...], pa.RecordBatch]]:
     """Rows by their partition, in order: runs of equal values, so nothing is compared that Spark has not ordered."""
@@ -143,10 +143,10 @@ def split(
     places = sorted(edges)
     for first, last in itertools.pairwise(places):
         part = rows.slice(first, last - first)
-        yield tuple((name, text_of(part.column(name)[0].as_py())) for name in names), part
+        yield tuple((name, partition_text(part.column(name)[0].as_py())) for name in names), part
 
 
-def in_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
+def cast_to_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The same moments, told in UTC: Spark tells them in the session's zone, and Iceberg takes no other."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -157,20 +157,20 @@ def in_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows if schema == rows.schema else rows.cast(schema)
 
 
-def text_of(value: Any) -> str | None:
+def partition_text(value: Any) -> str | None:
     """A partition's value as the formats write it."""
     if value is None or isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def write_files(frame: DataFrame, work: TaskFiles) -> list[DataFile]:
+def write_files(frame: DataFrame, work: ParquetTaskWriter) -> list[DataFile]:
     """Run the tasks; the files they have written, none of them part of a table yet."""
     if work.partition_by:
         frame = frame.sortWithinPartitions(*work.partition_by)
     return [DataFile.decode(each.file) for each in frame.mapInArrow(work, _LINES).collect()]
 
 
-def prefix_of(app: str, batch: int) -> str:
+def file_prefix(app: str, batch: int) -> str:
     """How files of a batch are called first."""
     return f"{app_key(app)}-{batch:010d}"

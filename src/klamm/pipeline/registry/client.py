@@ -37,7 +37,7 @@ class RegistryError(KlammError):
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, words)
 
 
-class Unknown(BadRecord):
+class UnknownSchema(BadRecord):
     """The registry does not know the schema that was asked for."""
 
 
@@ -82,7 +82,7 @@ class Settings(NamedTuple):
     ca: str | None = None
 
 
-def settings(registry: str | Mapping[str, str]) -> Settings:
+def parse_settings(registry: str | Mapping[str, str]) -> Settings:
     """From a URL, or from the settings that serializers take."""
     given = {"schema.registry.url": registry} if isinstance(registry, str) else dict(registry)
     for name in given:
@@ -119,13 +119,13 @@ class Registry:
             return found
         since = self._unknown.get(name)
         if since is not None and self._clock() - since < _UNKNOWN_FOR_S:
-            raise Unknown(f"the registry has no schema {name}")
+            raise UnknownSchema(f"the registry has no schema {name}")
         path = f"/schemas/guids/{name}" if isinstance(name, uuid.UUID) else f"/schemas/ids/{name}"
         try:
             found = Schema.parse(self._ask(path, **_SERIALIZED))
-        except Unknown:
+        except UnknownSchema:
             _keep(self._unknown, name, self._clock())
-            raise Unknown(f"the registry has no schema {name}") from None
+            raise UnknownSchema(f"the registry has no schema {name}") from None
         _keep(self._schemas, name, found)
         return found
 
@@ -134,7 +134,7 @@ class Registry:
         quoted = urllib.parse.quote(subject, safe="")
         try:
             return Schema.parse(self._ask(f"/subjects/{quoted}/versions/latest", **_SERIALIZED))
-        except Unknown:
+        except UnknownSchema:
             raise ConfigError(f"the registry has no subject {subject}") from None
 
     def register(self, subject: str, text: str, kind: str) -> Schema:
@@ -181,7 +181,7 @@ class Registry:
                     with error:
                         told = _told(error)
                     if error.code == 404:
-                        raise Unknown(told) from None
+                        raise UnknownSchema(told) from None
                     if error.code not in (408, 429) and error.code < 500:
                         raise RegistryError(f"the registry refuses {path}: {error.code} {told}") from None
                     words = f"{error.code} {told}"
@@ -234,7 +234,7 @@ def _told(error: urllib.error.HTTPError) -> str:
 _registries: dict[Settings, Registry] = {}
 
 
-def registry_at(where: Settings) -> Registry:
+def shared_registry(where: Settings) -> Registry:
     """The registry of this process: what one batch has asked, the next one knows."""
     found = _registries.get(where)
     if found is None:

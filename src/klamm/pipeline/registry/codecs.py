@@ -42,7 +42,7 @@ class Codec(Protocol):
         """A value as bytes."""
 
 
-def compiled(registry: Registry, schema: Schema, message: str | None = None) -> Codec:
+def compile_schema(registry: Registry, schema: Schema, message: str | None = None) -> Codec:
     """The codec of a schema; ConfigError when the library for its kind is missing."""
     if schema.kind not in _HOMES:
         raise BadRecord(f"schema {schema.id} is of the unknown kind {schema.kind}")
@@ -70,7 +70,7 @@ class Decoder:
         """BadRecord when it cannot be read."""
         found = self._decoders.get(frame.schema)
         if found is None:
-            writer = compiled(self._registry, self._registry.schema(frame.schema))
+            writer = compile_schema(self._registry, self._registry.schema(frame.schema))
             reader = self._reader
             if writer.schema.kind != reader.schema.kind:
                 raise BadRecord(f"schema {frame.schema} is {writer.schema.kind}, expected was {reader.schema.kind}")

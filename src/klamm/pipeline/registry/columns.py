@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.registry_framing import HEADERS, BadRecord, header, prefix, unframe
-from klamm.pipeline.registry.client import Registry, Schema, Settings, registry_at, settings
-from klamm.pipeline.registry.codecs import Codec, Decoder, compiled
+from klamm.pipeline.registry.client import Registry, Schema, Settings, parse_settings, shared_registry
+from klamm.pipeline.registry.codecs import Codec, Decoder, compile_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -45,9 +45,9 @@ def from_registry(
 
     _one_of("bad", bad, POLICIES)
     _one_of("part", part, tuple(HEADERS))
-    where = settings(registry)
-    schema = _chosen(registry_at(where), subject, schema_id)
-    arrow = compiled(registry_at(where), schema, message).arrow
+    where = parse_settings(registry)
+    schema = _chosen(shared_registry(where), subject, schema_id)
+    arrow = compile_schema(shared_registry(where), schema, message).arrow
     lenient = bad == "dead_letter"
     kind = from_arrow_type(arrow)
     if lenient:
@@ -59,7 +59,7 @@ def from_registry(
     return _function(work, kind)(*columns)
 
 
-def reader(
+def make_reader(
     registry: str | Mapping[str, str],
     *,
     subject: str,
@@ -76,9 +76,9 @@ def reader(
     from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - pyspark is an extra
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
 
-    where = settings(registry)
-    schema = registry_at(where).latest(subject)
-    arrow = picked(compiled(registry_at(where), schema, message).arrow, names, alone)
+    where = parse_settings(registry)
+    schema = shared_registry(where).latest(subject)
+    arrow = select_fields(compile_schema(shared_registry(where), schema, message).arrow, names, alone)
     kind = StructType().add("record", from_arrow_type(arrow)).add("error", StringType())
     work = _Reading(where, schema, message, HEADERS[part], True, _Picking(tuple(names), alone))
     return _function(work, kind).asNondeterministic()
@@ -91,7 +91,7 @@ class _Picking(NamedTuple):
     alone: str | None
 
 
-def picked(arrow: Any, names: Sequence[str], alone: str | None) -> Any:
+def select_fields(arrow: Any, names: Sequence[str], alone: str | None) -> Any:
     """The type of a record with these fields, out of a schema's type; names are found in any case."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def _fields(arrow: Any, alone: str | None) -> dict[str, Any]:
     return {} if alone is None else {alone.lower(): arrow}
 
 
-def writer(
+def make_writer(
     registry: str | Mapping[str, str],
     *,
     subject: str,
@@ -117,13 +117,13 @@ def writer(
 ) -> Any:
     """What `to_registry` does with a struct, as a function to register; where the schema is no record, with `alone`."""
     _one_of("framing", framing, FRAMINGS)
-    where = settings(registry)
-    found = registry_at(where).latest(subject)
+    where = parse_settings(registry)
+    found = shared_registry(where).latest(subject)
     if framing == "prefix" and found.id is None:
         raise ConfigError(f"the registry gives the schema of {subject} no id")
     import pyarrow as pa  # noqa: PLC0415
 
-    single = not pa.types.is_struct(compiled(registry_at(where), found, message).arrow)
+    single = not pa.types.is_struct(compile_schema(shared_registry(where), found, message).arrow)
     if single and alone is None:
         raise ConfigError(f"the schema of {subject} is no record, and there are several columns")
     work = _Writing(where, found, message, framing == "prefix", alone if single else None)
@@ -146,9 +146,9 @@ def to_registry(
     deletes the key in a compacted topic. A value that does not fit ends the query.
     """
     _one_of("framing", framing, FRAMINGS)
-    where = settings(registry)
-    found = _written(registry_at(where), subject, schema, kind)
-    compiled(registry_at(where), found, message)  # what is wrong with it is said here, not by a task
+    where = parse_settings(registry)
+    found = _written(shared_registry(where), subject, schema, kind)
+    compile_schema(shared_registry(where), found, message)  # what is wrong with it is said here, not by a task
     if framing == "prefix" and found.id is None:
         raise ConfigError(f"the registry gives the schema of {subject} no id")
     work = _Writing(where, found, message, framing == "prefix")
@@ -182,11 +182,11 @@ def schema_header(
 ) -> tuple[str, bytes]:
     """Name and value of that header."""
     _one_of("part", part, tuple(HEADERS))
-    home = registry_at(settings(registry))
+    home = shared_registry(parse_settings(registry))
     schema = home.latest(subject)
     if schema.guid is None:
         raise ConfigError(f"the registry gives the schema of {subject} no GUID, which headers need: use framing=prefix")
-    return HEADERS[part], header(schema.guid) + (compiled(home, schema, message).path or b"")
+    return HEADERS[part], header(schema.guid) + (compile_schema(home, schema, message).path or b"")
 
 
 def good_rows(rows: DataFrame, column: str) -> DataFrame:
@@ -247,8 +247,8 @@ class _Reading:
     def __call__(self, values: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         where, schema, message, name, lenient, picking = self._given
         if self._ready is None:
-            newest = compiled(registry_at(where), schema, message)
-            self._ready = Decoder(registry_at(where), newest), newest.arrow
+            newest = compile_schema(shared_registry(where), schema, message)
+            self._ready = Decoder(shared_registry(where), newest), newest.arrow
         decoder, arrow = self._ready
         told = _headers(headers, name, len(values))
         records: list[Any] = []
@@ -340,7 +340,7 @@ class _Writing:
 
         where, schema, message, prefixed, alone = self._given
         if self._ready is None:
-            codec = compiled(registry_at(where), schema, message)
+            codec = compile_schema(shared_registry(where), schema, message)
             first = prefix(schema.id or 0) + (codec.path or b"") if prefixed else b""
             self._ready = codec, first
         codec, first = self._ready

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.client.config import CONSUMER_CONFIGS
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.core.connector_options import EARLIEST, LATEST, Choice, Moment
+from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, TopicSelection
 from klamm.pipeline.core.offsets import Range
 from klamm.pipeline.sql.core.graph import Node, Pipeline
 from klamm.pipeline.sql.core.identity import Identity, describe
-from klamm.pipeline.sql.core.problems import nearest
+from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.registry_schemas import resolve
-from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew
+from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics, lake_table
-from klamm.pipeline.topic_metadata import View
+from klamm.pipeline.topic_metadata import TopicLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,11 +101,11 @@ def _offsets(places: Iterable[tuple[str, int, int]]) -> str:
     return json.dumps(found)
 
 
-def prepare(
+def plan_backfill(
     pipeline: Pipeline,
     name: str,
-    start: Moment,
-    end: Moment,
+    start: ReadBound,
+    end: ReadBound,
     *,
     client: Mapping[str, str] | None = None,
     replace: bool = False,
@@ -118,7 +118,7 @@ def prepare(
         raise ConfigError(f"{node.name} is a sink of {node.option('format')}: there is nothing to fill")
     if node.recomputed:
         raise ConfigError(f"{node.name} is made of tables and computed anew at every change: there is nothing to fill")
-    if node.kind == TABLE and start != Moment(everywhere=EARLIEST):
+    if node.kind == TABLE and start != ReadBound(everywhere=EARLIEST):
         raise ConfigError(
             f"{node.name} is a table: rows of a part of its input would overwrite newer ones; write --from earliest"
         )
@@ -126,7 +126,7 @@ def prepare(
         raise ConfigError(f"{node.name} has no partitions to replace: --replace is for sinks with partition_by")
     topics = ClusterTopics(pipeline, client)
     names = tuple(dict.fromkeys(pipeline.node(stream).topic for stream in node.streams))
-    with View(topics.consumer_settings(), Choice(topics=names)) as view:
+    with TopicLookup(topics.consumer_settings(), TopicSelection(topics=names)) as view:
         first = view.at(start, "--from", late_is_latest=True)
         last = view.at(end, "--to", late_is_latest=True)
         earliest, latest = view.earliest(last.offsets), view.lookup(dict.fromkeys(last.offsets, LATEST))
@@ -144,7 +144,7 @@ def _query(pipeline: Pipeline, name: str) -> Node:
     names = [query.name for query in pipeline.queries if query.kind != SOURCE]
     found = next((each for each in names if each.lower() == name.lower()), None)
     if found is None:
-        raise ConfigError(f"there is no sink, stream or table {name} to fill{nearest(name, names)}")
+        raise ConfigError(f"there is no sink, stream or table {name} to fill{suggest(name, names)}")
     return pipeline.node(found)
 
 
@@ -161,7 +161,7 @@ def run_backfill(
     pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline)
     identity = _identity(pipeline, home)
-    app = app_of(pipeline, identity, job)
+    app = app_name(pipeline, identity, job)
     if not job.again:
         before = [each for each in _done(home) if each["query"] == job.node.name]
         if any(each["app"] == app for each in before):
@@ -226,7 +226,7 @@ def _part(pipeline: Pipeline, node: Node) -> Pipeline:
     return dataclasses.replace(pipeline, nodes=tuple(each for each in pipeline.nodes if each.name in needed))
 
 
-def app_of(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
+def app_name(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
     """The name under which a backfill is written: the same for the same range of the same query.
 
     What replaces rows is another job once its SELECT is another.
@@ -243,7 +243,7 @@ def _identity(pipeline: Pipeline, home: Home) -> Identity:
     found = home.identity()
     if found is None:
         with home.locked():
-            found = home.identity() or renew(pipeline, home)
+            found = home.identity() or renew_identity(pipeline, home)
             home.keep(found)
     return found
 

@@ -16,7 +16,7 @@ from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.types import OffsetAndMetadata, Record, TopicPartition
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.graph import Pipeline
-from klamm.pipeline.sql.core.problems import nearest
+from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SOURCE
 
 _PREFIX: Final = "dead_letter."
@@ -25,7 +25,7 @@ _QUIET_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetterRecord:
     """A bad record and where it comes from."""
 
     stream: str
@@ -39,11 +39,11 @@ class Letter:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def letter_of(record: Record) -> Letter | None:
+def parse_dead_letter(record: Record) -> DeadLetterRecord | None:
     """The letter in a record; None when it is none, as others may write to the topic too."""
     told = {name: value or b"" for name, value in record.headers if name.startswith(_PREFIX)}
     try:
-        return Letter(
+        return DeadLetterRecord(
             told["dead_letter.stream"].decode(),
             told["dead_letter.topic"].decode(),
             int(told["dead_letter.partition"]),
@@ -65,7 +65,7 @@ class DeadLetters:
         known = pipeline.dead_letters
         proper = {each.lower(): each for each in known}
         if name.lower() not in proper:
-            raise ConfigError(f"{name} has no dead letters{nearest(name, known)}")
+            raise ConfigError(f"{name} has no dead letters{suggest(name, known)}")
         self.name = proper[name.lower()]
         self._of_files = pipeline.node(self.name).kind == SOURCE
         self.topic = known[self.name]
@@ -91,12 +91,12 @@ class DeadLetters:
         total = sum(last[place] - first[place] for place in places)
         return {"stream": self.name, "topic": self.topic, "records": total, "waiting": waiting}
 
-    def read(self, limit: int, *, again: bool = False) -> list[Letter]:
+    def read(self, limit: int, *, again: bool = False) -> list[DeadLetterRecord]:
         """Letters, oldest first; with `again` also those that were sent already."""
-        found: list[Letter] = []
+        found: list[DeadLetterRecord] = []
         with self._consumer() as consumer:
             for record in self._records(consumer, again=again):
-                letter = letter_of(record)
+                letter = parse_dead_letter(record)
                 if letter is not None and letter.stream == self.name:
                     found.append(letter)
                 if len(found) >= limit:
@@ -130,7 +130,7 @@ class DeadLetters:
             return 0
         with producer.transaction():
             for record in records:
-                letter = letter_of(record)
+                letter = parse_dead_letter(record)
                 if letter is not None and letter.stream == self.name:
                     producer.send(letter.topic, letter.value, key=letter.key, headers=list(letter.headers))
                     count += 1

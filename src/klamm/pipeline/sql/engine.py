@@ -19,7 +19,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import partition_names
 from klamm.pipeline.executor_package import ship_module
 from klamm.pipeline.sql.core import row_expressions
-from klamm.pipeline.sql.core.column_types import quoted
+from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import DEAD_LETTERS, Node, Pipeline
 from klamm.pipeline.sql.core.identity import Identity
 from klamm.pipeline.sql.core.problems import Problem, Source, SqlError
@@ -27,9 +27,9 @@ from klamm.pipeline.sql.core.query_totals import BAD
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import name_list
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW, Column
-from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite, versions_of
+from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite_select, versions_view
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
-from klamm.pipeline.sql.registry_functions import Encodings
+from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.topics import Topics
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Query:
             return writer.start()
         except AnalysisException as error:
             select = self.node.create.select
-            offset, words = place_of(error, select.text) if select else (0, str(error))
+            offset, words = error_position(error, select.text) if select else (0, str(error))
             base = self.node.create.offset if select is None else select.offset
             raise SqlError(self.source, [Problem(base + offset, words)]) from None
 
@@ -82,8 +82,8 @@ class Engine:
         self._identity = identity
         self._streams: dict[str, DataFrame] = {}
         self._columns: dict[str, Sequence[Column]] = {}
-        self._encodings = Encodings(spark, pipeline)
-        self._versioned = {moment.name.lower() for node in pipeline.nodes for moment in node.moments}
+        self._encodings = RegistryFunctions(spark, pipeline)
+        self._versioned = {moment.name.lower() for node in pipeline.nodes for moment in node.temporal_joins}
 
     def build(self, given: Container[str] = ()) -> list[Query]:
         """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
@@ -95,7 +95,7 @@ class Engine:
         read = {name for node in self._pipeline.nodes for name in node.inputs}
         for node in self._pipeline.nodes:
             if node.kind == VIEW:
-                self._sql(node).createOrReplaceTempView(quoted(node.name))
+                self._sql(node).createOrReplaceTempView(quote_name(node.name))
                 continue
             columns: Sequence[Column] = node.create.columns
             if node.kind == SOURCE and node.name in given:
@@ -139,7 +139,7 @@ class Engine:
             if node.kind == TABLE:
                 self._relation(node, session)
             elif node.kind == VIEW:
-                self._sql(node, session).createOrReplaceTempView(quoted(node.name))
+                self._sql(node, session).createOrReplaceTempView(quote_name(node.name))
 
     def _relation(self, node: Node, session: SparkSession | None = None) -> None:
         """Make a topic known to SELECTs by its statement's name."""
@@ -149,19 +149,19 @@ class Engine:
         raw = self._topics.whole(session or self._spark, node.topic) if table else self._stream(node)
         frame = self._judged(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
-            frame = frame.where(row_expressions.fine_or_fail(node))
+            frame = frame.where(row_expressions.good_or_raise(node))
         else:
             if self._pipeline.policy(node) == "drop" and not table:
                 frame = _counting(frame, "drop", node)
             frame = frame.where(f"{row_expressions.ERROR} IS NULL")
         if table and node.name.lower() in self._versioned:
-            _versions(frame, node, columns).createOrReplaceTempView(quoted(versions_of(node.name)))
+            _versions(frame, node, columns).createOrReplaceTempView(quote_name(versions_view(node.name)))
         if table:
             frame = _newest(frame)
-        frame = frame.selectExpr(*row_expressions.read(node, columns))
+        frame = frame.selectExpr(*row_expressions.column_expressions(node, columns))
         if not table:
             frame = self._timed(frame, node)
-        frame.createOrReplaceTempView(quoted(node.name))
+        frame.createOrReplaceTempView(quote_name(node.name))
 
     def _stream(self, node: Node) -> DataFrame:
         """Records as they come; made once, because Spark starts a process to ask a source for its columns."""
@@ -171,11 +171,11 @@ class Engine:
 
     @staticmethod
     def _judged(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
-        with_row = raw.selectExpr("*", f"{row_expressions.parsed(node, columns)} AS {row_expressions.PARSED}")
-        key = row_expressions.keyed(node)
+        with_row = raw.selectExpr("*", f"{row_expressions.value_struct(node, columns)} AS {row_expressions.PARSED}")
+        key = row_expressions.key_struct(node)
         if key is not None:
             with_row = with_row.selectExpr("*", f"{key} AS {row_expressions.KEYED}")
-        return with_row.selectExpr("*", f"{row_expressions.error(node, columns)} AS {row_expressions.ERROR}")
+        return with_row.selectExpr("*", f"{row_expressions.error_expression(node, columns)} AS {row_expressions.ERROR}")
 
     @staticmethod
     def _timed(frame: DataFrame, node: Node) -> DataFrame:
@@ -199,9 +199,9 @@ class Engine:
         judged = self._file_rows(node)
         policy = self._pipeline.source_policy(node)
         good = judged.where(
-            row_expressions.fine_or_fail_row(node) if policy == "fail" else f"{row_expressions.ERROR} IS NULL"
+            row_expressions.good_row_or_raise(node) if policy == "fail" else f"{row_expressions.ERROR} IS NULL"
         )
-        return good.selectExpr(*(quoted(column.name) for column in node.create.columns))
+        return good.selectExpr(*(quote_name(column.name) for column in node.create.columns))
 
     def _file_rows(self, node: Node) -> DataFrame:
         """Rows of files, judged; `_broken` is the text of those that are no rows of these columns."""
@@ -231,11 +231,11 @@ class Engine:
         assert select is not None
         # PySpark logs every refusal with the JVM's trace; the words below are enough.
         logging.getLogger("SQLQueryContextLogger").disabled = True
-        told = rewrite(select, self._names)
+        told = rewrite_select(select, self._names)
         try:
             return (session or self._spark).sql(told.text)
         except (AnalysisException, ParseException) as error:
-            offset, words = place_of(error, told.text)
+            offset, words = error_position(error, told.text)
             raise SqlError(self._pipeline.source, [Problem(select.offset + told.original(offset), words)]) from None
 
     def _names(self, table: str) -> list[str]:
@@ -369,11 +369,11 @@ class Engine:
 
         def save(batch: DataFrame, number: int) -> None:
             session = batch.sparkSession  # the query's own: others have their own views
-            batch.createOrReplaceTempView(quoted(name))
+            batch.createOrReplaceTempView(quote_name(name))
             self._refresh(node, session)
             write(self._sql(node, session), number)
 
-        return self._spark.table(quoted(name)).writeStream.outputMode("append").foreachBatch(save)
+        return self._spark.table(quote_name(name)).writeStream.outputMode("append").foreachBatch(save)
 
     def _stream_allows(self, node: Node) -> None:
         """Refuse what Spark refuses of a stream: as a batch it would be computed, and mean something else."""
@@ -389,7 +389,7 @@ class Engine:
                 frame._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.streaming.OutputMode.Append()
             )
         except AnalysisException as error:
-            _, words = place_of(error, select.text)
+            _, words = error_position(error, select.text)
             raise SqlError(self._pipeline.source, [Problem(select.offset, words)]) from None
 
     def _bad_rows(self, node: Node) -> Query:
@@ -424,7 +424,7 @@ def _versions(records: DataFrame, node: Node, columns: Sequence[Column]) -> Data
     time = row_expressions.version_time(node, columns)
     timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")
     ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {FROM}, offset) AS {UNTIL}")
-    return ended.where("value IS NOT NULL").selectExpr(*row_expressions.read(node, columns), FROM, UNTIL)
+    return ended.where("value IS NOT NULL").selectExpr(*row_expressions.column_expressions(node, columns), FROM, UNTIL)
 
 
 def _newest(records: DataFrame) -> DataFrame:
@@ -462,7 +462,9 @@ def spark_type(kind: Any) -> str:
     """A type of Spark in the spelling of declarations; names of fields are quoted, whatever they are."""
     name = kind.typeName()
     if name == "struct":
-        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {spark_type(field.dataType)}' for field in kind.fields)}>"
+        return (
+            f"STRUCT<{', '.join(f'{quote_name(field.name)}: {spark_type(field.dataType)}' for field in kind.fields)}>"
+        )
     if name == "array":
         return f"ARRAY<{spark_type(kind.elementType)}>"
     if name == "map":
@@ -470,7 +472,7 @@ def spark_type(kind: Any) -> str:
     return str(kind.simpleString()).upper()
 
 
-def place_of(error: Any, text: str) -> tuple[int, str]:
+def error_position(error: Any, text: str) -> tuple[int, str]:
     """Where in a SELECT Spark found something wrong, and its words without the plan it prints."""
     words = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
     contexts = error.getQueryContext() if hasattr(error, "getQueryContext") else []

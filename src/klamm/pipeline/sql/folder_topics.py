@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from klamm.pipeline.sql.core.graph import Node
-from klamm.pipeline.sql.core.row_expressions import json_of
+from klamm.pipeline.sql.core.row_expressions import json_object
 from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class FolderTopics:
 
     def sink(self, frame: DataFrame, node: Node, app: str) -> Any:  # noqa: ARG002
         """A sink's rows are kept as JSON under its name."""
-        records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_of(frame.columns)} AS value")
+        records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_object(frame.columns)} AS value")
         return self.append(records, node.name, node)
 
     def _record(self, row: dict[str, Any]) -> Raw:

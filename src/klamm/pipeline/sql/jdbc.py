@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
-from klamm.pipeline.sql.core.column_types import quoted
+from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import Node, Pipeline
-from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, Range, Settled, extent, literal
+from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, CursorRange, StablePositions, choose_width, literal
 from klamm.pipeline.sql.core.row_expressions import ddl
-from klamm.pipeline.sql.core.secrets import covered, expand, hidden
+from klamm.pipeline.sql.core.secrets import expand, is_secret, mask_secrets
 from klamm.pipeline.sql.core.statement_options import duration_ms
 from klamm.pipeline.sql.jdbc_positions import Positions
 from klamm.telemetry.log import get_logger
@@ -61,7 +61,7 @@ class Database:
         self.spark = spark
         self.node = node
         given = {name: expand(each.text, known, name) for name, each in node.create.options.items()}
-        self._secrets = [given[name] for name in given if hidden(name)]
+        self._secrets = [given[name] for name in given if is_secret(name)]
         self.cursor = given["cursor"]
         query = given.get("query")
         self._relation = f"({query.strip().rstrip(';')}) klamm_rows" if query else given["table"]
@@ -85,7 +85,7 @@ class Database:
             words = root if words.startswith("An error occurred while calling") else f"{words}: {root}"
         if any(each in words for each in _NO_DRIVER):
             words += "; name its class by driver and its jar by driver_jar, or SET spark.jars.packages"
-        return JdbcError(f"{self.node.name}: {covered(words, self._secrets)}")
+        return JdbcError(f"{self.node.name}: {mask_secrets(words, self._secrets)}")
 
     def name_jobs(self, group: str) -> None:
         """Jobs of this thread are of this session and of this group from now on."""
@@ -107,11 +107,11 @@ class Database:
         except Exception as error:  # noqa: BLE001 - drivers raise what they like
             raise self.told(error) from None
 
-    def rows(self, wanted: Range) -> DataFrame:
+    def rows(self, wanted: CursorRange) -> DataFrame:
         """The rows of a range in the order of the cursor: one task reads them, so that they stay in it."""
         frame = self._ask(f"SELECT * FROM {self._relation} WHERE {wanted.condition(self.cursor)}")
         name = _column(self.cursor, frame.columns)
-        frame = frame.sortWithinPartitions(quoted(name))
+        frame = frame.sortWithinPartitions(quote_name(name))
         columns = self.node.create.columns
         if not columns:
             return _in_utc(frame)
@@ -120,7 +120,7 @@ class Database:
         if missing:
             raise ConfigError(f"{self.node.name}: the database has no column {missing[0]}: {', '.join(frame.columns)}")
         return frame.selectExpr(
-            *(f"cast({quoted(column.name)} AS {column.type}) AS {quoted(column.name)}" for column in columns)
+            *(f"cast({quote_name(column.name)} AS {column.type}) AS {quote_name(column.name)}" for column in columns)
         )
 
     def bounds(self, start: int | None) -> tuple[int, int] | None:
@@ -132,7 +132,7 @@ class Database:
 
     def count(self, start: int, width: int) -> int:
         """How many rows there are in the first `width` positions."""
-        condition = Range(self.kind, start, start + width).condition(self.cursor)
+        condition = CursorRange(self.kind, start, start + width).condition(self.cursor)
         (row,) = self._ask(f"SELECT COUNT(*) AS klamm_rows FROM {self._relation} WHERE {condition}").collect()
         return int(row[0])
 
@@ -153,7 +153,7 @@ class Database:
         frame = self._ask(query)
         self._kind = self._kind_of(frame.schema.fields[0])
         shape = "cast({} AS DECIMAL(38, 0))" if self._kind == INTEGER else "unix_micros(cast({} AS TIMESTAMP))"
-        return frame.selectExpr(*(shape.format(quoted(column)) for column in frame.columns)).first()
+        return frame.selectExpr(*(shape.format(quote_name(column)) for column in frame.columns)).first()
 
     def _kind_of(self, field: Any) -> str:
         name = field.dataType.typeName()
@@ -192,7 +192,7 @@ def _in_utc(frame: DataFrame) -> DataFrame:
     times = {field.name for field in frame.schema.fields if field.dataType.typeName() == "timestamp_ntz"}
     shape = "cast({0} AS TIMESTAMP) AS {0}"
     return frame.selectExpr(
-        *(shape.format(quoted(column)) if column in times else quoted(column) for column in frame.columns)
+        *(shape.format(quote_name(column)) if column in times else quote_name(column) for column in frame.columns)
     )
 
 
@@ -205,7 +205,7 @@ def _column(cursor: str, names: list[str]) -> str:
     raise ConfigError(f"the cursor {cursor} is no column of what is read: {', '.join(names)}")
 
 
-class Polling:
+class JdbcPoller:
     """A running source. It has what Spark's own queries have, so that it is watched and stopped like them."""
 
     def __init__(
@@ -227,7 +227,7 @@ class Polling:
         self._interval_s = interval_s
         self._batch = int(node.option("batch_size") or DEFAULT_BATCH)
         self._latest = (node.option("starting") or "earliest").lower() == "latest"
-        self._settled = Settled((duration_ms(node.option("delay") or DEFAULT_DELAY) or 0) / 1000)
+        self._settled = StablePositions((duration_ms(node.option("delay") or DEFAULT_DELAY) or 0) / 1000)
         self._width = self._batch
         self._stopping = threading.Event()
         self._group = f"klamm-jdbc-{name}-{uuid.uuid4().hex}"
@@ -317,7 +317,7 @@ class Polling:
             bounds = self._database.bounds(None)
             if bounds is None:
                 return -1, None
-            first = Range(self._database.kind, bounds[1] + 1, bounds[1] + 1)
+            first = CursorRange(self._database.kind, bounds[1] + 1, bounds[1] + 1)
             self._positions.begin(0, first)
             self._positions.done(0)
             return 0, first.end
@@ -328,13 +328,13 @@ class Polling:
         return number, wanted.end
 
     def _batch_of(self, number: int, start: int | None, low: int, high: int) -> int:
-        width, rows = extent(low, high, self._batch, self._width, lambda some: self._database.count(low, some))
+        width, rows = choose_width(low, high, self._batch, self._width, lambda some: self._database.count(low, some))
         self._width = width
-        wanted = Range(self._database.kind, start, low + width, rows)
+        wanted = CursorRange(self._database.kind, start, low + width, rows)
         self._do(number, wanted, begun=False)
         return wanted.end
 
-    def _do(self, number: int, wanted: Range, *, begun: bool) -> None:
+    def _do(self, number: int, wanted: CursorRange, *, begun: bool) -> None:
         self._busy = True
         began = time.monotonic()
         try:
@@ -387,10 +387,10 @@ class JdbcWriter:
             self._interval_s = (duration_ms(processingTime) or 0) / 1000 or _POLL_S
         return self
 
-    def start(self) -> Polling:
+    def start(self) -> JdbcPoller:
         """Begin."""
         positions = Positions.at(self._database.spark, self._folder)
-        return Polling(
+        return JdbcPoller(
             self._name, self._database, positions, self._save, once=self._once, interval_s=self._interval_s
         ).start()
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from klamm.pipeline.sql.core.jdbc_cursors import Range
-from klamm.pipeline.sql.object_store_identity import is_far
+from klamm.pipeline.sql.core.jdbc_cursors import CursorRange
+from klamm.pipeline.sql.object_store_identity import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ _BEGUN: Final = "offsets"
 _DONE: Final = "commits"
 
 
-class Folder(Protocol):
+class CheckpointFolder(Protocol):
     """A place for small files."""
 
     path: str
@@ -38,7 +38,7 @@ class Folder(Protocol):
         """Forget one."""
 
 
-class NearFolder:
+class LocalFolder:
     """A folder of this machine."""
 
     def __init__(self, path: str) -> None:
@@ -75,7 +75,7 @@ class NearFolder:
         os.unlink(os.path.join(self.path, kind, name))
 
 
-class SparkFolder:
+class HadoopFolder:
     """A folder of a file system that Spark knows: hdfs://, s3a:// and so on."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -124,27 +124,27 @@ class SparkFolder:
 class Positions:
     """What a source has begun and done."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
 
     @classmethod
     def at(cls, spark: SparkSession, path: str) -> Positions:
         """In a checkpoint."""
-        return cls(SparkFolder(spark, path) if is_far(path) else NearFolder(path))
+        return cls(HadoopFolder(spark, path) if is_remote(path) else LocalFolder(path))
 
     def _numbers(self, kind: str) -> list[int]:
         return sorted(int(name) for name in self._folder.names(kind) if name.isdecimal())
 
-    def last(self) -> tuple[int, Range, bool] | None:
+    def last(self) -> tuple[int, CursorRange, bool] | None:
         """The newest batch: its number, its range and whether it is done."""
         begun = self._numbers(_BEGUN)
         if not begun:
             return None
         number = begun[-1]
-        found = Range.decode(self._folder.read(_BEGUN, str(number)), f"{self._folder.path}/{_BEGUN}/{number}")
+        found = CursorRange.decode(self._folder.read(_BEGUN, str(number)), f"{self._folder.path}/{_BEGUN}/{number}")
         return number, found, number in self._numbers(_DONE)
 
-    def begin(self, number: int, wanted: Range) -> None:
+    def begin(self, number: int, wanted: CursorRange) -> None:
         """Durable before it is read."""
         self._folder.write(_BEGUN, str(number), wanted.encode())
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def is_far(path: str) -> bool:
+def is_remote(path: str) -> bool:
     """Whether a folder is Spark's to reach, and not a path of this machine."""
     return "://" in path
 
 
-class FarFolder:
+class RemoteIdentity:
     """A folder that Spark's file systems know."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:

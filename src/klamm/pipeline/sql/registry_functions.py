@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Encodings:
+class RegistryFunctions:
     """What one engine has made known to its session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
@@ -72,25 +72,29 @@ class Encodings:
         return True
 
     def _reader(self, node: Node, part: str, names: Sequence[str]) -> Any:
-        from klamm.pipeline.registry.columns import reader  # noqa: PLC0415 - pyspark is an extra
+        from klamm.pipeline.registry.columns import make_reader  # noqa: PLC0415 - pyspark is an extra
 
-        return reader(
+        return make_reader(
             registry_schemas.registry_of(self._pipeline, node),
             subject=registry_schemas.subject_of(node, part),
             names=names,
             message=registry_schemas.message_of(node, part),
             part=part,
-            alone=registry_schemas.alone(node, names, part),
+            alone=registry_schemas.lone_column(node, names, part),
         )
 
     def _writer(self, node: Node, part: str, arrow: Any, names: Sequence[str]) -> None:
-        from klamm.pipeline.registry.columns import schema_header, writer  # noqa: PLC0415 - pyspark is an extra
+        from klamm.pipeline.registry.columns import make_writer, schema_header  # noqa: PLC0415 - pyspark is an extra
 
         registry_schemas.register(self._pipeline, node, part, arrow)
         where, subject = registry_schemas.registry_of(self._pipeline, node), registry_schemas.subject_of(node, part)
         message, framing = registry_schemas.message_of(node, part), (node.option("framing") or "prefix").lower()
-        made = writer(
-            where, subject=subject, message=message, framing=framing, alone=registry_schemas.alone(node, names, part)
+        made = make_writer(
+            where,
+            subject=subject,
+            message=message,
+            framing=framing,
+            alone=registry_schemas.lone_column(node, names, part),
         )
         self._register(row_expressions.value_writer(node) if part == VALUE else row_expressions.key_writer(node), made)
         if framing == "header":

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError, KlammError
-from klamm.pipeline.registry.client import Registry, registry_at, settings
-from klamm.pipeline.registry.codecs import compiled
+from klamm.pipeline.registry.client import Registry, parse_settings, shared_registry
+from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql.core.column_types import from_arrow
 from klamm.pipeline.sql.core.graph import Node, Pipeline, check_columns
 from klamm.pipeline.sql.core.problems import Problem, SqlError
@@ -53,22 +53,22 @@ def message_of(node: Node, part: str = VALUE) -> str | None:
     return node.option("message") if part == VALUE else None
 
 
-def alone(node: Node, names: Sequence[str], part: str = VALUE) -> str | None:
+def lone_column(node: Node, names: Sequence[str], part: str = VALUE) -> str | None:
     """The column that is the whole value (or key) where a schema is no record; None when there are several."""
     keys = {each.lower() for each in node.key}
     found = [name for name in names if (name.lower() in keys) == (part == KEY)]
     return found[0] if len(found) == 1 else None
 
 
-def shape_of(pipeline: Pipeline, node: Node, part: str = VALUE) -> pa.DataType:
+def arrow_type_of(pipeline: Pipeline, node: Node, part: str = VALUE) -> pa.DataType:
     """The type of values (or keys) by the newest schema; ConfigError when that is of another kind."""
-    home = registry_at(settings(registry_of(pipeline, node)))
+    home = shared_registry(parse_settings(registry_of(pipeline, node)))
     subject = subject_of(node, part)
     newest = home.latest(subject)
     if newest.kind != kind_of(node, part):
         said = node.format if part == VALUE else node.key_format
         raise ConfigError(f"subject {subject} is {newest.kind.lower()}, not {said}")
-    return compiled(home, newest, message_of(node, part)).arrow
+    return compile_schema(home, newest, message_of(node, part)).arrow
 
 
 def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
@@ -80,7 +80,7 @@ def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
         if node.registered and not node.runs and (declared or not node.create.columns):
             try:
                 if node.create.columns:
-                    problems.extend(_compared(node, shape_of(pipeline, node)))
+                    problems.extend(_compared(node, arrow_type_of(pipeline, node)))
                 else:
                     found = replace(node, create=replace(node.create, columns=_columns(pipeline, node), resolved=True))
                     problems.extend(check_columns(found))
@@ -108,10 +108,10 @@ def without_registry(pipeline: Pipeline) -> Pipeline:
 def _columns(pipeline: Pipeline, node: Node) -> tuple[Column, ...]:
     import pyarrow as pa  # noqa: PLC0415
 
-    arrow = shape_of(pipeline, node)
+    arrow = arrow_type_of(pipeline, node)
     found: dict[str, str] = {}
     if node.key_registered:
-        keys = shape_of(pipeline, node, KEY)
+        keys = arrow_type_of(pipeline, node, KEY)
         if pa.types.is_struct(keys):
             found |= {key.name: from_arrow(key.type) for key in keys}
         elif len(node.key) == 1:
@@ -130,7 +130,7 @@ def _compared(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
 
     if not pa.types.is_struct(arrow):
         names = [column.name for column in node.create.columns if column.metadata is None]
-        if alone(node, names) is None:
+        if lone_column(node, names) is None:
             words = f"values of subject {subject_of(node)} are {from_arrow(arrow)}: declare one column beside the key"
             yield Problem(node.create.offset, words)
         return
@@ -151,12 +151,12 @@ def register(pipeline: Pipeline, node: Node, part: str, arrow: pa.DataType) -> N
     """Make the schema of columns the newest of a subject, unless the statement takes what is there."""
     if (node.option("schema") or "derive").lower() == "latest":
         return
-    from klamm.pipeline.core.derived_schemas import derived  # noqa: PLC0415 - pyarrow is an extra
+    from klamm.pipeline.core.derived_schemas import derive_schema  # noqa: PLC0415 - pyarrow is an extra
 
-    home = registry_at(settings(registry_of(pipeline, node)))
+    home = shared_registry(parse_settings(registry_of(pipeline, node)))
     subject, kind = subject_of(node, part), kind_of(node, part)
     name = node.name if part == VALUE else f"{node.name}_key"
-    home.register(subject, derived(kind, name, arrow, _numbers(home, subject, kind)), kind)
+    home.register(subject, derive_schema(kind, name, arrow, _numbers(home, subject, kind)), kind)
 
 
 def _numbers(home: Registry, subject: str, kind: str) -> dict[str, int]:
@@ -169,5 +169,5 @@ def _numbers(home: Registry, subject: str, kind: str) -> dict[str, int]:
         return {}
     if newest.kind != kind:
         return {}
-    codec: Any = compiled(home, newest)
+    codec: Any = compile_schema(home, newest)
     return dict(codec.numbers)

@@ -17,18 +17,18 @@ from typing import Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.executor_package import is_local
-from klamm.pipeline.metrics import serving
+from klamm.pipeline.metrics import serve_metrics
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, Identity, compare
 from klamm.pipeline.sql.core.problems import SqlError
-from klamm.pipeline.sql.core.query_totals import Tally
+from klamm.pipeline.sql.core.query_totals import QueryTotals
 from klamm.pipeline.sql.core.statement_options import duration_ms
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.jdbc import driver_jars
-from klamm.pipeline.sql.object_store_identity import FarFolder, is_far
+from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
 from klamm.pipeline.sql.registry_schemas import resolve
-from klamm.pipeline.sql.status import DEFAULT_HOME, Home, committed, gist, short
-from klamm.pipeline.sql.topic_lag import Lag, LagWatch, Position
+from klamm.pipeline.sql.status import DEFAULT_HOME, Home, committed_offsets, error_line, error_summary
+from klamm.pipeline.sql.topic_lag import Lag, LagWatch, ReadOffsets
 from klamm.pipeline.sql.topics import ClusterTopics
 from klamm.telemetry.log import get_logger
 
@@ -64,10 +64,10 @@ def name_of(pipeline: Pipeline) -> str:
 def home_of(pipeline: Pipeline) -> Home:
     """Where its state lies, or what this machine knows of it: SET checkpoint, or a folder of its name."""
     said = pipeline.settings.get("checkpoint")
-    return Home(said if said and not is_far(said) else os.path.join(DEFAULT_HOME, name_of(pipeline)))
+    return Home(said if said and not is_remote(said) else os.path.join(DEFAULT_HOME, name_of(pipeline)))
 
 
-def renew(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> Identity:
+def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> Identity:
     """The identity to run with; ConfigError when the file and the folder do not go together."""
     stored = home.identity()
     wanted = frozenset(rebuild)
@@ -104,15 +104,15 @@ def run_pipeline(
 
     `log_batches` writes a line of the log for every batch, `metrics` (a port, or host:port) answers scrapes.
     """
-    from klamm.pipeline.sessions import ready, session  # noqa: PLC0415 - pyspark is an extra
+    from klamm.pipeline.sessions import check_requirements, session  # noqa: PLC0415 - pyspark is an extra
 
     if spark is None:
-        ready()
+        check_requirements()
     pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline)
     with home.locked():
-        home.forget_stop()
-        identity = renew(pipeline, home, rebuild)
+        home.clear_stop_request()
+        identity = renew_identity(pipeline, home, rebuild)
         topics = ClusterTopics(pipeline, client)
         own = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         if spark is None:
@@ -124,7 +124,7 @@ def run_pipeline(
         try:
             far = _far_folder(running, pipeline, home, say)
             if far is not None:
-                identity = renew(pipeline, home, rebuild)
+                identity = renew_identity(pipeline, home, rebuild)
             engine = Engine(running, pipeline, topics, home.path if far is None else far.path, identity)
             for each in topics.ensure():
                 say(f"created topic {each}")
@@ -137,7 +137,7 @@ def run_pipeline(
             runner = Runner(queries, home, limit=limit, trigger=trigger, say=say, log_batches=log_batches)
             with ExitStack() as beside:
                 address = metrics if metrics is not None else pipeline.settings.get("metrics")
-                place = beside.enter_context(serving(name_of(pipeline), runner.status, address))
+                place = beside.enter_context(serve_metrics(name_of(pipeline), runner.status, address))
                 if place is not None:
                     say(f"metrics on http://{place[0]}:{place[1]}/metrics")
                 if not once:
@@ -158,14 +158,14 @@ def _built(engine: Engine) -> list[Query]:
     except Exception as error:
         if _NO_PYTHON not in str(error):
             raise
-        raise ConfigError(gist(error).partition("ConfigError: ")[2]) from None
+        raise ConfigError(error_line(error).partition("ConfigError: ")[2]) from None
 
 
-def _far_folder(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str], None]) -> FarFolder | None:
+def _far_folder(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str], None]) -> RemoteIdentity | None:
     """Where checkpoints lie if not in the home, whose identity is then the one found there."""
     said = pipeline.settings.get("checkpoint") or ""
-    if is_far(said):
-        far = FarFolder(spark, said)
+    if is_remote(said):
+        far = RemoteIdentity(spark, said)
         stored = far.identity()
         if stored is not None:
             home.keep(stored)
@@ -187,7 +187,7 @@ class _Running:
     restart_at: float = 0.0
     error: str | None = None
     error_ms: int | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: QueryTotals = field(default_factory=QueryTotals)
 
 
 class Runner:
@@ -208,7 +208,9 @@ class Runner:
         self._log_batches = log_batches
         self._status: dict[str, Any] = {}
         self._first_pause_s = first_pause_s
-        self._all = [_Running(query, tally=Tally(position=committed(query.checkpoint))) for query in queries]
+        self._all = [
+            _Running(query, tally=QueryTotals(position=committed_offsets(query.checkpoint))) for query in queries
+        ]
         self._home = home
         self._limit = limit
         self._trigger = trigger
@@ -224,7 +226,7 @@ class Runner:
         """How it is doing, as it was last told; may be called from anywhere."""
         return self._status
 
-    def positions(self) -> dict[str, Position]:
+    def positions(self) -> dict[str, ReadOffsets]:
         """How far queries have read; may be called from anywhere."""
         return {each.query.name: each.tally.position for each in self._all}
 
@@ -237,7 +239,7 @@ class Runner:
                 self._on_and_on()
         except BaseException as error:
             self._halt(patiently=False)
-            self._tell("stopped" if isinstance(error, KeyboardInterrupt) else "failed", short(error))
+            self._tell("stopped" if isinstance(error, KeyboardInterrupt) else "failed", error_summary(error))
             raise
         self._halt(patiently=True)
         self._tell("stopped")
@@ -286,7 +288,7 @@ class Runner:
         return self._first_pause_s if said is None else said / 1000
 
     def _leaving(self) -> bool:
-        if self._home.asked_to_stop():
+        if self._home.stop_requested():
             self._stopping.set()
         return self._stopping.is_set()
 
@@ -312,20 +314,20 @@ class Runner:
 
     def _note(self, each: _Running, error: Exception) -> None:
         each.handle = None
-        each.error = short(error)
+        each.error = error_summary(error)
         each.error_ms = _now_ms()
         each.failures += 1
         if all(word in each.error for word in _BAD_RECORD):
             each.tally.bad["fail"] = each.tally.bad.get("fail", 0) + 1
         name = each.query.name
         if each.failures > self._limit or any(word in each.error for word in _HOPELESS):
-            words = gist(each.error).partition("ConfigError: ")[2] if _NO_PYTHON in each.error else each.error
+            words = error_line(each.error).partition("ConfigError: ")[2] if _NO_PYTHON in each.error else each.error
             raise ConfigError(f"{name} failed: {words}")
         each.restarts += 1
         pause_s = min(self._first_pause_s * 2.0 ** (each.failures - 1), _LONGEST_PAUSE_S)
         each.restart_at = time.monotonic() + pause_s
         _log.warning("a query failed and is started again", query=name, pause_s=pause_s, reason=each.error)
-        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {gist(each.error)}")
+        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(each.error)}")
 
     def _look(self, each: _Running) -> None:
         """Take over what a query says of its last batch; a batch that went well ends a row of failures."""
@@ -351,7 +353,7 @@ class Runner:
                 lag = lags[each.query.name]
                 told |= {"lag_records": lag.records, "lag_ms": lag.age_ms}
             told |= {"failures": each.failures, "restarts": each.restarts}
-            told |= {"error": each.error, "error_ms": each.error_ms, "error_gist": gist(each.error or "") or None}
+            told |= {"error": each.error, "error_ms": each.error_ms, "error_gist": error_line(each.error or "") or None}
             queries[each.query.name] = told
         self._status = {
             "state": state,

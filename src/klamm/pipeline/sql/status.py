@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.identity import Identity
-from klamm.pipeline.sql.core.problems import nearest
+from klamm.pipeline.sql.core.problems import suggest
 
 DEFAULT_HOME: Final = os.path.join(".klamm", "pipelines")
 IDENTITY: Final = "pipeline.json"
@@ -29,7 +29,7 @@ _LOOK_S: Final = 0.05
 _LONGEST_ERROR: Final = 2000
 
 
-def facts(progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+def summarize_progress(progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     """What matters of a query's progress as Spark tells it."""
     lag: int | None = None
     for each in progress.get("sources") or ():
@@ -57,7 +57,7 @@ def facts(progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     }
 
 
-def positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+def read_offsets(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     """How far a query has read its topics; where it reads one twice, the smaller offset."""
     found: dict[tuple[str, int], int] = {}
     for each in progress.get("sources") or ():
@@ -68,7 +68,7 @@ def positions(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     return found
 
 
-def committed(checkpoint: str) -> dict[tuple[str, int], int]:
+def committed_offsets(checkpoint: str) -> dict[tuple[str, int], int]:
     """How far a query had read when it last ended, by its checkpoint; nothing when that is not to be seen from here."""
     try:
         batch = max(int(each) for each in os.listdir(os.path.join(checkpoint, "commits")) if each.isdecimal())
@@ -76,7 +76,7 @@ def committed(checkpoint: str) -> dict[tuple[str, int], int]:
             lines = file.read().splitlines()[2:]  # after the version and what the batch was planned with
     except (OSError, ValueError):
         return {}
-    return positions({"sources": [{"endOffset": line} for line in lines]})
+    return read_offsets({"sources": [{"endOffset": line} for line in lines]})
 
 
 def lag_records(end: Any, latest: Any) -> int | None:
@@ -176,15 +176,15 @@ class Home:
         finally:
             os.close(handle)
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Ask the process that runs it to finish its batches and leave."""
         self._write(_STOP, "")
 
-    def asked_to_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         """Whether somebody asked."""
         return os.path.exists(self._file(_STOP))
 
-    def forget_stop(self) -> None:
+    def clear_stop_request(self) -> None:
         """Begin anew."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(_STOP))
@@ -224,11 +224,11 @@ def home(name: str, root: str = DEFAULT_HOME) -> Home:
         return Home(name)
     known = homes(root)
     if name not in known:
-        raise ConfigError(f"there is no pipeline {name} in {root}{nearest(name, known)}")
+        raise ConfigError(f"there is no pipeline {name} in {root}{suggest(name, known)}")
     return known[name]
 
 
-def gist(error: object) -> str:
+def error_line(error: object) -> str:
     """One line of an error: the last of a Python traceback, otherwise the first."""
     text = str(error).split("\nDuring handling of the above exception")[0]
     lines = [line for line in text.splitlines() if line.strip()]
@@ -237,7 +237,7 @@ def gist(error: object) -> str:
     return lines[0].strip() if lines else ""
 
 
-def short(error: object) -> str:
+def error_summary(error: object) -> str:
     """An error's first words, without the plan and the trace of the JVM that Spark prints with it."""
     text = str(error)
     for end in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\n\tat "):

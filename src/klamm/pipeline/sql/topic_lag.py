@@ -22,7 +22,7 @@ _LOOKED_AT: Final = 8
 """At how many partitions of a query the age is looked up: those with the most to read."""
 _PATIENCE_S: Final = 3.0
 
-Position = Mapping[tuple[str, int], int]
+ReadOffsets = Mapping[tuple[str, int], int]
 
 
 class Cluster(Protocol):
@@ -52,7 +52,7 @@ class Lag:
     age_ms: int | None
 
 
-def behind(position: Position, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def unread_records(position: ReadOffsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """How many records of which partitions are unread, those with the most first."""
     found = {}
     for (topic, part), offset in position.items():
@@ -62,7 +62,7 @@ def behind(position: Position, ends: Mapping[TopicPartition, int]) -> dict[Topic
     return dict(sorted(found.items(), key=lambda each: -each[1]))
 
 
-def measure(cluster: Cluster, positions: Mapping[str, Position], now_ms: int) -> dict[str, Lag]:
+def measure_lag(cluster: Cluster, positions: Mapping[str, ReadOffsets], now_ms: int) -> dict[str, Lag]:
     """The lag of each query."""
     places = {TopicPartition(*where) for position in positions.values() for where in position}
     if not places:
@@ -71,13 +71,13 @@ def measure(cluster: Cluster, positions: Mapping[str, Position], now_ms: int) ->
     found = {}
     for query, position in positions.items():
         if position:
-            unread = behind(position, ends)
+            unread = unread_records(position, ends)
             oldest = _oldest(cluster, position, list(unread)[:_LOOKED_AT]) if unread else now_ms
             found[query] = Lag(sum(unread.values()), None if oldest is None else max(now_ms - oldest, 0))
     return found
 
 
-def _oldest(cluster: Cluster, position: Position, places: list[TopicPartition]) -> int | None:
+def _oldest(cluster: Cluster, position: ReadOffsets, places: list[TopicPartition]) -> int | None:
     """The time of the oldest first unread record; None when none of them is read in time."""
     cluster.assign(places)
     for place in places:
@@ -101,7 +101,10 @@ class LagWatch:
     """Measures again and again in a thread of its own, so that a cluster that is away holds nobody up."""
 
     def __init__(
-        self, connect: Callable[[], Cluster], positions: Callable[[], Mapping[str, Position]], every_s: float = EVERY_S
+        self,
+        connect: Callable[[], Cluster],
+        positions: Callable[[], Mapping[str, ReadOffsets]],
+        every_s: float = EVERY_S,
     ) -> None:
         self._connect = connect
         self._positions = positions
@@ -123,7 +126,7 @@ class LagWatch:
         while not self._leaving.wait(self._every_s):
             try:
                 cluster = cluster or self._connect()
-                self.found = measure(cluster, self._positions(), time.time_ns() // 1_000_000)
+                self.found = measure_lag(cluster, self._positions(), time.time_ns() // 1_000_000)
             except Exception as error:  # noqa: BLE001 - whatever it is, the next look may go well
                 _log.debug("lags are unknown", reason=str(error))
         if cluster is not None:

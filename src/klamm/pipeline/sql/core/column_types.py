@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from klamm.pipeline.sql.core.problems import Refused, nearest
+from klamm.pipeline.sql.core.problems import ParseError, suggest
 from klamm.pipeline.sql.core.tokens import NAME, NUMBER, WORD, Token
 
 SIMPLE: Final = frozenset(
@@ -42,33 +42,33 @@ WHOLE: Final = ("TINYINT", "BYTE", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGIN
 _DEEPEST: Final = 32
 
 
-def read_type(tokens: list[Token], place: int, end_offset: int, depth: int = 0) -> tuple[str, int]:
+def parse_type(tokens: list[Token], place: int, end_offset: int, depth: int = 0) -> tuple[str, int]:
     """The type that begins at `place`, in one spelling, and the place behind it."""
     if place >= len(tokens) or tokens[place].kind != WORD:
         where = tokens[place].start if place < len(tokens) else end_offset
-        raise Refused(where, "a type belongs here, e.g. STRING, BIGINT, DECIMAL(12,2) or TIMESTAMP")
+        raise ParseError(where, "a type belongs here, e.g. STRING, BIGINT, DECIMAL(12,2) or TIMESTAMP")
     token = tokens[place]
     word = token.text.upper()
     if depth > _DEEPEST:
-        raise Refused(token.start, f"types can be nested {_DEEPEST} deep")
+        raise ParseError(token.start, f"types can be nested {_DEEPEST} deep")
     if word in SIMPLE:
         return _sized(word, tokens, place + 1)
     if word not in _NESTED:
-        raise Refused(token.start, f"{token.text} is no type{nearest(word, (*SIMPLE, *_NESTED))}")
+        raise ParseError(token.start, f"{token.text} is no type{suggest(word, (*SIMPLE, *_NESTED))}")
     place = _expect(tokens, place + 1, "<", end_offset)
     parts: list[str] = []
     while True:
         if word == "STRUCT":
             if place >= len(tokens) or tokens[place].kind not in (WORD, NAME):
-                raise Refused(_offset(tokens, place, end_offset), "a field's name belongs here")
+                raise ParseError(_offset(tokens, place, end_offset), "a field's name belongs here")
             field = tokens[place].value
             place += 1
             if place < len(tokens) and tokens[place].says(":"):
                 place += 1
-            inner, place = read_type(tokens, place, end_offset, depth + 1)
-            parts.append(f"{quoted(field)}: {inner}")
+            inner, place = parse_type(tokens, place, end_offset, depth + 1)
+            parts.append(f"{quote_name(field)}: {inner}")
         else:
-            inner, place = read_type(tokens, place, end_offset, depth + 1)
+            inner, place = parse_type(tokens, place, end_offset, depth + 1)
             parts.append(inner)
         if place < len(tokens) and tokens[place].says(","):
             place += 1
@@ -77,7 +77,7 @@ def read_type(tokens: list[Token], place: int, end_offset: int, depth: int = 0) 
     place = _close(tokens, place, end_offset)
     count = {"ARRAY": 1, "MAP": 2}.get(word)
     if count is not None and len(parts) != count:
-        raise Refused(token.start, f"{word} takes {count} type{'s' if count > 1 else ''}, not {len(parts)}")
+        raise ParseError(token.start, f"{word} takes {count} type{'s' if count > 1 else ''}, not {len(parts)}")
     return f"{word}<{', '.join(parts)}>", place
 
 
@@ -94,7 +94,7 @@ def _sized(word: str, tokens: list[Token], place: int) -> tuple[str, int]:
             place += 1
     if not numbers or len(numbers) > _SIZED[word] or place >= len(tokens) or not tokens[place].says(")"):
         example = "(12,2)" if _SIZED[word] == 2 else "(20)"
-        raise Refused(opening.start, f"{word} takes its size so: {word}{example}")
+        raise ParseError(opening.start, f"{word} takes its size so: {word}{example}")
     return f"{word}({','.join(numbers)})", place + 1
 
 
@@ -104,7 +104,7 @@ def _close(tokens: list[Token], place: int, end_offset: int) -> int:
 
 def _expect(tokens: list[Token], place: int, sign: str, end_offset: int) -> int:
     if place >= len(tokens) or not tokens[place].says(sign):
-        raise Refused(_offset(tokens, place, end_offset), f"{sign} belongs here")
+        raise ParseError(_offset(tokens, place, end_offset), f"{sign} belongs here")
     return place + 1
 
 
@@ -112,7 +112,7 @@ def _offset(tokens: list[Token], place: int, end_offset: int) -> int:
     return tokens[place].start if place < len(tokens) else end_offset
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as Spark always reads it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -144,7 +144,7 @@ def from_arrow(kind: Any) -> str:
     if text.startswith("decimal"):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if text.startswith("struct<"):
-        return f"STRUCT<{', '.join(f'{quoted(each.name)}: {from_arrow(each.type)}' for each in kind)}>"
+        return f"STRUCT<{', '.join(f'{quote_name(each.name)}: {from_arrow(each.type)}' for each in kind)}>"
     if text.startswith("map<"):
         return f"MAP<{from_arrow(kind.key_type)}, {from_arrow(kind.item_type)}>"
     if text.startswith(("list<", "large_list<")):

@@ -16,12 +16,12 @@ from typing import Final
 
 from klamm.pipeline.sql.core.column_types import TIMES
 from klamm.pipeline.sql.core.parser import parse
-from klamm.pipeline.sql.core.problems import Problem, Source, SqlError, nearest
-from klamm.pipeline.sql.core.query_sources import Read, Reading, scan
-from klamm.pipeline.sql.core.statement_checks import check_moments, check_registry, check_source
+from klamm.pipeline.sql.core.problems import Problem, Source, SqlError, suggest
+from klamm.pipeline.sql.core.query_sources import SelectScan, TableReference, scan_select
+from klamm.pipeline.sql.core.statement_checks import check_registry, check_source, check_temporal_joins
 from klamm.pipeline.sql.core.statement_options import REGISTRY_FORMATS, check_options, check_setting, name_list
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, STREAM, TABLE, VIEW, Create, CreateFunction, Set, Value
-from klamm.pipeline.sql.core.temporal_joins import Moment, moments
+from klamm.pipeline.sql.core.temporal_joins import TemporalJoin, find_temporal_joins
 
 SINGLE: Final = ("string", "raw")
 """Formats whose value is one column."""
@@ -36,7 +36,7 @@ class Node:
     """A statement in its place."""
 
     create: Create
-    reading: Reading | None
+    scan: SelectScan | None
     inputs: tuple[str, ...]
     """Names it reads, as they are declared."""
     streams: tuple[str, ...]
@@ -109,9 +109,9 @@ class Node:
         return (self.option("connector") or "").lower()
 
     @property
-    def moments(self) -> tuple[Moment, ...]:
+    def temporal_joins(self) -> tuple[TemporalJoin, ...]:
         """Tables it reads as of a time."""
-        return moments(self.create.select) if self.create.select is not None else ()
+        return find_temporal_joins(self.create.select) if self.create.select is not None else ()
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -119,8 +119,8 @@ class Node:
         said = self.option("key")
         if said is not None:
             return name_list(said)
-        if self.kind == TABLE and self.reading is not None and self.reading.group_names:
-            return self.reading.group_names
+        if self.kind == TABLE and self.scan is not None and self.scan.group_names:
+            return self.scan.group_names
         return ()
 
     @property
@@ -131,13 +131,13 @@ class Node:
             return said.lower() == "final"
         if self.kind != TABLE:
             return True
-        reading = self.reading
+        reading = self.scan
         return reading is not None and (reading.session or (reading.joined and len(self.streams) > 1))
 
     @property
     def stateful(self) -> bool:
         """Whether its query remembers rows between batches."""
-        reading = self.reading
+        reading = self.scan
         if reading is None:
             return False
         several = reading.joined and len(self.streams) > 1
@@ -193,7 +193,7 @@ class Pipeline:
             return False
         views = self.views_of(node)
         flowing = {stream.lower() for stream in node.streams} | {view.name.lower() for view in views if view.streams}
-        readings = [each.reading for each in (node, *views) if each.reading is not None]
+        readings = [each.scan for each in (node, *views) if each.scan is not None]
         return not any(
             reading.grouped
             or reading.distinct
@@ -257,7 +257,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     for node in nodes:
         problems.extend(_check(node))
         problems.extend(check_registry(node, settings))
-        problems.extend(check_moments(node, creates))
+        problems.extend(check_temporal_joins(node, creates))
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
         problems.append(Problem(0, "there is nothing in it: write CREATE STREAM ..."))
@@ -265,7 +265,10 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     found = Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
     if not errors:
         errors = [
-            Problem(moment.offset, _BY_ROW) for node in nodes for moment in node.moments if not found.looks_up(node)
+            Problem(moment.offset, _BY_ROW)
+            for node in nodes
+            for moment in node.temporal_joins
+            if not found.looks_up(node)
         ]
     if errors:
         raise SqlError(source, errors)
@@ -275,17 +278,17 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
 def _resolve(creates: Mapping[str, Create], *, unread: bool) -> tuple[list[Node], list[Problem]]:
     """Nodes in order, unknown names and circles; with `unread` statements a name may be one of theirs."""
     problems: list[Problem] = []
-    readings = {name: scan(each.select) for name, each in creates.items() if each.select is not None}
+    readings = {name: scan_select(each.select) for name, each in creates.items() if each.select is not None}
     order: list[str] = []
     state: dict[str, int] = {}
 
-    def visit(name: str, path: list[tuple[str, Read]]) -> None:
+    def visit(name: str, path: list[tuple[str, TableReference]]) -> None:
         state[name] = 1
         for read in readings[name].reads if name in readings else ():
             target = read.name.lower()
             if target not in creates:
                 if not unread:
-                    hint = nearest(read.name, [create.name for create in creates.values() if create.kind != SINK])
+                    hint = suggest(read.name, [create.name for create in creates.values() if create.kind != SINK])
                     problems.append(Problem(read.offset, f"there is no stream or table {read.name}{hint}"))
             elif creates[target].kind == SINK:
                 problems.append(Problem(read.offset, f"{read.name} is a sink: nothing can be read from it"))
@@ -340,7 +343,7 @@ def _check(node: Node) -> Iterator[Problem]:
 
 
 def _check_derived(node: Node) -> Iterator[Problem]:
-    create, reading = node.create, node.reading
+    create, reading = node.create, node.scan
     assert reading is not None
     if create.columns and create.kind != SOURCE:
         yield Problem(create.columns[0].offset, "columns are those of the SELECT: leave the list out")
@@ -387,7 +390,7 @@ def check_columns(node: Node) -> Iterator[Problem]:
         value = create.options.get(option)
         for each in name_list(value.text) if value else ():
             if value and each.lower() not in names:
-                hint = nearest(each, [some.name for some in create.columns])
+                hint = suggest(each, [some.name for some in create.columns])
                 yield Problem(value.offset, f"{create.name} has no column {each}{hint}")
     stamp = create.options.get("timestamp")
     column = names.get(stamp.text.lower()) if stamp else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from klamm.pipeline.sql.core.graph import Node, Pipeline
-from klamm.pipeline.sql.core.identity import Change
+from klamm.pipeline.sql.core.identity import QueryChange
 
 
-def draw(pipeline: Pipeline, changes: Iterable[Change] = ()) -> list[str]:
+def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> list[str]:
     """The graph from its beginnings down; a statement met again is only named."""
     verdicts = {change.name: change for change in changes}
     readers: dict[str, list[Node]] = {}
@@ -40,7 +40,7 @@ def draw(pipeline: Pipeline, changes: Iterable[Change] = ()) -> list[str]:
     return lines
 
 
-def _line(node: Node, change: Change | None) -> str:
+def _line(node: Node, change: QueryChange | None) -> str:
     facts: list[str] = []
     if node.has_topic:
         facts.append(f"topic {node.topic}")

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.graph import Node, Pipeline
-from klamm.pipeline.sql.core.query_sources import normal
-from klamm.pipeline.sql.core.secrets import covered, hidden
+from klamm.pipeline.sql.core.query_sources import normalize_select
+from klamm.pipeline.sql.core.secrets import is_secret, mask_secrets
 
 SAME: Final = "same"
 NEW: Final = "new"
@@ -37,7 +37,7 @@ _TUNING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class QueryChange:
     """What becomes of one query."""
 
     name: str
@@ -93,18 +93,18 @@ def describe(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
 def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
     inputs = {name: _input(pipeline.node(name)) for name in (*node.streams, *node.tables)}
     views = sorted(
-        " ".join((view.name, *normal(view.create.select)))
+        " ".join((view.name, *normalize_select(view.create.select)))
         for view in _views(pipeline, node)
         if view.create.select is not None
     )
     options = {
-        name: covered(value.text)
+        name: mask_secrets(value.text)
         for name, value in node.create.options.items()
-        if name not in _TUNING and not hidden(name)
+        if name not in _TUNING and not is_secret(name)
     }
     return {
         "kind": node.kind,
-        "select": " ".join(normal(node.create.select)) if node.create.select else "",
+        "select": " ".join(normalize_select(node.create.select)) if node.create.select else "",
         "views": views,
         "inputs": inputs,
         "topic": node.topic if node.has_topic else "",
@@ -150,21 +150,21 @@ def _views(pipeline: Pipeline, node: Node) -> list[Node]:
     return list(found.values())
 
 
-def compare(stored: Identity | None, pipeline: Pipeline) -> list[Change]:
+def compare(stored: Identity | None, pipeline: Pipeline) -> list[QueryChange]:
     """What running `pipeline` on a folder would mean, query by query."""
     described = describe(pipeline)
     before = stored.queries if stored else {}
     found = [
-        Change(name, NEW) if name not in before else _compared(name, before[name], now)
+        QueryChange(name, NEW) if name not in before else _compared(name, before[name], now)
         for name, now in described.items()
     ]
-    found.extend(Change(name, REMOVED, "its state and its topic stay") for name in before if name not in described)
+    found.extend(QueryChange(name, REMOVED, "its state and its topic stay") for name in before if name not in described)
     return found
 
 
-def _compared(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Change:
+def _compared(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> QueryChange:
     if before == now:
-        return Change(name, SAME)
+        return QueryChange(name, SAME)
     for part, words in (
         ("kind", "was a {} before"),
         ("format", "its topic holds {}"),
@@ -172,22 +172,22 @@ def _compared(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> C
     ):
         if before[part] != now[part] and before["topic"] == now["topic"]:
             was = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
-            return Change(name, INCOMPATIBLE, words.format(was or "nothing"))
+            return QueryChange(name, INCOMPATIBLE, words.format(was or "nothing"))
     if before["topic"] != now["topic"]:
-        return Change(name, REBUILD, f"writes to {now['topic']} instead of {before['topic']}")
+        return QueryChange(name, REBUILD, f"writes to {now['topic']} instead of {before['topic']}")
     if _topics(before) != _topics(now):
         gone, come = _topics(before) - _topics(now), _topics(now) - _topics(before)
         told = [f"reads {each} as well" for each in sorted(come)] + [f"reads {each} no more" for each in sorted(gone)]
-        return Change(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(told))
+        return QueryChange(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(told))
     for each in ("connector", "table", "query", "cursor"):
         was, told = before["options"].get(each), now["options"].get(each)
         if was != told and "connector" in before["options"]:
-            return Change(name, REBUILD, f"{each} is {told or 'not said'} instead of {was or 'nothing'}")
+            return QueryChange(name, REBUILD, f"{each} is {told or 'not said'} instead of {was or 'nothing'}")
     reason = _differences(before, now)
     stateful = before["stateful"] or now["stateful"]
     if stateful:
-        return Change(name, REBUILD, f"{reason}, and its state was made by the old words")
-    return Change(name, CONTINUES, reason)
+        return QueryChange(name, REBUILD, f"{reason}, and its state was made by the old words")
+    return QueryChange(name, CONTINUES, reason)
 
 
 def _topics(description: Mapping[str, Any]) -> set[str]:

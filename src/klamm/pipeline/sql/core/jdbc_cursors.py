@@ -24,7 +24,7 @@ _GROWTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class CursorRange:
     """What one batch reads; `start` is None where the table begins. `rows` is how many were counted."""
 
     kind: str
@@ -37,7 +37,7 @@ class Range:
         return json.dumps({"version": 1, "kind": self.kind, "start": self.start, "end": self.end, "rows": self.rows})
 
     @classmethod
-    def decode(cls, text: str, where: str) -> Range:
+    def decode(cls, text: str, where: str) -> CursorRange:
         """From a file's text."""
         try:
             found = json.loads(text)
@@ -62,7 +62,7 @@ def literal(kind: str, position: int) -> str:
     return f"{{ts '{moment:%Y-%m-%d %H:%M:%S.%f}'}}"
 
 
-def extent(low: int, high: int, most: int, guess: int, count: Callable[[int], int]) -> tuple[int, int]:
+def choose_width(low: int, high: int, most: int, guess: int, count: Callable[[int], int]) -> tuple[int, int]:
     """How many positions from `low` on the next batch takes, and how many rows that is: at most `most`, if it can be.
 
     `high` is the last position there is. `count(width)` counts the rows of the first `width` positions. Rows of one
@@ -89,7 +89,7 @@ def extent(low: int, high: int, most: int, guess: int, count: Callable[[int], in
         width = min(max(wanted, fits + 1), over - 1) if turn < _GUESSES or over > span else (fits + over) // 2
 
 
-class Settled:
+class StablePositions:
     """Which positions can be believed: those that were passed `delay_s` ago.
 
     A row gets its value when it is inserted and is seen when its transaction ends, so a smaller value may appear after

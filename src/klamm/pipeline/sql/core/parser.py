@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from klamm.pipeline.sql.core.column_types import read_type
-from klamm.pipeline.sql.core.problems import Problem, Refused, listed, nearest
+from klamm.pipeline.sql.core.column_types import parse_type
+from klamm.pipeline.sql.core.problems import ParseError, Problem, join_words, suggest
 from klamm.pipeline.sql.core.statements import Column, Create, CreateFunction, Select, Set, Statement, Value
 from klamm.pipeline.sql.core.tokens import NAME, NUMBER, STRING, WORD, Token, tokenize
 
@@ -30,7 +30,7 @@ def parse(text: str) -> tuple[list[Statement], list[Problem]]:
     """The statements of a text, and what could not be read."""
     try:
         tokens = tokenize(text)
-    except Refused as refused:
+    except ParseError as refused:
         return [], [refused.problem]
     statements: list[Statement] = []
     problems: list[Problem] = []
@@ -44,7 +44,7 @@ def parse(text: str) -> tuple[list[Statement], list[Problem]]:
             continue
         try:
             statements.append(_Statement(text, piece).read())
-        except Refused as refused:
+        except ParseError as refused:
             problems.append(refused.problem)
     return statements, problems
 
@@ -75,18 +75,18 @@ class _Statement:
 
     def _next(self, kinds: tuple[str, ...], what: str) -> Token:
         if self._place >= len(self._tokens) or self._tokens[self._place].kind not in kinds:
-            raise Refused(self._offset, f"{what} belongs here")
+            raise ParseError(self._offset, f"{what} belongs here")
         self._place += 1
         return self._tokens[self._place - 1]
 
     def _expect(self, sign: str, where: str) -> None:
         if not self._take(sign):
-            raise Refused(self._offset, f"{sign} belongs here, {where}")
+            raise ParseError(self._offset, f"{sign} belongs here, {where}")
 
     def _finish(self, expected: str) -> None:
         if self._place < len(self._tokens):
             token = self._tokens[self._place]
-            raise Refused(token.start, f"{token.text} does not belong here: {expected}, or ; between statements")
+            raise ParseError(token.start, f"{token.text} does not belong here: {expected}, or ; between statements")
 
     # Statements
 
@@ -96,22 +96,24 @@ class _Statement:
             return self._set()
         first = self._tokens[0]
         if not self._take("CREATE"):
-            hint = nearest(first.text, ("CREATE", "SET"))
+            hint = suggest(first.text, ("CREATE", "SET"))
             if first.says(*_BEGINNINGS):
                 hint = ": a SELECT says nowhere to go; write CREATE STREAM name AS SELECT ..."
-            raise Refused(first.start, f"a statement begins with CREATE or SET, not {first.text}{hint}")
+            raise ParseError(first.start, f"a statement begins with CREATE or SET, not {first.text}{hint}")
         if self._peek("OR", "IF"):
-            raise Refused(self._offset, "a pipeline file says what there shall be: leave OR REPLACE and IF out")
+            raise ParseError(self._offset, "a pipeline file says what there shall be: leave OR REPLACE and IF out")
         offset = self._offset
-        kind = self._next((WORD,), f"one of {listed(_KINDS)}")
+        kind = self._next((WORD,), f"one of {join_words(_KINDS)}")
         word = kind.text.upper()
         if word not in _KINDS:
-            raise Refused(offset, f"there is no CREATE {kind.text}{nearest(word, _KINDS) or f': {listed(_KINDS)}'}")
+            raise ParseError(
+                offset, f"there is no CREATE {kind.text}{suggest(word, _KINDS) or f': {join_words(_KINDS)}'}"
+            )
         if self._peek("IF"):
-            raise Refused(self._offset, "a pipeline file says what there shall be: leave IF NOT EXISTS out")
+            raise ParseError(self._offset, "a pipeline file says what there shall be: leave IF NOT EXISTS out")
         name = self._next((WORD, NAME), f"the {word.lower()}'s name")
         if name.says("AS", "WITH", "SELECT"):
-            raise Refused(name.start, f"the {word.lower()}'s name belongs here")
+            raise ParseError(name.start, f"the {word.lower()}'s name belongs here")
         if word == "FUNCTION":
             return self._function(name)
         return self._create(word.lower(), name)
@@ -125,15 +127,15 @@ class _Statement:
 
     def _function(self, name: Token) -> CreateFunction:
         if not self._take("RETURNS"):
-            raise Refused(self._offset, "RETURNS and a type belong here")
-        returns, self._place = read_type(self._tokens, self._place, self._end)
+            raise ParseError(self._offset, "RETURNS and a type belong here")
+        returns, self._place = parse_type(self._tokens, self._place, self._end)
         if not self._take("AS"):
-            raise Refused(self._offset, "AS 'module:function' belongs here")
+            raise ParseError(self._offset, "AS 'module:function' belongs here")
         target = self._next((STRING,), "'module:function'")
         self._finish("a function ends after its target")
         module, colon, function = target.value.partition(":")
         if not (colon and all(each.isidentifier() for each in (*module.split("."), *function.split(".")))):
-            raise Refused(target.start, f"write 'module:function', e.g. 'bank.rules:risk', not {target.text}")
+            raise ParseError(target.start, f"write 'module:function', e.g. 'bank.rules:risk', not {target.text}")
         return CreateFunction(name.value, name.start, returns, target.value, target.start)
 
     def _create(self, kind: str, name: Token) -> Create:
@@ -151,16 +153,16 @@ class _Statement:
         found: dict[str, Column] = {}
         while True:
             name = self._next((WORD, NAME), "a column's name")
-            kind, self._place = read_type(self._tokens, self._place, self._end)
+            kind, self._place = parse_type(self._tokens, self._place, self._end)
             nullable, metadata = True, None
             if self._take("NOT"):
                 if not self._take("NULL"):
-                    raise Refused(self._offset, "NULL belongs after NOT")
+                    raise ParseError(self._offset, "NULL belongs after NOT")
                 nullable = False
             if self._take("METADATA"):
                 metadata = self._metadata(name)
             if name.value.lower() in found:
-                raise Refused(name.start, f"there are two columns {name.value}")
+                raise ParseError(name.start, f"there are two columns {name.value}")
             found[name.value.lower()] = Column(name.value, kind, name.start, nullable, metadata)
             if self._take(")"):
                 return tuple(found.values())
@@ -172,7 +174,7 @@ class _Statement:
             token = self._next((STRING,), "'timestamp' or another part of the record")
             part, offset = token.value, token.start
         if part.lower() not in METADATA:
-            raise Refused(offset, f"a record has no {part}{nearest(part, METADATA) or f': {listed(METADATA)}'}")
+            raise ParseError(offset, f"a record has no {part}{suggest(part, METADATA) or f': {join_words(METADATA)}'}")
         return part.lower()
 
     def _options(self) -> dict[str, Value]:
@@ -184,7 +186,7 @@ class _Statement:
             name, offset = self._dotted("an option's name")
             self._expect("=", f"as in {name} = 'value'")
             if name in found:
-                raise Refused(offset, f"{name} is said twice")
+                raise ParseError(offset, f"{name} is said twice")
             found[name] = self._value(offset)
             if self._take(")"):
                 return found
@@ -206,7 +208,7 @@ class _Statement:
 
     def _select(self) -> Select:
         if not self._peek(*_BEGINNINGS):
-            raise Refused(self._offset, "SELECT belongs after AS")
+            raise ParseError(self._offset, "SELECT belongs after AS")
         tokens = tuple(self._tokens[self._place :])
         start = tokens[0].start
         return Select(self._text[start : self._end], start, tokens)

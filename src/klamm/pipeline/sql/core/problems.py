@@ -70,7 +70,7 @@ class SqlError(ConfigError):
         super().__init__("\n".join(source.show(problem) for problem in self.problems))
 
 
-class Refused(Exception):
+class ParseError(Exception):
     """Raised where reading cannot go on; whoever collects problems catches it."""
 
     def __init__(self, offset: int, words: str) -> None:
@@ -78,14 +78,14 @@ class Refused(Exception):
         self.problem = Problem(offset, words)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str]) -> str:
     """`; did you mean X?`, or nothing when no known word is near."""
     proper = {each.lower(): each for each in known}
     found = difflib.get_close_matches(word.lower(), proper, n=1, cutoff=0.6)
     return f"; did you mean {proper[found[0]]}?" if found else ""
 
 
-def listed(words: Iterable[str], last: str = "or") -> str:
+def join_words(words: Iterable[str], last: str = "or") -> str:
     """`a, b or c`."""
     *some, end = words
     return f"{', '.join(some)} {last} {end}" if some else end

@@ -90,7 +90,7 @@ _OF_ALL_ROWS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class TableReference:
     """A name that is read, and where."""
 
     name: str
@@ -98,10 +98,10 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SelectScan:
     """What the scan found."""
 
-    reads: tuple[Read, ...]
+    reads: tuple[TableReference, ...]
     grouped: bool = False
     distinct: bool = False
     joined: bool = False
@@ -118,11 +118,11 @@ class Reading:
         return tuple(dict.fromkeys(read.name for read in self.reads))
 
 
-def scan(select: Select) -> Reading:
+def scan_select(select: Select) -> SelectScan:
     """Read a SELECT's words."""
     tokens = select.tokens
     own = _own_names(tokens)
-    reads: list[Read] = []
+    reads: list[TableReference] = []
     grouped = distinct = joined = session = limited = False
     having: int | None = None
     group_names: tuple[str, ...] | None = ()
@@ -146,10 +146,10 @@ def scan(select: Select) -> Reading:
             word = token.text.upper()
             session = session or word == "SESSION_WINDOW"
             grouped = grouped or (word in _AGGREGATES and not _windowed(tokens, place + 1))
-    return Reading(tuple(reads), grouped, distinct, joined, session, limited, having, group_names)
+    return SelectScan(tuple(reads), grouped, distinct, joined, session, limited, having, group_names)
 
 
-def normal(select: Select) -> tuple[str, ...]:
+def normalize_select(select: Select) -> tuple[str, ...]:
     """The words of a SELECT without what does not matter: space, comments, the case of unquoted words."""
     return tuple(token.text.upper() if token.kind == WORD else token.text for token in select.tokens)
 
@@ -211,9 +211,9 @@ def _is_function_from(tokens: Sequence[Token], place: int, depths: Sequence[int]
     return False
 
 
-def _after(tokens: Sequence[Token], place: int) -> list[Read]:
+def _after(tokens: Sequence[Token], place: int) -> list[TableReference]:
     """The names of `a [AS] x, b y, LATERAL ..., STREAM(c)`: those separated by commas at the depth they began with."""
-    found: list[Read] = []
+    found: list[TableReference] = []
     while place < len(tokens):
         if _says(tokens, place, "LATERAL", "STREAM") and place + 1 < len(tokens):
             if tokens[place].says("LATERAL"):
@@ -233,7 +233,7 @@ def _after(tokens: Sequence[Token], place: int) -> list[Read]:
             if _says(tokens, place, "("):
                 place = _closing(tokens, place) + 1
             else:
-                found.append(Read(name, offset))
+                found.append(TableReference(name, offset))
         place = _behind_alias(tokens, place)
         if not _says(tokens, place, ","):
             return found

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm.pipeline.sql.status import facts, positions
+from klamm.pipeline.sql.status import read_offsets, summarize_progress
 
 BAD: Final = "bad."
 """What observed counts of bad records begin with; the policy follows, and the stream."""
 
 
 @dataclass(slots=True)
-class Tally:
+class QueryTotals:
     """One query's numbers. Of a query that never did anything there are zeros."""
 
     told: dict[str, Any] = field(default_factory=dict)
@@ -42,8 +42,8 @@ class Tally:
         found = []
         for each in new:
             self._newest = self._key(each)
-            self.told = facts(each, now_ms)
-            self.position = positions(each)
+            self.told = summarize_progress(each, now_ms)
+            self.position = read_offsets(each)
             if _executed(each):
                 found.append(self._count(each, now_ms))
         return found

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from klamm.pipeline.sql.core.column_types import quoted
+from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import SINGLE, Node
 from klamm.pipeline.sql.core.statements import TABLE, Column
 
@@ -70,7 +70,7 @@ def literal(text: str) -> str:
 
 def ddl(columns: Iterable[Column]) -> str:
     """Columns as Spark's DDL."""
-    return ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+    return ", ".join(f"{quote_name(column.name)} {column.type}" for column in columns)
 
 
 def value_columns(node: Node, columns: Sequence[Column]) -> list[Column]:
@@ -87,7 +87,7 @@ def needs_headers(columns: Iterable[Column]) -> bool:
     return any(column.metadata == "headers" for column in columns)
 
 
-def parsed(node: Node, columns: Sequence[Column]) -> str:
+def value_struct(node: Node, columns: Sequence[Column]) -> str:
     """The value as a struct."""
     if node.registered:
         return f"{value_reader(node)}(value, headers)"
@@ -101,12 +101,12 @@ def parsed(node: Node, columns: Sequence[Column]) -> str:
     return f"{function}(cast(value AS STRING), {schema}, {_READ_OPTIONS})"
 
 
-def keyed(node: Node) -> str | None:
+def key_struct(node: Node) -> str | None:
     """The key as a struct, where a function reads it."""
     return f"{key_reader(node)}(key, headers)" if node.key_registered else None
 
 
-def error(node: Node, columns: Sequence[Column]) -> str:
+def error_expression(node: Node, columns: Sequence[Column]) -> str:
     """What is wrong with a record: a text, or null. The value of a table may be null: that deletes the key."""
     cases: list[str] = []
     inside = value_columns(node, columns)
@@ -121,7 +121,7 @@ def error(node: Node, columns: Sequence[Column]) -> str:
     if node.registered:
         cases.append(f"WHEN {PARSED}.error IS NOT NULL THEN {PARSED}.error")
         cases.extend(
-            f"WHEN {PARSED}.record.{quoted(each.name)} IS NOT NULL AND {_cast(node, each)} IS NULL"
+            f"WHEN {PARSED}.record.{quote_name(each.name)} IS NOT NULL AND {_cast(node, each)} IS NULL"
             f" THEN {literal(f'{each.name} is no {each.type}')}"
             for each in inside
         )
@@ -132,7 +132,7 @@ def error(node: Node, columns: Sequence[Column]) -> str:
     else:
         (column,) = inside
         cases.append(
-            f"WHEN value IS NOT NULL AND {PARSED}.{quoted(column.name)} IS NULL"
+            f"WHEN value IS NOT NULL AND {PARSED}.{quote_name(column.name)} IS NULL"
             f" THEN {literal(f'the value is no {column.type}')}"
         )
     cases.extend(
@@ -143,7 +143,7 @@ def error(node: Node, columns: Sequence[Column]) -> str:
     return f"CASE {' '.join(cases)} END"
 
 
-def fine_or_fail(node: Node) -> str:
+def good_or_raise(node: Node) -> str:
     """True for a good record; a bad one ends the query with words that say where it is."""
     place = f"{literal(f'a record of {node.name} is bad: ')}, topic, '-', partition, ' offset ', offset, ': ', {ERROR}"
     return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({place})) AS BOOLEAN) END"
@@ -156,14 +156,14 @@ def row_error(node: Node, kind: str) -> str:
     )
     cases = [f"WHEN {BROKEN} IS NOT NULL THEN {words}"]
     cases += [
-        f"WHEN {quoted(column.name)} IS NULL THEN {literal(f'{column.name} is null')}"
+        f"WHEN {quote_name(column.name)} IS NULL THEN {literal(f'{column.name} is null')}"
         for column in node.create.columns
         if not column.nullable
     ]
     return f"CASE {' '.join(cases)} END"
 
 
-def fine_or_fail_row(node: Node) -> str:
+def good_row_or_raise(node: Node) -> str:
     """As `fine_or_fail`, for a row of a file."""
     place = f"{literal(f'a record of {node.name} is bad: ')}, _file, ': ', {ERROR}"
     return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({place})) AS BOOLEAN) END"
@@ -171,7 +171,7 @@ def fine_or_fail_row(node: Node) -> str:
 
 def bad_row(node: Node) -> str:
     """A row of a file as it came; where its text is not known, as JSON."""
-    names = ", ".join(quoted(column.name) for column in node.create.columns)
+    names = ", ".join(quote_name(column.name) for column in node.create.columns)
     return f"cast(coalesce({BROKEN}, to_json(struct({names}))) AS BINARY)"
 
 
@@ -182,16 +182,16 @@ def version_time(node: Node, columns: Sequence[Column]) -> str:
     return "timestamp" if found is None else f"coalesce({_read(node, found, columns)}, timestamp)"
 
 
-def read(node: Node, columns: Sequence[Column]) -> list[str]:
+def column_expressions(node: Node, columns: Sequence[Column]) -> list[str]:
     """The columns, named."""
-    return [f"{_read(node, column, columns)} AS {quoted(column.name)}" for column in columns]
+    return [f"{_read(node, column, columns)} AS {quote_name(column.name)}" for column in columns]
 
 
 def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
     if column.metadata is not None:
         return f"cast({_METADATA[column.metadata]} AS {column.type})"
     inside = {value_column.name.lower() for value_column in value_columns(node, columns)}
-    from_value = f"{PARSED}.{quoted(column.name)}" if column.name.lower() in inside else None
+    from_value = f"{PARSED}.{quote_name(column.name)}" if column.name.lower() in inside else None
     if node.registered and from_value is not None:
         from_value = _cast(node, column)
     keys = [each.lower() for each in node.key]
@@ -205,7 +205,7 @@ def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
 
 def _cast(node: Node, column: Column) -> str:
     """A field of a registry's record as its declared type, null where it does not fit."""
-    field = f"{PARSED}.record.{quoted(column.name)}"
+    field = f"{PARSED}.record.{quote_name(column.name)}"
     if column.type == "BINARY" and node.format == "json_schema":
         return f"try_to_binary(cast({field} AS STRING), 'base64')"
     if "<" in column.type and not (node.runs and node.option("schema") is None):
@@ -214,18 +214,18 @@ def _cast(node: Node, column: Column) -> str:
     return f"try_cast({field} AS {column.type})"
 
 
-def json_key(node: Node) -> bool:
+def has_json_key(node: Node) -> bool:
     """Whether the record's key is JSON: with several columns it is, unless told otherwise."""
     return node.key_format == "json"
 
 
 def _from_key(node: Node, column: Column, columns: Sequence[Column]) -> str:
     if node.key_registered:
-        return f"try_cast({KEYED}.record.{quoted(column.name)} AS {column.type})"
-    if json_key(node):
+        return f"try_cast({KEYED}.record.{quote_name(column.name)} AS {column.type})"
+    if has_json_key(node):
         names = {each.lower() for each in node.key}
         schema = ddl(each for each in columns if each.name.lower() in names)
-        return f"from_json(cast(key AS STRING), {literal(schema)}).{quoted(column.name)}"
+        return f"from_json(cast(key AS STRING), {literal(schema)}).{quote_name(column.name)}"
     return "key" if column.type == "BINARY" else f"try_cast(cast(key AS STRING) AS {column.type})"
 
 
@@ -234,16 +234,16 @@ def key_expression(node: Node, binary: bool = False) -> str:
     if not node.key:
         return "cast(NULL AS STRING)"
     if node.key_registered:
-        return f"{key_writer(node)}(struct({', '.join(map(quoted, node.key))}))"
-    if json_key(node):
-        return json_of(node.key)
-    name = quoted(node.key[0])
+        return f"{key_writer(node)}(struct({', '.join(map(quote_name, node.key))}))"
+    if has_json_key(node):
+        return json_object(node.key)
+    name = quote_name(node.key[0])
     return name if binary else f"cast({name} AS STRING)"
 
 
-def json_of(names: Iterable[str]) -> str:
+def json_object(names: Iterable[str]) -> str:
     """Columns as a JSON object, nulls and microseconds among them."""
-    return f"to_json(struct({', '.join(map(quoted, names))}), {_WRITE_JSON})"
+    return f"to_json(struct({', '.join(map(quote_name, names))}), {_WRITE_JSON})"
 
 
 def value_expression(node: Node, names: Sequence[str]) -> str:
@@ -251,11 +251,11 @@ def value_expression(node: Node, names: Sequence[str]) -> str:
     if node.format in SINGLE:
         keys = {each.lower() for each in node.key}
         (name,) = (each for each in names if each.lower() not in keys)
-        text = quoted(name) if node.format == "raw" else f"cast({quoted(name)} AS STRING)"
+        text = quote_name(name) if node.format == "raw" else f"cast({quote_name(name)} AS STRING)"
     elif node.registered:
-        text = f"{value_writer(node)}(struct({', '.join(map(quoted, names))}))"
+        text = f"{value_writer(node)}(struct({', '.join(map(quote_name, names))}))"
     else:
-        text = json_of(names) if node.format == "json" else f"to_csv(struct({', '.join(map(quoted, names))}))"
+        text = json_object(names) if node.format == "json" else f"to_csv(struct({', '.join(map(quote_name, names))}))"
     doomed = node.option("delete_when")
     return f"CASE WHEN ({doomed}) THEN NULL ELSE {text} END" if doomed else text
 

@@ -18,7 +18,7 @@ _IN_URL: Final = re.compile(r"((?:password|pwd|secret|token)=)[^;&\s]+|(//[^/@:\
 SHOWN_INSTEAD: Final = "***"
 
 
-def hidden(name: str) -> bool:
+def is_secret(name: str) -> bool:
     """Whether the value of an option of this name is nobody's business."""
     return _HIDDEN.search(name) is not None
 
@@ -35,7 +35,7 @@ def expand(text: str, environment: Mapping[str, str], what: str) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def covered(text: str, secrets: Iterable[str] = ()) -> str:
+def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     """A text in which secrets, and passwords inside of addresses, cannot be read."""
     for each in sorted((secret for secret in secrets if secret), key=len, reverse=True):
         text = text.replace(each, SHOWN_INSTEAD)

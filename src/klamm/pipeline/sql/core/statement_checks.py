@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm.pipeline.sql.core.column_types import TIMES, WHOLE
-from klamm.pipeline.sql.core.problems import Problem, Refused
+from klamm.pipeline.sql.core.problems import ParseError, Problem
 from klamm.pipeline.sql.core.statement_options import CONNECTOR_OPTIONS, REGISTRY_FORMATS
 from klamm.pipeline.sql.core.statements import STREAM, TABLE, Create
 
@@ -81,11 +81,11 @@ def check_registry(node: Node, settings: Mapping[str, str]) -> Iterator[Problem]
             yield Problem(create.options[name].name_offset, words)
 
 
-def check_moments(node: Node, creates: Mapping[str, Create]) -> Iterator[Problem]:
+def check_temporal_joins(node: Node, creates: Mapping[str, Create]) -> Iterator[Problem]:
     """Whether tables may be read as of a time here."""
     try:
-        found = node.moments
-    except Refused as refused:
+        found = node.temporal_joins
+    except ParseError as refused:
         yield refused.problem
         return
     for each in found:

@@ -12,8 +12,8 @@ from typing import Final
 
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.pipeline.core.lake_tables import FORMATS as LAKE_FORMATS
-from klamm.pipeline.sql.core.problems import Problem, listed, nearest
-from klamm.pipeline.sql.core.secrets import hidden
+from klamm.pipeline.sql.core.problems import Problem, join_words, suggest
+from klamm.pipeline.sql.core.secrets import is_secret
 from klamm.pipeline.sql.core.statements import Create, Set, Value
 
 REGISTRY_FORMATS: Final = ("avro", "json_schema", "protobuf")
@@ -59,7 +59,7 @@ def name_list(text: str) -> tuple[str, ...]:
 
 def _one_of(*words: str) -> Check:
     def check(text: str) -> str | None:
-        return None if text.lower() in words else f"write {listed(words)}{nearest(text, words)}"
+        return None if text.lower() in words else f"write {join_words(words)}{suggest(text, words)}"
 
     return check
 
@@ -235,9 +235,9 @@ def check_options(create: Create) -> Iterator[Problem]:
         elif not name.startswith(prefixes or ("\0",)):
             elsewhere = [each for each, some in KIND_OPTIONS.items() if name in some]
             words = f"{name} is no option of a {kind.upper()}{' SELECT' if create.select else ''}"
-            hint = nearest(name, known)
+            hint = suggest(name, known)
             if elsewhere:
-                hint = f"; it is one of {listed([each.upper() for each in elsewhere], 'and')}"
+                hint = f"; it is one of {join_words([each.upper() for each in elsewhere], 'and')}"
             yield Problem(value.name_offset, words + hint)
 
 
@@ -251,17 +251,17 @@ def check_setting(setting: Set) -> Iterator[Problem]:
     elif setting.name.startswith("registry."):
         known = [f"registry.{registry_setting}" for registry_setting in REGISTRY_SETTINGS]
         if setting.name not in known:
-            words = f"there is no setting {setting.name}{nearest(setting.name, known) or f': {listed(known)}'}"
+            words = f"there is no setting {setting.name}{suggest(setting.name, known) or f': {join_words(known)}'}"
             yield Problem(setting.value.name_offset, words)
     elif not setting.name.startswith("spark."):
-        hint = nearest(setting.name, SETTINGS) or f": {listed(SETTINGS)}"
+        hint = suggest(setting.name, SETTINGS) or f": {join_words(SETTINGS)}"
         yield Problem(setting.value.name_offset, f"there is no setting {setting.name}{hint}")
 
 
 def _checked(name: str, value: Value, check: Check) -> Iterator[Problem]:
     words = check(value.text)
     if words is not None:
-        yield Problem(value.offset, f"{name} = '{'***' if hidden(name) else value.text}': {words}")
+        yield Problem(value.offset, f"{name} = '{'***' if is_secret(name) else value.text}': {words}")
 
 
 def _client_setting(name: str, value: Value) -> Iterator[Problem]:
@@ -271,4 +271,4 @@ def _client_setting(name: str, value: Value) -> Iterator[Problem]:
         yield Problem(value.name_offset, f"{name} is not yours to set: {hint}")
     elif setting not in CONSUMER_CONFIGS and setting not in PRODUCER_CONFIGS:
         known = [f"kafka.{key}" for key in (*CONSUMER_CONFIGS.keys, *PRODUCER_CONFIGS.keys)]
-        yield Problem(value.name_offset, f"{name} is no setting of a client{nearest(name, known)}")
+        yield Problem(value.name_offset, f"{name} is no setting of a client{suggest(name, known)}")

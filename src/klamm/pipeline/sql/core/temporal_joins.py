@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.pipeline.sql.core.column_types import quoted
-from klamm.pipeline.sql.core.problems import Refused
+from klamm.pipeline.sql.core.column_types import quote_name
+from klamm.pipeline.sql.core.problems import ParseError
 from klamm.pipeline.sql.core.query_sources import CLAUSES
 from klamm.pipeline.sql.core.statements import Select
 from klamm.pipeline.sql.core.tokens import NAME, WORD, Token
@@ -24,7 +24,7 @@ UNTIL: Final = "_until"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TemporalJoin:
     """A table that is read as of a time; `start` and `end` are where in the SELECT's text that is said."""
 
     name: str
@@ -38,7 +38,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewrittenSelect:
     """A SELECT for Spark, and how places in it are found in the SELECT that was written."""
 
     text: str
@@ -58,27 +58,27 @@ class Rewritten:
         return offset - shift
 
 
-def versions_of(name: str) -> str:
+def versions_view(name: str) -> str:
     """What the relation of a table's versions is called."""
     return f"{name} versions"
 
 
-def moments(select: Select) -> tuple[Moment, ...]:
+def find_temporal_joins(select: Select) -> tuple[TemporalJoin, ...]:
     """The tables a SELECT reads as of a time; Refused where that cannot be read."""
     tokens = select.tokens
-    found: list[Moment] = []
+    found: list[TemporalJoin] = []
     for place, token in enumerate(tokens):
         if not (token.says("FOR") and _words(tokens, place, "FOR", "SYSTEM_TIME", "AS", "OF")):
             continue
         if not place or tokens[place - 1].kind not in (WORD, NAME):
-            raise Refused(token.start, "a table's name belongs before FOR SYSTEM_TIME AS OF")
+            raise ParseError(token.start, "a table's name belongs before FOR SYSTEM_TIME AS OF")
         first, behind = place + 4, _behind(tokens, place + 4)
         if behind == first:
-            raise Refused(token.start, "FOR SYSTEM_TIME AS OF takes a column, or an expression in parentheses")
+            raise ParseError(token.start, "FOR SYSTEM_TIME AS OF takes a column, or an expression in parentheses")
         begin, end = tokens[first].start - select.offset, tokens[behind - 1].end - select.offset
         table = tokens[place - 1]
         found.append(
-            Moment(
+            TemporalJoin(
                 table.value,
                 select.text[begin:end],
                 table.start - select.offset,
@@ -90,20 +90,20 @@ def moments(select: Select) -> tuple[Moment, ...]:
     return tuple(found)
 
 
-def rewrite(select: Select, columns: Callable[[str], Sequence[str]]) -> Rewritten:
+def rewrite_select(select: Select, columns: Callable[[str], Sequence[str]]) -> RewrittenSelect:
     """A SELECT as Spark reads it; `columns` names those of a table."""
     parts: list[str] = []
     edits: list[tuple[int, int, int]] = []
     done = 0
-    for moment in moments(select):
-        names = ", ".join(map(quoted, columns(moment.name)))
+    for moment in find_temporal_joins(select):
+        names = ", ".join(map(quote_name, columns(moment.name)))
         valid = f"{FROM} <= {moment.time} AND ({UNTIL} IS NULL OR {moment.time} < {UNTIL})"
-        new = f"LATERAL (SELECT {names} FROM {quoted(versions_of(moment.name))} WHERE {valid})"  # noqa: S608 - as written
-        new += "" if moment.named else f" AS {quoted(moment.name)}"
+        new = f"LATERAL (SELECT {names} FROM {quote_name(versions_view(moment.name))} WHERE {valid})"  # noqa: S608 - as written
+        new += "" if moment.named else f" AS {quote_name(moment.name)}"
         parts += [select.text[done : moment.start], new]
         edits.append((moment.start, moment.end - moment.start, len(new)))
         done = moment.end
-    return Rewritten("".join([*parts, select.text[done:]]), tuple(edits))
+    return RewrittenSelect("".join([*parts, select.text[done:]]), tuple(edits))
 
 
 def _words(tokens: Sequence[Token], place: int, *words: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.pipeline.sql.core.problems import Refused
+from klamm.pipeline.sql.core.problems import ParseError
 
 WORD: Final = "word"
 NAME: Final = "name"
@@ -73,7 +73,7 @@ def _comment_end(text: str, start: int) -> int:
     while True:
         match = re.compile(r"/\*|\*/").search(text, place)
         if match is None:
-            raise Refused(start, "this comment does not end: */ is missing")
+            raise ParseError(start, "this comment does not end: */ is missing")
         depth += 1 if match[0] == "/*" else -1
         place = match.end()
         if not depth:
@@ -97,7 +97,7 @@ def _string(text: str, start: int, place: int) -> tuple[str, int]:
             each = _ESCAPES.get(text[place], text[place])
         value.append(each)
         place += 1
-    raise Refused(start, f"this string does not end: {quote} is missing")
+    raise ParseError(start, f"this string does not end: {quote} is missing")
 
 
 def _quoted_name(text: str, start: int) -> tuple[str, int]:
@@ -105,7 +105,7 @@ def _quoted_name(text: str, start: int) -> tuple[str, int]:
     while True:
         end = text.find("`", place)
         if end < 0:
-            raise Refused(start, "this name does not end: ` is missing")
+            raise ParseError(start, "this name does not end: ` is missing")
         if text[end + 1 : end + 2] != "`":
             return text[start + 1 : end].replace("``", "`"), end + 1
         place = end + 2
