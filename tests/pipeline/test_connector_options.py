@@ -34,8 +34,8 @@ def test_spark_hands_names_over_in_lower_case():
 
 def test_offsets_by_partition():
     found = read(startingOffsets='{"t":{"0":23,"1":-2}}', endingOffsets='{"t":{"0":50,"1":-1}}')
-    assert found.start.places == {TopicPartition("t", 0): 23, TopicPartition("t", 1): EARLIEST}
-    assert found.end.places == {TopicPartition("t", 0): 50, TopicPartition("t", 1): LATEST}
+    assert found.start.by_partition == {TopicPartition("t", 0): 23, TopicPartition("t", 1): EARLIEST}
+    assert found.end.by_partition == {TopicPartition("t", 0): 50, TopicPartition("t", 1): LATEST}
 
 
 def test_one_timestamp_wins_over_timestamps_by_partition_and_these_over_offsets():
@@ -47,7 +47,7 @@ def test_one_timestamp_wins_over_timestamps_by_partition_and_these_over_offsets(
         endingOffsets="latest",
     )
     assert found.start == ReadBound(everywhere=1000, timed=True)
-    assert found.end == ReadBound(places={TopicPartition("t", 0): 7}, timed=True)
+    assert found.end == ReadBound(by_partition={TopicPartition("t", 0): 7}, timed=True)
 
 
 def test_the_group_is_for_showing_progress_and_no_setting_of_readers():

@@ -39,7 +39,7 @@ def test_what_brokers_must_be_asked():
         {},
         {A0: EARLIEST, A1: EARLIEST},
     )
-    mixed = ReadBound(places={A0: 5, A1: LATEST})
+    mixed = ReadBound(by_partition={A0: 5, A1: LATEST})
     assert split_lookups(mixed, [A0, A1], "startingOffsets") == ({A0: 5}, {A1: LATEST})
     assert split_lookups(ReadBound(everywhere=0, timed=True), [A0], "startingTimestamp") == ({}, {A0: 0})
 
@@ -47,7 +47,7 @@ def test_what_brokers_must_be_asked():
 @pytest.mark.parametrize(("given", "words"), [({A0: 1}, "lacks a-1"), ({A0: 1, A1: 1, B0: 1}, "names b-0")])
 def test_offsets_by_partition_name_all_that_are_read_and_no_others(given, words):
     with pytest.raises(ConfigError, match=words):
-        split_lookups(ReadBound(places=given), [A0, A1], "startingOffsets")
+        split_lookups(ReadBound(by_partition=given), [A0, A1], "startingOffsets")
 
 
 def test_a_time_after_the_last_record_is_refused_or_the_end():

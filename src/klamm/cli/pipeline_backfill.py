@@ -87,7 +87,7 @@ def _moment(text: str, option: str):  # type: ignore[no-untyped-def] # noqa: ANN
     if words in ("earliest", "latest"):
         return ReadBound(everywhere=EARLIEST if words == "earliest" else LATEST)
     if words.startswith("{"):
-        return ReadBound(places=parse_partition_offsets(option, words, EARLIEST))
+        return ReadBound(by_partition=parse_partition_offsets(option, words, EARLIEST))
     if words.isdecimal() and len(words) < 12:
         return ReadBound(everywhere=int(words))
     try:

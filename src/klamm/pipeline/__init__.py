@@ -4,16 +4,16 @@
     spark = session("orders")                       # or register(spark) for a session you have
     spark.read.format("klamm").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
 
-    options, offsets     pure: the connector's options; positions, ranges and limits
-    view, reading        asking a cluster where topics begin and end; a range as Arrow batches
-    commits              pure: what makes many transactions one batch, and what a replay makes of it
-    ledger, writing      where that is kept; what a task writes and a driver commits
-    source, sink, format Spark's faces of the above            java, sessions, progress   a session that works
-    shipping, arrival    the package goes to executors, and looks around there
-    history, lake        a topic as it was at a time; tables of a lake that pipelines write
-    registry             records with schemas: from_registry, to_registry
+    core                               pure: options, offset ranges, the sink's commit protocol, lake tables, framing
+    topic_metadata, partition_reader   partitions and their offsets; a range of offsets as Arrow batches
+    task_writer, commit_log            a task's transaction and the driver's commit; where commits are recorded
+    data_source, source, sink          the classes that Spark calls
+    sessions, java, spark_home         a session with `format("klamm")`, and what it needs to start
+    executor_package, executor_check   the copy of this package for executors, and whether it can run there
+    time_travel, lake, registry        a topic as of a time; tables of a lake; records with schemas
+    sql, testing, progress, metrics    pipelines as SQL; tests without a cluster; what a running query reports
 
-The room is a client of the cluster and the only one that imports PySpark. It does not run queries: Spark does.
+The package is a client of the cluster and the only one that imports PySpark. Spark runs the queries.
 """
 
 from importlib import import_module
@@ -57,6 +57,8 @@ __all__ = [
     "to_registry",
 ]
 
+# An executor imports this package from the archive that the driver sent. What is missing there is reported before a
+# task fails with an ImportError deep inside of a batch. Names below are loaded on use: executors need few of them.
 check_executor()
 
 

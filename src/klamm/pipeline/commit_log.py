@@ -1,13 +1,14 @@
-"""Where sinks keep what they have decided: offsets of consumer groups, and decisions in a compacted topic.
+"""The commit log of a sink: which batch is decided, kept in offsets of consumer groups and in a compacted topic.
 
-All of it is vanilla Kafka: the group `<sink>` holds the state, `<sink>.<n>` the batch numbers that tasks commit inside
-their own transactions, the commits topic the decisions.
+All of it is plain Kafka: the group `<sink>` holds the state, the groups `<sink>.<n>` the batch numbers that tasks
+commit inside their own transactions, and the commits topic the decisions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -22,11 +23,11 @@ from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.core.sink_commits import SLOTS, SinkDecision, SinkError, SinkState, TaskTransaction, task_marker
-from klamm.telemetry.log import get_logger
 
-_log = get_logger("pipeline")
+_log = logging.getLogger(__name__)
 _PARALLEL = 32
-_ENDED_OTHERWISE = (
+# A broker answers so when the transactional id has moved on: a newer producer has it, or the transaction has timed out.
+_TRANSACTION_GONE = (
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -36,12 +37,13 @@ _DECISION_BYTES = 16 << 20
 
 
 class CommitLog:
-    """The book of one sink; on the event loop it was entered on."""
+    """The commit log of one sink; bound to the event loop on which it was entered."""
 
     def __init__(self, sink: str, client: Mapping[str, str], topic: str) -> None:
         self.sink = sink
         self.topic = topic
         self._client = client
+        # A sink's decisions are in one partition, so that a decision's offset alone identifies it.
         self._home = TopicPartition(topic, zlib.crc32(sink.encode()) % SLOTS)
         self._admin = AsyncAdmin(_for(ADMIN_CONFIGS, client))
 
@@ -57,7 +59,7 @@ class CommitLog:
         return self._admin.cluster.settings.seconds("default.api.timeout.ms")
 
     async def ensure(self) -> None:
-        """Create the commits topic where there is none yet."""
+        """Create the commits topic if it does not exist."""
         cluster = self._admin.cluster
         await cluster.refresh([self.topic])
         if cluster.table.partition_count(self.topic) >= SLOTS:
@@ -69,112 +71,120 @@ class CommitLog:
         if count < SLOTS:
             raise SinkError(f"{self.topic} has {count} partitions; sinks need {SLOTS}: name another with commitsTopic")
 
-    # What is known
-
     async def _committed(self, group: str, where: TopicPartition) -> OffsetAndMetadata | None:
         coordinator = GroupCoordinator(self._admin.cluster, group)
-        found = await fetch_committed(coordinator, [where], self._timeout_s, stable=False)
-        return found.get(where)
+        offsets = await fetch_committed(coordinator, [where], self._timeout_s, stable=False)
+        return offsets.get(where)
 
     async def state(self) -> SinkState:
-        """The newest batch this sink has decided."""
-        found = await self._committed(self.sink, self._home)
-        return SinkState() if found is None else SinkState.parse(found.offset, found.metadata)
+        """Return the newest batch that this sink has decided."""
+        committed = await self._committed(self.sink, self._home)
+        return SinkState() if committed is None else SinkState.parse(committed.offset, committed.metadata)
 
     async def decision(self, state: SinkState) -> SinkDecision:
-        """The decision a state points to."""
+        """Return the decision a state points to; SinkError when it is gone from the commits topic."""
         settings = _for(CONSUMER_CONFIGS, self._client)
+        # The state was committed in the decision's own transaction, so the record is committed; reading uncommitted
+        # avoids waiting for other sinks' open transactions in the same partition.
         settings |= {"isolation.level": "read_uncommitted", "auto.offset.reset": "none"}
         async with asyncio.timeout(self._timeout_s), AsyncConsumer(settings) as consumer:
             consumer.assign([self._home])
-            consumer.seek(self._home, state.place)
+            consumer.seek(self._home, state.decision_offset)
             while True:
                 for record in await consumer.poll(1.0, 1):
-                    found = SinkDecision.decode(record.value or b"")
-                    if record.offset != state.place or (found.sink, found.batch) != (self.sink, state.batch):
+                    decision = SinkDecision.decode(record.value or b"")
+                    if record.offset != state.decision_offset or (decision.sink, decision.batch) != (
+                        self.sink,
+                        state.batch,
+                    ):
                         raise SinkError(f"the decision of batch {state.batch} of {self.sink} is gone from {self._home}")
-                    return found
+                    return decision
 
     async def committed_batch(self, task: int) -> int:
-        """The last batch a task's own transaction was committed for."""
+        """Return the last batch for which a task's own transaction was committed; -1 for none."""
         group, slot = task_marker(self.sink, task)
-        found = await self._committed(group, TopicPartition(self.topic, slot))
-        return -1 if found is None else found.offset
-
-    # What is done
+        committed = await self._committed(group, TopicPartition(self.topic, slot))
+        return -1 if committed is None else committed.offset
 
     async def finish(self, handle: TaskTransaction, batch: int) -> bool:
-        """Commit a task's transaction; False when it was aborted before. Again and again gives the same answer."""
+        """Commit a task's transaction; return False when the broker had aborted it. Idempotent."""
         try:
             await end_prepared(self._admin.cluster, handle.transaction, self._timeout_s, commit=True)
         except KafkaError as error:
-            if not isinstance(error, ProducerFencedError) and error.code not in _ENDED_OTHERWISE:
+            if not isinstance(error, ProducerFencedError) and error.code not in _TRANSACTION_GONE:
                 raise
-            # The id has gone on since, so nothing of this transaction is open: what it committed itself tells.
+            # The transaction is not open any more. It committed its batch number to the marker group together with its
+            # records, so the marker says whether it was committed or aborted.
             return await self.committed_batch(handle.task) >= batch
         return True
 
     async def commit_all(self, handles: Iterable[TaskTransaction], batch: int) -> list[int]:
-        """Commit them all, at the same time; returns the tasks whose transaction is lost."""
-        room = asyncio.Semaphore(_PARALLEL)
+        """Commit these transactions concurrently; return the tasks whose transaction is lost."""
+        slots = asyncio.Semaphore(_PARALLEL)
 
-        async def one(handle: TaskTransaction) -> tuple[int, bool]:
-            async with room:
+        async def commit(handle: TaskTransaction) -> tuple[int, bool]:
+            async with slots:
                 return handle.task, await self.finish(handle, batch)
 
-        outcomes = await asyncio.gather(*(one(each) for each in handles))
-        return [task for task, fine in outcomes if not fine]
+        results = await asyncio.gather(*(commit(handle) for handle in handles))
+        return [task for task, committed in results if not committed]
 
     async def find_closed(self, handles: Iterable[TaskTransaction]) -> list[int]:
-        """The tasks whose transaction is not open any more."""
-        room = asyncio.Semaphore(_PARALLEL)
+        """Return the tasks whose transaction is not open any more."""
+        slots = asyncio.Semaphore(_PARALLEL)
 
-        async def one(handle: TaskTransaction) -> tuple[int, bool]:
+        async def describe(handle: TaskTransaction) -> tuple[int, bool]:
             name = handle.transaction.transactional_id
-            async with room:
-                found = (await self._admin.describe_transactions([name]))[name]
-            same = (found.producer_id, found.producer_epoch) == handle.transaction[1:3]
-            return handle.task, same and found.state == "Ongoing"
+            async with slots:
+                description = (await self._admin.describe_transactions([name]))[name]
+            same = (description.producer_id, description.producer_epoch) == handle.transaction[1:3]
+            return handle.task, same and description.state == "Ongoing"
 
-        return [task for task, fine in await asyncio.gather(*(one(each) for each in handles)) if not fine]
+        results = await asyncio.gather(*(describe(handle) for handle in handles))
+        return [task for task, is_open in results if not is_open]
 
     async def abort_open(self, keep: Iterable[TaskTransaction] = ()) -> None:
-        """Abort whatever tasks of this sink have left open, except these: readers should not wait for zombies."""
-        kept = {each.transaction.transactional_id for each in keep}
+        """Abort transactions that tasks of this sink have left open, except `keep`.
+
+        A read_committed reader stops at the first open transaction, so one of a dead task would block it until it times
+        out.
+        """
+        kept = {handle.transaction.transactional_id for handle in keep}
         try:
-            open_now = await self._admin.list_transactions(states=["Ongoing"])
-            mine = [
-                each.transactional_id
-                for each in open_now
-                if each.transactional_id.startswith(f"{self.sink}.") and each.transactional_id not in kept
+            listings = await self._admin.list_transactions(states=["Ongoing"])
+            orphans = [
+                listing.transactional_id
+                for listing in listings
+                if listing.transactional_id.startswith(f"{self.sink}.") and listing.transactional_id not in kept
             ]
-            if mine:
-                _log.info("giving up transactions nobody will end", sink=self.sink, count=len(mine))
-                await self._admin.fence_producers(mine)
-        except KafkaError as error:  # they end by themselves after their timeout
-            _log.warning("open transactions were not given up", sink=self.sink, reason=str(error))
+            if orphans:
+                _log.info("aborting orphaned transactions sink=%s count=%d", self.sink, len(orphans))
+                await self._admin.fence_producers(orphans)
+        except KafkaError as error:  # transaction.timeout.ms ends them without us
+            _log.warning("orphaned transactions were not aborted sink=%s: %s", self.sink, error)
 
     async def decide(self, writer: AsyncProducer, decision: SinkDecision) -> SinkState:
-        """Write down that these transactions are the batch: the moment from which on it counts."""
+        """Record that these transactions are the batch: from here on the batch is committed."""
         writer.begin_transaction()
         delivery = await writer.send(
             self.topic, decision.encode(), key=self.sink.encode(), partition=self._home.partition
         )
-        state = SinkState(decision.batch, done=False, place=(await delivery).offset)
+        state = SinkState(decision.batch, done=False, decision_offset=(await delivery).offset)
         await self._write(writer, state)
         return state
 
     async def close_batch(self, writer: AsyncProducer, state: SinkState) -> None:
-        """Write down that every transaction of the batch has ended."""
+        """Record that every transaction of the batch has ended."""
         writer.begin_transaction()
         await self._write(writer, state._replace(done=True))
 
     async def _write(self, writer: AsyncProducer, state: SinkState) -> None:
-        entry = OffsetAndMetadata(max(state.place, 0), state.text)
+        # Decision record and group offset are in one transaction: a state never points to a decision that is not there.
+        entry = OffsetAndMetadata(max(state.decision_offset, 0), state.text)
         await writer.send_offsets_to_transaction({self._home: entry}, self.sink)
         await writer.commit_transaction()
 
 
 def _for(definition: Any, client: Mapping[str, str]) -> dict[str, Any]:
-    """Those settings that another kind of client has too."""
+    """Return the settings that another kind of client accepts."""
     return {name: value for name, value in client.items() if name in definition}

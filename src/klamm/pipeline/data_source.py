@@ -1,4 +1,4 @@
-"""The data source itself: `format("klamm")`, readers and writers of topics."""
+"""The data source that Spark registers as `format("klamm")`: it hands out readers and writers of topics."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ class KlammSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """The word for format(...)."""
+        """Return the name for format(...)."""
         return "klamm"
 
     def schema(self) -> str:
-        """The columns of a read."""
+        """Return the columns of a read."""
         from klamm.pipeline.source import schema  # noqa: PLC0415 - each side of Spark loads what it needs
 
         return schema(self.options)
 
     def reader(self, schema: Any) -> Any:  # noqa: ARG002 - it is always the same
-        """A bounded read."""
+        """Return the reader of a bounded read."""
         from klamm.pipeline.source import BatchReader  # noqa: PLC0415
 
         return BatchReader(dict(self.options))
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802, ARG002 - Spark's name
-        """An unbounded read."""
+        """Return the reader of an unbounded read."""
         from klamm.pipeline.source import StreamReader  # noqa: PLC0415
 
         return StreamReader(dict(self.options))
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        """A batch write."""
+        """Return the writer of a batch."""
         from klamm.pipeline.sink import BatchWriter  # noqa: PLC0415
 
         return BatchWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, ARG002
-        """A streaming write."""
+        """Return the writer of a stream."""
         from klamm.pipeline.sink import StreamWriter  # noqa: PLC0415
 
         return StreamWriter(dict(self.options), schema)

@@ -1,9 +1,9 @@
-"""Bringing the package to Spark's executors: they have a Python of their own, without klamm.
+"""Ships the package to Spark's executors, whose Python does not have klamm.
 
-An archive goes the way of every file of a job (`SparkContext.addArchive`), so it is the same for standalone masters,
-YARN and Kubernetes, and executors that join later get it too. Spark unpacks it into a folder that its Python processes
-import from. A zip that is imported as it is would be simpler, but compiled modules cannot be loaded out of one. Pythons
-of another platform pass over the compiled kernels and run their Python form.
+The archive is a file of the job (`SparkContext.addArchive`), so standalone masters, YARN and Kubernetes are alike, and
+executors that join later get it too. Spark unpacks it into a folder that its Python processes import from. A zip on the
+path (`addPyFile`) would be simpler, but compiled modules cannot be imported from one. A Python of another platform
+ignores the compiled kernels and runs their interpreted form.
 """
 
 from __future__ import annotations
@@ -26,52 +26,53 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME: Final = "klamm"
-_LEFT_OUT: Final = frozenset(
+_SERVER_PACKAGES: Final = frozenset(
     ("cli", "testing", "server", "controller", "coordinator", "replication", "raft", "metadata", "storage", "net")
 )
-"""Rooms that no client imports."""
-_NO_USE: Final = re.compile(r"(^|/)(__pycache__|_cffi\.|\.\.)|\.(pyc|pyi|pxd|c|h)$")
-"""Caches, headers, scripts outside of the library, and the part of zstandard that is for PyPy."""
+"""Packages of the server, which no client imports."""
+_EXCLUDED: Final = re.compile(r"(^|/)(__pycache__|_cffi\.|\.\.)|\.(pyc|pyi|pxd|c|h)$")
+"""Caches, headers, scripts outside of the library, and zstandard's backend for PyPy."""
 
 
 def is_local(master: str) -> bool:
-    """Whether a master's workers are children of the driver, on its own interpreter."""
+    """Whether a master runs its tasks on the driver's machine, with the driver's interpreter."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def ship_package(spark: SparkSession) -> bool:
-    """Give the package to the executors of a session, once; False when they have it anyway."""
+    """Send the package to the executors of a session, once; return False when they have it."""
     context = _context(spark)
     if context is None or is_local(context.master):
         return False
-    if any(listArchive.endswith(f"#{NAME}") for listArchive in context.listArchives):
+    if any(archive.endswith(f"#{NAME}") for archive in context.listArchives):
         return False
-    path = _packed(f"{NAME}-{klamm.__version__}.zip")
+    path = _archive_path(f"{NAME}-{klamm.__version__}.zip")
     write_archive(path)
     context.addArchive(f"{path}#{NAME}")
-    # The process that plans a stream runs beside the driver and looks into a folder of its own, where no archive is.
-    known = context.environment.get("PYTHONPATH")
-    context.environment["PYTHONPATH"] = os.pathsep.join([_folder(), known] if known else [_folder()])
+    # The Python process that plans a stream runs beside the driver, in a working directory without the archive.
+    python_path = context.environment.get("PYTHONPATH")
+    context.environment["PYTHONPATH"] = os.pathsep.join([_folder(), python_path] if python_path else [_folder()])
     return True
 
 
 def ship_module(spark: SparkSession, name: str) -> bool:
-    """Give a user's own module, or the package it is in, to the executors; what is installed must be there.
+    """Send a user's module, or the package it is in, to the executors; return False when there is nothing to send.
 
-    To be called before the function is made known to Spark: from then on it is bound to the files there were.
+    An installed module must be installed on the executors, too. Call this before the function is registered: Spark
+    binds a function to the files that the job has at that time.
     """
     context = _context(spark)
     if context is None or is_local(context.master):
         return False
     top = name.partition(".")[0]
-    found = find_spec(top)
-    if found is None or found.origin is None or _is_installed(found.origin):
+    spec = find_spec(top)
+    if spec is None or spec.origin is None or _is_installed(spec.origin):
         return False
-    if not found.submodule_search_locations:
-        context.addPyFile(found.origin)
+    if not spec.submodule_search_locations:
+        context.addPyFile(spec.origin)
         return True
-    path = _packed(f"{top}.zip")
-    folder = os.path.dirname(found.origin)
+    path = _archive_path(f"{top}.zip")
+    folder = os.path.dirname(spec.origin)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for relative in _files(folder):
             archive.write(os.path.join(folder, relative), f"{top}/{relative}")
@@ -80,61 +81,61 @@ def ship_module(spark: SparkSession, name: str) -> bool:
 
 
 def write_archive(path: str) -> None:
-    """Write the archive: the package as it is here, and what it needs."""
-    home = os.path.dirname(os.path.abspath(klamm.__file__))
+    """Write the archive: this package without its server, and the packages it needs."""
+    package_folder = os.path.dirname(os.path.abspath(klamm.__file__))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
-        for relative in _files(home):
-            if relative.partition("/")[0] not in _LEFT_OUT:
-                archive.write(os.path.join(home, relative), relative)
+        for relative in _files(package_folder):
+            if relative.partition("/")[0] not in _SERVER_PACKAGES:
+                archive.write(os.path.join(package_folder, relative), relative)
         for package in PACKAGES:
             for source, relative in _files_of(package):
                 archive.write(source, f"{CARRIED}/{platform_tag()}/{relative}")
 
 
 def _context(spark: SparkSession) -> Any:
-    """The session's context; sessions of Spark Connect have none, and their server has its own ways."""
+    """Return the session's context; None for Spark Connect, whose server distributes artifacts itself."""
     return getattr(spark, "sparkContext", None)
 
 
 def _folder() -> str:
-    """Where Spark keeps the driver's files for as long as it runs."""
+    """Return the folder where Spark keeps the driver's files while it runs."""
     from pyspark import SparkFiles  # noqa: PLC0415 - pyspark is an extra
 
     return str(SparkFiles.getRootDirectory())
 
 
-def _packed(name: str) -> str:
-    """A place for a file that executors fetch whenever they come, beside what Spark itself copies and unpacks."""
+def _archive_path(name: str) -> str:
+    """Return a path for a file that stays as long as the session: executors that join late still fetch it."""
     folder = os.path.join(_folder(), "packed")
     os.makedirs(folder, exist_ok=True)
     return os.path.join(folder, name)
 
 
 def _files(folder: str) -> Iterator[str]:
-    for here, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
-            relative = os.path.relpath(os.path.join(here, name), folder).replace(os.sep, "/")
-            if not _NO_USE.search(relative):
+            relative = os.path.relpath(os.path.join(root, name), folder).replace(os.sep, "/")
+            if not _EXCLUDED.search(relative):
                 yield relative
 
 
 def _files_of(package: str) -> Iterator[tuple[str, str]]:
-    """The files of an installed package: where they are, and their places beside it."""
+    """Yield the files of an installed package, as path and as path relative to site-packages."""
     try:
-        found = metadata.distribution(package)
+        distribution = metadata.distribution(package)
     except metadata.PackageNotFoundError:
         raise ConfigError(f"{package} is not installed: pip install --force-reinstall klamm") from None
-    for file in found.files or ():
+    for file in distribution.files or ():
         relative = file.as_posix()
         source = str(file.locate())
-        if not _NO_USE.search(relative) and os.path.isfile(source):
+        if not _EXCLUDED.search(relative) and os.path.isfile(source):
             yield source, relative
 
 
 def _is_installed(path: str) -> bool:
-    """Whether a module is part of Python or of a package that pip installed."""
-    homes = {sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")}
+    """Whether a module is part of Python or of an installed package."""
+    homes = {sysconfig.get_path(scheme) for scheme in ("stdlib", "platstdlib", "purelib", "platlib")}
     return any(os.path.realpath(path).startswith(os.path.realpath(home) + os.sep) for home in homes if home) or (
         path in ("built-in", "frozen") or os.path.realpath(path).startswith(os.path.realpath(sys.base_prefix) + "/lib/")
     )

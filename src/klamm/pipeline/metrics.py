@@ -1,7 +1,7 @@
-"""A running pipeline's numbers for Prometheus: its status as text, and the small server that hands it out.
+"""Metrics of a running pipeline for Prometheus: its status in the exposition format, and the server for scrapes.
 
-`exposition` is pure and takes what `klamm pipeline show` reads, so both tell the same. The server is for scrapes, one
-at a time; it listens on this machine alone unless it is told another address.
+`render_exposition` is pure and takes the status that `klamm pipeline show` reads, so both report the same numbers. The
+server answers one scrape at a time; it listens on the loopback interface unless an address is given.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, Final
 from klamm.model.errors import ConfigError
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-HERE: Final = "127.0.0.1"
-_LONGEST_LABEL: Final = 200
-_PATIENCE_S: Final = 5.0
-"""How long a client may take to say what it wants: the next one waits for it."""
+LOOPBACK: Final = "127.0.0.1"
+_LABEL_CHARS_MAX: Final = 200
+_REQUEST_TIMEOUT_S: Final = 5.0
+"""How long a client may take to send its request: the next one waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Metric:
-    """A number of a query: what it is called, and where its status has it."""
+    """A metric of a query: its name in the exposition, and its key in the status."""
 
     name: str
     kind: str
@@ -53,45 +53,49 @@ _QUERY: Final = (
 
 
 def render_exposition(name: str, status: Mapping[str, Any]) -> str:
-    """A pipeline's status in Prometheus' text format; numbers that nobody knows are left out."""
-    own = {"pipeline": name}
+    """Return a pipeline's status in Prometheus' text format; numbers that are not known are left out."""
+    labels = {"pipeline": name}
     lines = [
         *_head("running", "gauge", "Whether the pipeline runs."),
-        _sample("running", own, 1 if status.get("state") == "running" else 0),
+        _sample("running", labels, 1 if status.get("state") == "running" else 0),
     ]
     if status.get("started_ms") is not None:
         lines += _head("start_timestamp_seconds", "gauge", "When it was started.")
-        lines.append(_sample("start_timestamp_seconds", own, status["started_ms"] / 1000))
+        lines.append(_sample("start_timestamp_seconds", labels, status["started_ms"] / 1000))
     queries: Mapping[str, Mapping[str, Any]] = status.get("queries") or {}
     for metric in _QUERY:
         samples = [
-            _sample(metric.name, {**own, "query": query}, told[metric.key] * metric.scale)
-            for query, told in queries.items()
-            if told.get(metric.key) is not None
+            _sample(metric.name, {**labels, "query": query}, values[metric.key] * metric.scale)
+            for query, values in queries.items()
+            if values.get(metric.key) is not None
         ]
         lines += [*_head(metric.name, metric.kind, metric.words), *samples] if samples else []
-    lines += _durations(own, queries)
-    bad = [
-        _sample("bad_records_total", {**own, "query": query, "policy": policy}, count)
-        for query, told in queries.items()
-        for policy, count in (told.get("bad_records") or {}).items()
+    lines += _durations(labels, queries)
+    bad_records = [
+        _sample("bad_records_total", {**labels, "query": query, "policy": policy}, count)
+        for query, values in queries.items()
+        for policy, count in (values.get("bad_records") or {}).items()
     ]
-    lines += [*_head("bad_records_total", "counter", "Records that could not be read, by policy."), *bad] if bad else []
+    lines += (
+        [*_head("bad_records_total", "counter", "Records that could not be read, by policy."), *bad_records]
+        if bad_records
+        else []
+    )
     errors = [
-        _sample("last_error_info", {**own, "query": query, "error": str(told["error_gist"])}, 1)
-        for query, told in queries.items()
-        if told.get("error_gist")
+        _sample("last_error_info", {**labels, "query": query, "error": str(values["error_gist"])}, 1)
+        for query, values in queries.items()
+        if values.get("error_gist")
     ]
     lines += [*_head("last_error_info", "gauge", "What the query last failed with."), *errors] if errors else []
     return "\n".join(lines) + "\n"
 
 
-def _durations(own: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _durations(pipeline_labels: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     lines = _head("batch_duration_seconds", "summary", "How long batches took.") if queries else []
-    for query, told in queries.items():
-        labels = {**own, "query": query}
-        lines.append(_sample("batch_duration_seconds_sum", labels, (told.get("batch_ms_total") or 0) / 1000))
-        lines.append(_sample("batch_duration_seconds_count", labels, told.get("batches_total") or 0))
+    for query, values in queries.items():
+        labels = {**pipeline_labels, "query": query}
+        lines.append(_sample("batch_duration_seconds_sum", labels, (values.get("batch_ms_total") or 0) / 1000))
+        lines.append(_sample("batch_duration_seconds_count", labels, values.get("batches_total") or 0))
     return lines
 
 
@@ -100,34 +104,34 @@ def _head(name: str, kind: str, words: str) -> list[str]:
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    rendered = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
     number = repr(round(value, 6)) if isinstance(value, float) else str(value)
-    return f"klamm_pipeline_{name}{{{shown}}} {number}"
+    return f"klamm_pipeline_{name}{{{rendered}}} {number}"
 
 
-def _escaped(text: str) -> str:
-    return text[:_LONGEST_LABEL].replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+def _escape(text: str) -> str:
+    return text[:_LABEL_CHARS_MAX].replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 @contextmanager
 def serve_metrics(
     name: str, status: Callable[[], Mapping[str, Any]], address: str | int | None
 ) -> Iterator[tuple[str, int] | None]:
-    """Answer /metrics for as long as the block runs; without an address nothing listens. Port 0 is any free one."""
+    """Serve /metrics while the block runs; without an address nothing listens. Port 0 takes any free port."""
     if address is None:
         yield None
         return
     host, port = parse_address(address)
 
     class Handler(BaseHTTPRequestHandler):
-        """One scrape."""
+        """Answers one scrape."""
 
-        timeout = _PATIENCE_S
+        timeout = _REQUEST_TIMEOUT_S
 
         def do_GET(self) -> None:
-            """The numbers, whatever the query string."""
+            """Answer /metrics, whatever the query string."""
             if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404, "there is /metrics")
+                self.send_error(404, "only /metrics is served")
                 return
             body = render_exposition(name, status()).encode()
             self.send_response(200)
@@ -137,16 +141,16 @@ def serve_metrics(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Scrapes are not worth a line."""
+            """Log nothing: a scrape every few seconds would fill the log."""
 
     class Server(TCPServer):
-        """One after the other, so that scrapes take no more than a thread."""
+        """Serves one scrape after the other, so that metrics cost one thread."""
 
         allow_reuse_address = True
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that went away is its own business."""
+            """Ignore clients that closed the connection early."""
 
     try:
         server = Server((host, port), Handler)
@@ -159,12 +163,12 @@ def serve_metrics(
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(_PATIENCE_S)
+        thread.join(_REQUEST_TIMEOUT_S)
 
 
 def parse_address(address: str | int) -> tuple[str, int]:
-    """Where to listen: a port of this machine, or host:port."""
+    """Return host and port to listen on, out of a port or of host:port."""
     host, _, port = str(address).rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"metrics: {address} is neither a port nor host:port")
-    return (host.removeprefix("[").removesuffix("]") or HERE), int(port)
+    return (host.removeprefix("[").removesuffix("]") or LOOPBACK), int(port)

@@ -1,11 +1,12 @@
-"""A range of a partition as Arrow batches: what a task does. No Python object is made per record.
+"""Reads a range of offsets of a partition as Arrow batches, without a Python object per record.
 
-The consumer is kept by its process, so that a task of the next micro-batch finds its connections open.
+The consumer is pooled by its process: a task of the next micro-batch finds its connections open.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,20 +17,19 @@ from klamm.client.errors import KafkaTimeoutError, OffsetOutOfRangeError
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID, TopicPartition, uuid_to_str
 from klamm.pipeline.core.offsets import Range
-from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-_log = get_logger("pipeline")
+_log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _THROUGHPUT = {"max.partition.fetch.bytes": str(8 << 20), "receive.buffer.bytes": "-1", "fetch.max.wait.ms": "5"}
-"""What is wanted is in the log, so there is little to wait for. What is asked for behind a range's end, while its rows
-are decoded, keeps the next range waiting for as long."""
+"""A range's records are in the log, so fetches need not wait. A fetch behind the range's end, sent while its rows
+are decoded, delays the next range by fetch.max.wait.ms."""
 
 
 class DataLoss(KlammError):
-    """Records that should have been read are not there any more."""
+    """Raised when records that a range covers are not in the log any more."""
 
     def __init__(self, words: str) -> None:
         super().__init__(
@@ -37,8 +37,8 @@ class DataLoss(KlammError):
         )
 
 
-class _Kept:
-    """The consumer of this process and the thread it lives on."""
+class _PooledConsumer:
+    """A consumer and the thread of its event loop."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self.thread = loop_thread.acquire()
@@ -57,48 +57,51 @@ class _Kept:
             loop_thread.release(self.thread)
 
 
-_kept: dict[tuple[int, str], _Kept] = {}
+_pool: dict[tuple[int, str], _PooledConsumer] = {}
 
 
-def _take(client: Mapping[str, str]) -> tuple[tuple[int, str], _Kept]:
-    """A consumer nobody uses; it comes back with `_give`. A forked process begins with none."""
+def _acquire(client: Mapping[str, str]) -> tuple[tuple[int, str], _PooledConsumer]:
+    """Return an idle consumer of these settings; `_release` returns it to the pool.
+
+    The key has the process id: Spark forks its Python workers, and a connection must not be shared across a fork.
+    """
     key = (os.getpid(), json.dumps(dict(client), sort_keys=True))
-    found = _kept.pop(key, None)
-    return key, found or _Kept(client)
+    pooled = _pool.pop(key, None)
+    return key, pooled or _PooledConsumer(client)
 
 
-def _give(key: tuple[int, str], kept: _Kept) -> None:
-    for other in list(_kept):
-        if other != key:
-            old = _kept.pop(other)
-            if other[0] == key[0]:
-                old.close()
-    _kept[key] = kept
+def _release(key: tuple[int, str], pooled: _PooledConsumer) -> None:
+    for other_key in list(_pool):
+        if other_key != key:
+            idle = _pool.pop(other_key)
+            if other_key[0] == key[0]:
+                idle.close()
+    _pool[key] = pooled
 
 
 def read_range(
     wanted: Range, client: Mapping[str, str], *, headers: bool, fail_on_data_loss: bool, timeout_s: float = 120.0
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range, as they are in the log: offsets may have gaps, and the range may be empty after all."""
-    key, kept = _take(client)
+    """Yield the records of a range; offsets may have gaps, and compaction may have left none."""
+    key, pooled = _acquire(client)
     try:
-        consumer, thread = kept.consumer, kept.thread
-        where = TopicPartition(wanted.topic, wanted.partition)
-        if not thread.run(_begin(consumer, wanted, fail_on_data_loss)):
+        consumer, thread = pooled.consumer, pooled.thread
+        partition = TopicPartition(wanted.topic, wanted.partition)
+        if not thread.run(_seek_start(consumer, wanted, fail_on_data_loss)):
             return
         waited_s = 0.0
         while True:
             try:
-                batch, position = thread.run(_next(consumer, where))
+                batch, position = thread.run(_poll(consumer, partition))
             except OffsetOutOfRangeError as error:
                 if fail_on_data_loss:
                     raise DataLoss(str(error)) from None
-                if not thread.run(_skip(consumer, wanted)):
+                if not thread.run(_skip_lost(consumer, wanted)):
                     return
                 continue
             if batch.num_rows:
                 waited_s = 0.0
-                batch = _cut(batch, wanted.end)
+                batch = _slice_before(batch, wanted.end)
                 if batch.num_rows:
                     yield batch if headers else batch.drop_columns(["headers"])
             else:
@@ -106,56 +109,58 @@ def read_range(
             if position is not None and position >= wanted.end:
                 return
             if waited_s > timeout_s:
-                raise KafkaTimeoutError(f"nothing came of {where} at {position}, wanted up to {wanted.end}")
+                raise KafkaTimeoutError(f"nothing came of {partition} at {position}, wanted up to {wanted.end}")
     except BaseException:
-        kept.close()
-        kept = None  # type: ignore[assignment]
+        # Also when Spark closes the generator early: the consumer may be in the middle of a fetch.
+        pooled.close()
+        pooled = None  # type: ignore[assignment]
         raise
     finally:
-        if kept is not None:
-            kept.thread.run(_rest(kept.consumer))
-            _give(key, kept)
+        if pooled is not None:
+            pooled.thread.run(_unassign(pooled.consumer))
+            _release(key, pooled)
 
 
-async def _begin(consumer: AsyncConsumer, wanted: Range, fail_on_data_loss: bool) -> bool:
-    """Go to the start, unless the topic is another by now."""
+async def _seek_start(consumer: AsyncConsumer, wanted: Range, fail_on_data_loss: bool) -> bool:
+    """Seek to the start; return False when the topic was deleted and created again."""
     await consumer.cluster.refresh([wanted.topic])
-    found = consumer.cluster.table.topic_id(wanted.topic)
-    if wanted.topic_id and found != ZERO_UUID and uuid_to_str(found) != wanted.topic_id:
-        words = f"topic {wanted.topic} was deleted and created anew while it was read"
+    topic_id = consumer.cluster.table.topic_id(wanted.topic)
+    if wanted.topic_id and topic_id != ZERO_UUID and uuid_to_str(topic_id) != wanted.topic_id:
+        reason = f"topic {wanted.topic} was deleted and created anew while it was read"
         if fail_on_data_loss:
-            raise DataLoss(words)
-        _log.warning("records are lost", reason=words)
+            raise DataLoss(reason)
+        _log.warning("data loss: %s", reason)
         return False
-    where = TopicPartition(wanted.topic, wanted.partition)
-    consumer.assign([where])
-    consumer.seek(where, wanted.start)
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    consumer.assign([partition])
+    consumer.seek(partition, wanted.start)
     return True
 
 
-async def _next(consumer: AsyncConsumer, where: TopicPartition) -> tuple[pa.RecordBatch, int | None]:
+async def _poll(consumer: AsyncConsumer, partition: TopicPartition) -> tuple[pa.RecordBatch, int | None]:
     batch = await consumer.poll_arrow(_POLL_S)
-    return batch, consumer._subscription.state(where).position
+    # The position passes transaction markers and compacted offsets, which no row of the batch shows.
+    return batch, await consumer.position(partition)
 
 
-async def _skip(consumer: AsyncConsumer, wanted: Range) -> bool:
-    """The log begins after the range's start by now: go on with what is left of it."""
-    where = TopicPartition(wanted.topic, wanted.partition)
-    first = (await consumer.beginning_offsets([where]))[where]
-    _log.warning("records are lost", partition=str(where), start=wanted.start, begins=first)
+async def _skip_lost(consumer: AsyncConsumer, wanted: Range) -> bool:
+    """Seek to the log start offset when it lies inside of the range; return False when the whole range is gone."""
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    first = (await consumer.beginning_offsets([partition]))[partition]
+    _log.warning("data loss: %s starts at offset %d, wanted from %d", partition, first, wanted.start)
     if not wanted.start < first < wanted.end:
         return False
-    consumer.seek(where, first)
+    consumer.seek(partition, first)
     return True
 
 
-async def _rest(consumer: AsyncConsumer) -> None:
-    """Fetch nothing until the next range."""
+async def _unassign(consumer: AsyncConsumer) -> None:
+    """Stop fetching until the next range."""
     consumer.assign([])
 
 
-def _cut(batch: pa.RecordBatch, end: int) -> Any:
-    """The rows before `end`; offsets go up, so one look at the last tells whether there is anything to cut."""
+def _slice_before(batch: pa.RecordBatch, end: int) -> Any:
+    """Return the rows before `end`. Offsets ascend, so the last row tells whether anything has to be cut."""
     offsets = batch.column("offset")
     if offsets[batch.num_rows - 1].as_py() < end:
         return batch

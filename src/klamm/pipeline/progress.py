@@ -1,4 +1,4 @@
-"""One line per micro-batch, so that a long query shows that it moves."""
+"""Prints a line per micro-batch, so that a long query shows its progress on a terminal."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 
 class ProgressLines(StreamingQueryListener):  # type: ignore[misc]
-    """Prints what each batch did; batches without rows are not worth a line."""
+    """Prints rows and rate of each batch that had rows."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
 
-    def _print(self, words: str) -> None:
-        print(words, file=self._stream or sys.stderr, flush=True)
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream or sys.stderr, flush=True)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names
-        """A query begins."""
+        """Print that a query has started."""
         self._print(f"{event.name or event.id}: started")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """A batch is done."""
-        found = event.progress
-        rows = found.numInputRows
+        """Print a batch that is done."""
+        progress = event.progress
+        rows = progress.numInputRows
         if rows:
-            took_s = found.durationMs.get("triggerExecution", 0) / 1000
+            took_s = progress.durationMs.get("triggerExecution", 0) / 1000
             rate = rows / took_s if took_s else 0.0
-            name = found.name or found.id
-            self._print(f"{name}: batch {found.batchId}, {rows:,} rows in {took_s:.1f} s ({rate:,.0f} rows/s)")
+            name = progress.name or progress.id
+            self._print(f"{name}: batch {progress.batchId}, {rows:,} rows in {took_s:.1f} s ({rate:,.0f} rows/s)")
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing new."""
+        """Print nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """A query ends."""
+        """Print how a query has ended."""
         self._print(f"{event.id}: {'failed' if event.exception else 'ended'}")

@@ -1,4 +1,4 @@
-"""A Spark session that knows topics: the right interpreter, times in UTC, progress shown, the package on executors."""
+"""Creates Spark sessions with `format("klamm")`: interpreter, time zone, progress lines, the package on executors."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "local[*]"
 _PYTHON: Final = "PYSPARK_PYTHON"
-_SHORT: Final = "/tmp"  # noqa: S108 - a folder of its own is made there
-"""Names of sockets have a hundred bytes, and temporary folders may be deep."""
+_SOCKET_ROOT: Final = "/tmp"  # noqa: S108 - a folder of its own is made there
+"""A Unix socket's path has about a hundred bytes, and TMPDIR may be deep."""
 
 
 def check_requirements() -> None:
-    """Say in one sentence what is missing, before anything is tried: Java or PySpark."""
+    """Raise ConfigError when Java or PySpark is missing."""
     find_java()
     if find_spec("pyspark") is None:
         raise ConfigError("PySpark is not installed: pip install 'klamm[spark]'")
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `format("klamm")` known to a session, and to its executors where they are elsewhere."""
+    """Register `format("klamm")` with a session, and send the package to executors on other machines."""
     from klamm.pipeline.data_source import KlammSource  # noqa: PLC0415 - pyspark is an extra
 
     ship_package(spark)
@@ -50,33 +50,33 @@ def session(
     config: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> SparkSession:
-    """A session with `format("klamm")`; `config` are Spark's own settings and win.
+    """Return a session with `format("klamm")`; `config` are Spark's own settings and win.
 
-    `master` is any that Spark knows; without it, what spark-submit was told, or else this machine. Executors elsewhere
-    get the package with the job. `progress` prints a line per micro-batch and Spark's bar for long jobs; without it, it
-    depends on whether standard error is a terminal. ConfigError says what is missing: Java or PySpark.
+    `master` is any that Spark knows; the default is what spark-submit was given, or else this machine. Executors on
+    other machines get the package with the job. `progress` prints a line per micro-batch and Spark's bar for long jobs;
+    the default is to print when standard error is a terminal. ConfigError says when Java or PySpark is missing.
     """
     check_requirements()
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    shown = sys.stderr.isatty() if progress is None else progress
+    show_progress = sys.stderr.isatty() if progress is None else progress
     settings: dict[str, Any] = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.ui.showConsoleProgress": shown,
+        "spark.ui.showConsoleProgress": show_progress,
         "spark.sql.execution.arrow.pyspark.enabled": True,
         **(config or {}),
     }
-    where = master or settings.get("spark.master") or (None if _submitted() else EMBEDDED)
-    if where is not None and is_local(where):
-        settings = {**_at_home(), **settings}
+    chosen_master = master or settings.get("spark.master") or (None if _is_submitted() else EMBEDDED)
+    if chosen_master is not None and is_local(chosen_master):
+        settings = {**_local_settings(), **settings}
     builder = SparkSession.builder.appName(name)
-    for key, value in (settings if where is None else {**settings, "spark.master": where}).items():
+    for key, value in (settings if chosen_master is None else {**settings, "spark.master": chosen_master}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
-    home = unpacked_spark_home() if where is not None and is_local(where) else nullcontext()
-    with _interpreter(where, settings.get("spark.pyspark.python")), home:
+    home = unpacked_spark_home() if chosen_master is not None and is_local(chosen_master) else nullcontext()
+    with _worker_python(chosen_master, settings.get("spark.pyspark.python")), home:
         spark = builder.getOrCreate()
     register(spark)
-    if shown:
+    if show_progress:
         from klamm.pipeline.progress import ProgressLines  # noqa: PLC0415
 
         spark.streams.addListener(ProgressLines())
@@ -84,37 +84,38 @@ def session(
 
 
 @cache
-def _at_home() -> dict[str, Any]:
-    """On this machine alone nobody else has to reach the driver, and a host name that leads nowhere does no harm.
+def _local_settings() -> dict[str, Any]:
+    """Return the settings of a session on this machine alone.
 
-    Over TCP a task waits 40 ms for an acknowledgement that its Python process delays; sockets with a name do not.
+    The driver binds to the loopback interface, so a host name that does not resolve is no problem. Unix sockets between
+    JVM and Python avoid the 40 ms that TCP's delayed acknowledgements cost each task.
     """
-    folder = tempfile.mkdtemp(prefix="klamm-", dir=_SHORT if os.path.isdir(_SHORT) else None)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    socket_folder = tempfile.mkdtemp(prefix="klamm-", dir=_SOCKET_ROOT if os.path.isdir(_SOCKET_ROOT) else None)
+    atexit.register(shutil.rmtree, socket_folder, ignore_errors=True)
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.python.unix.domain.socket.enabled": True,
-        "spark.python.unix.domain.socket.dir": folder,
+        "spark.python.unix.domain.socket.dir": socket_folder,
     }
 
 
-def _submitted() -> bool:
-    """Whether spark-submit started this program; it has chosen the master and the interpreters then."""
+def _is_submitted() -> bool:
+    """Whether spark-submit started this program; it has chosen master and interpreters then."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @contextmanager
-def _interpreter(master: str | None, said: str | None) -> Iterator[None]:
-    """Choose the Python of the processes that a new session starts, unless it is chosen already.
+def _worker_python(master: str | None, chosen: str | None) -> Iterator[None]:
+    """Set PYSPARK_PYTHON while a session starts, unless it is set already.
 
-    Spark looks for python3 on the path, which in a virtual environment is another interpreter, without pyarrow. Here it
-    is this one, by its path. Elsewhere that path may not exist: executors look for the same version by its name, and
-    so do the processes beside the driver, which shall find this one.
+    Spark looks for python3 on the path, which may be another interpreter than that of a virtual environment. On this
+    machine it gets the path of this interpreter. On other machines that path may not exist: executors look for the same
+    version by name (python3.11), and PATH makes the processes beside the driver find this one by that name.
     """
-    before = {each: os.environ.get(each) for each in (_PYTHON, "PATH")}
-    if said is not None:
-        os.environ[_PYTHON] = str(said)
+    before = {variable: os.environ.get(variable) for variable in (_PYTHON, "PATH")}
+    if chosen is not None:
+        os.environ[_PYTHON] = str(chosen)
     elif master is not None and _PYTHON not in os.environ:
         os.environ[_PYTHON] = sys.executable
         home, name = os.path.dirname(sys.executable), f"python{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,7 +1,7 @@
-"""`format("klamm")` for writing: what Spark asks of writers, carried out by `writing`.
+"""`format("klamm")` for writing: the classes that Spark calls, over `task_writer`.
 
-A writer is made anew for every purpose: one in the planner, copies in the tasks, another one to commit. Only what a
-task returns gets from there to the commit, so it names the sink as well.
+Spark makes several copies of a writer: one for planning, one per task, another one to commit. The commit gets nothing
+but what tasks returned, so each result names the sink and the batch as well.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ _KINDS = {
 
 @dataclass
 class TaskResult(WriterCommitMessage):  # type: ignore[misc]
-    """What a task tells the driver."""
+    """What a task returns to the driver: the write it was, and its open transaction."""
 
-    place: WriteId | None
+    write_id: WriteId | None
     handle: TaskTransaction | None
 
 
 def check_schema(fields: Mapping[str, str], topic: str | None) -> None:
-    """Whether rows of these columns can be records; the sentence says what to change."""
+    """Raise ConfigError unless rows of these columns can be records."""
     if "value" not in fields:
         raise ConfigError(
             f"there is no column value, only {', '.join(fields) or 'none'}; name one: select(... as value)"
         )
     if topic is None and "topic" not in fields:
-        raise ConfigError("there is neither an option topic nor a column topic: where should records go?")
+        raise ConfigError("there is neither an option topic nor a column topic: one of them names where records go")
     for name, kinds in _KINDS.items():
         if name in fields and fields[name] not in kinds:
             raise ConfigError(f"column {name} is {fields[name]}; cast it to {' or '.join(kinds)}")
 
 
 def by_target(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch, str | None]]:
-    """Rows by topic, and by whether a column says the partition."""
+    """Yield rows by topic, and by whether a column names the partition."""
     import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 
     names = rows.schema.names
-    columns = [each for each in ("key", "value", "headers", "partition") if each in names]
+    columns = [name for name in ("key", "value", "headers", "partition") if name in names]
     if topic is not None:
-        parts = [(topic, rows)]
+        topic_rows = [(topic, rows)]
     else:
         column = rows.column("topic")
         if column.null_count:
             raise ConfigError("a row has no topic: null in column topic")
         topics = pc.unique(column).to_pylist()
-        parts = [(name, rows if len(topics) == 1 else rows.filter(pc.equal(column, name))) for name in topics]
-    for name, part in parts:
+        topic_rows = [(name, rows if len(topics) == 1 else rows.filter(pc.equal(column, name))) for name in topics]
+    for name, part in topic_rows:
         chosen = part.select(columns)
         absent = chosen.column("partition").null_count if "partition" in columns else chosen.num_rows
         if absent == chosen.num_rows:
@@ -75,13 +75,14 @@ def by_target(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
         elif not absent:
             yield name, chosen, "partition"
         else:
-            there = pc.is_valid(chosen.column("partition"))
-            yield name, chosen.filter(there), "partition"
-            yield name, chosen.filter(pc.invert(there)), None
+            # send_arrow takes a partition for all rows of a call or for none.
+            named = pc.is_valid(chosen.column("partition"))
+            yield name, chosen.filter(named), "partition"
+            yield name, chosen.filter(pc.invert(named)), None
 
 
-class _Writes:
-    """What both kinds of writers share."""
+class _Writer:
+    """The part that batch and stream writers share."""
 
     options: WriteOptions
 
@@ -89,19 +90,20 @@ class _Writes:
         self.options = write_options(options)
         check_schema({field.name: field.dataType.simpleString() for field in schema.fields}, self.options.topic)
 
-    def _write(self, iterator: Iterator[pa.RecordBatch], place: WriteId | None) -> TaskResult:
+    def _write(self, iterator: Iterator[pa.RecordBatch], write_id: WriteId | None) -> TaskResult:
         thread = loop_thread.acquire()
-        work = TaskWriter(self.options, place)
+        work = TaskWriter(self.options, write_id)
         try:
             if not thread.run(work.begin()):
+                # Spark fails a task that does not consume its rows.
                 for _ in iterator:
                     pass
-                return TaskResult(place, None)
+                return TaskResult(write_id, None)
             for rows in iterator:
                 if rows.num_rows:
                     for topic, part, partition in by_target(rows, self.options.topic):
                         thread.run(work.send(topic, part, partition))
-            return TaskResult(place, thread.run(work.finish()))
+            return TaskResult(write_id, thread.run(work.finish()))
         except BaseException:
             thread.run(work.drop())
             raise
@@ -109,29 +111,29 @@ class _Writes:
             loop_thread.release(thread)
 
     def _end(self, messages: Sequence[Any], batch: int | None, *, commit: bool) -> None:
-        told = [message for message in messages if message is not None and message.place is not None]
-        if not told:
+        results = [message for message in messages if message is not None and message.write_id is not None]
+        if not results:
             return
-        place = told[0].place
-        if batch is not None and place.batch != batch:
-            raise SinkError(f"Spark ends batch {batch}, but tasks wrote batch {place.batch}")
-        handles = [each.handle for each in told if each.handle is not None]
+        write_id = results[0].write_id
+        if batch is not None and write_id.batch != batch:
+            raise SinkError(f"Spark ends batch {batch}, but tasks wrote batch {write_id.batch}")
+        handles = [result.handle for result in results if result.handle is not None]
         thread = loop_thread.acquire()
         try:
-            thread.run(commit_batch(self.options, place, handles) if commit else abort_batch(self.options, place))
+            thread.run(commit_batch(self.options, write_id, handles) if commit else abort_batch(self.options, write_id))
         finally:
             loop_thread.release(thread)
 
 
 def _context() -> Any:
-    found = TaskContext.get()
-    if found is None:
+    context = TaskContext.get()
+    if context is None:
         raise SinkError("a write outside of a Spark task")
-    return found
+    return context
 
 
-class BatchWriter(_Writes, DataSourceArrowWriter):  # type: ignore[misc]
-    """`df.write.format("klamm")`. With txnAppId and txnVersion the same write is done once, however often it is run."""
+class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
+    """`df.write.format("klamm")`. With txnAppId and txnVersion a write that is repeated is done once."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool) -> None:
         self._prepare(options, schema)
@@ -140,22 +142,22 @@ class BatchWriter(_Writes, DataSourceArrowWriter):  # type: ignore[misc]
         self._sink = f"klamm-spark-{self.options.app_id or uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
-        """One task."""
+        """Write the rows of one task."""
         context = _context()
-        place = WriteId(self._sink, self.options.version, context.partitionId(), context.attemptNumber())
-        return self._write(iterator, place if self.options.exactly_once else None)
+        write_id = WriteId(self._sink, self.options.version, context.partitionId(), context.attemptNumber())
+        return self._write(iterator, write_id if self.options.exactly_once else None)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        """All tasks have written."""
+        """Commit: all tasks have written."""
         self._end(messages, None, commit=True)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """The job failed."""
+        """Abort: the job failed."""
         self._end(messages, None, commit=False)
 
 
-class StreamWriter(_Writes, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """`df.writeStream.format("klamm")`: each micro-batch is one decision."""
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """`df.writeStream.format("klamm")`: each micro-batch is committed by one decision."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self._prepare(options, schema)
@@ -163,21 +165,21 @@ class StreamWriter(_Writes, DataSourceStreamArrowWriter):  # type: ignore[misc]
             raise ConfigError("txnAppId is for batch writes: a streaming query has an id, and numbers its batches")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
-        """One task of a micro-batch; the query's id and the batch's number come with the task."""
+        """Write the rows of one task of a micro-batch; the task's properties name the query and the batch."""
         if not self.options.exactly_once:
             return self._write(iterator, None)
         context = _context()
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
-            raise SinkError("Spark does not tell tasks their query and batch; delivery=at_least_once does without")
-        place = WriteId(f"klamm-spark-{query}", int(batch), context.partitionId(), context.attemptNumber())
-        return self._write(iterator, place)
+            raise SinkError("Spark gives tasks no query id or batch id; delivery=at_least_once works without them")
+        write_id = WriteId(f"klamm-spark-{query}", int(batch), context.partitionId(), context.attemptNumber())
+        return self._write(iterator, write_id)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All tasks have written; perhaps not for the first time."""
+        """Commit: all tasks have written. Spark calls this again when it replays a batch."""
         self._end(messages, batchId, commit=True)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
-        """A task failed, or a commit did."""
+        """Abort: a task failed, or the commit did."""
         self._end(messages, batchId, commit=False)

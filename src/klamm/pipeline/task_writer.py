@@ -1,11 +1,12 @@
-"""What a task writes and a driver commits, without Spark in it: rows in, a prepared transaction out, then the decision.
+"""The sink's two-phase commit without Spark: a task prepares a transaction, the driver decides and commits.
 
-A task leaves its transaction open and returns a handle. The driver writes down which handles are the batch, and only
-then ends them; a replay finds what was written down and completes it: docs/decisions/0009.
+A task writes its rows in a transaction and leaves it open. The driver records which transactions are the batch, and
+only then commits them; a replay reads the record and completes it: docs/decisions/0020-exactly-once-from-spark.md.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,20 +26,19 @@ from klamm.pipeline.core.sink_commits import (
     resume_batch,
     task_marker,
 )
-from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-_log = get_logger("pipeline")
+_log = logging.getLogger(__name__)
 _DECISION_REQUEST_BYTES = 16 << 20
-_LONG_MS = 60_000
-"""A batch that took longer is looked at before it is decided: one of its transactions may have timed out."""
-_UNCHECKED = 4096
+_RECHECK_MS = 60_000
+"""Transactions of a batch that took longer are described before the decision: one of them may have timed out."""
+_PENDING_MAX = 4096
 
 
 class WriteId(NamedTuple):
-    """Which write of which sink; `batch` is None for one that is never replayed."""
+    """Identifies one task attempt's part of a batch; `batch` is None for a write that is never replayed."""
 
     sink: str
     batch: int | None
@@ -51,94 +51,95 @@ def _settings(options: WriteOptions, **more: str) -> dict[str, str]:
 
 
 class TaskWriter:
-    """One task's attempt at its part of a batch; on one event loop."""
+    """Writes one task attempt's part of a batch; bound to one event loop."""
 
-    def __init__(self, options: WriteOptions, place: WriteId | None) -> None:
+    def __init__(self, options: WriteOptions, write_id: WriteId | None) -> None:
         self._options = options
-        self._place = place
+        self._write_id = write_id
         self._producer: AsyncProducer | None = None
         self._deliveries: list[Delivery] = []
         self._rows = self._size = self._began_ms = 0
 
     async def begin(self) -> bool:
-        """Open the transaction; False when the batch is committed already and the rows need only be passed over."""
-        place, options = self._place, self._options
-        if place is None:
+        """Open the transaction; return False when this part of the batch is committed already."""
+        write_id, options = self._write_id, self._options
+        if write_id is None:
             self._producer = AsyncProducer(_settings(options))
             await self._producer.start()
             return True
-        if place.batch is not None and not await self._look(place):
+        if write_id.batch is not None and not await self._must_write(write_id):
             return False
-        name = f"{place.sink}.{place.task}.{place.attempt}"
-        producer = AsyncProducer(_settings(options, transactional_id=name))
+        transactional_id = f"{write_id.sink}.{write_id.task}.{write_id.attempt}"
+        producer = AsyncProducer(_settings(options, transactional_id=transactional_id))
         await producer.start()
         self._producer = producer
         await producer.init_transactions()
         producer.begin_transaction()
         return True
 
-    async def _look(self, place: WriteId) -> bool:
-        """Whether this part is still to be written. One that is decided and still open is ended, not written again."""
-        assert place.batch is not None
-        async with CommitLog(place.sink, self._options.client, self._options.commits_topic) as ledger:
-            await ledger.ensure()
-            state = await ledger.state()
-            found = next_step(state, place.batch)
-            if found is not Step.RESUME:
-                return found is Step.BEGIN
-            handle = (await ledger.decision(state)).of(place.task)
-            return handle is None or not await ledger.finish(handle, place.batch)
+    async def _must_write(self, write_id: WriteId) -> bool:
+        """Whether this part is still to be written. A decided transaction that is open is committed, not rewritten."""
+        assert write_id.batch is not None
+        async with CommitLog(write_id.sink, self._options.client, self._options.commits_topic) as commits:
+            await commits.ensure()
+            state = await commits.state()
+            verdict = next_step(state, write_id.batch)
+            if verdict is not Step.RESUME:
+                return verdict is Step.BEGIN
+            handle = (await commits.decision(state)).of(write_id.task)
+            return handle is None or not await commits.finish(handle, write_id.batch)
 
     async def send(self, topic: str, rows: pa.RecordBatch, partition: str | None) -> None:
-        """Hand over rows of one topic; waits while buffers are full."""
+        """Send rows of one topic; waits while the producer's buffers are full."""
         assert self._producer is not None
         if not self._rows:
             self._began_ms = time.time_ns() // 1_000_000
         deliveries = await self._producer.send_arrow(topic, rows, timestamp=None, partition=partition)
         self._rows += rows.num_rows
         self._size += _size(rows)
-        if self._place is None:
+        if self._write_id is None:
             self._deliveries.extend(deliveries)
-            if len(self._deliveries) > _UNCHECKED:
-                self._deliveries = _unfinished(self._deliveries)
+            if len(self._deliveries) > _PENDING_MAX:
+                self._deliveries = _raise_failed(self._deliveries)
 
     async def finish(self) -> TaskTransaction | None:
-        """Deliver everything; returns the open transaction, None when there is none to end."""
-        producer, place = self._producer, self._place
+        """Flush; return the prepared transaction, None when the task wrote nothing."""
+        producer, write_id = self._producer, self._write_id
         assert producer is not None
-        if place is None:
+        if write_id is None:
             await producer.flush()
-            _unfinished(self._deliveries)
+            _raise_failed(self._deliveries)
         handle = None
-        if place is not None and self._rows:
-            if place.batch is not None:
-                group, slot = task_marker(place.sink, place.task)
-                entry = OffsetAndMetadata(place.batch, f"batch {place.batch}")
-                where = TopicPartition(self._options.commits_topic, slot)
-                await producer.send_offsets_to_transaction({where: entry}, group)
+        if write_id is not None and self._rows:
+            if write_id.batch is not None:
+                group, partition = task_marker(write_id.sink, write_id.task)
+                entry = OffsetAndMetadata(write_id.batch, f"batch {write_id.batch}")
+                slot_partition = TopicPartition(self._options.commits_topic, partition)
+                # Commits with the records: afterwards the marker says whether this transaction was committed.
+                await producer.send_offsets_to_transaction({slot_partition: entry}, group)
             prepared = await producer.prepare_transaction()
-            handle = TaskTransaction(place.task, prepared, self._rows, self._size, self._began_ms)
+            handle = TaskTransaction(write_id.task, prepared, self._rows, self._size, self._began_ms)
         await producer.close()
         self._producer = None
         return handle
 
     async def drop(self) -> None:
-        """Give up: what was written is aborted."""
+        """Abort: the producer's transaction is dropped."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(1.0)
 
 
-def _unfinished(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """Those not yet known; raises what made one fail."""
-    left = []
+def _raise_failed(deliveries: Iterable[Delivery]) -> list[Delivery]:
+    """Return the deliveries that are not done; raise the error of one that failed."""
+    pending = []
     for delivery in deliveries:
         error = delivery.exception()
         if error is not None:
             raise error
         if not delivery.done():
-            left.append(delivery)
-    return left
+            pending.append(delivery)
+    return pending
 
 
 def _size(rows: Any) -> int:
@@ -151,84 +152,88 @@ def _size(rows: Any) -> int:
     )
 
 
-def _decider(options: WriteOptions, place: WriteId) -> AsyncProducer:
-    """The producer that writes decisions; its transactions are short, so what a dead driver leaves open ends soon."""
+def _decision_producer(options: WriteOptions, write_id: WriteId) -> AsyncProducer:
+    """Return the producer that writes decisions; a short timeout ends what a dead driver leaves open."""
     short = {"transaction.timeout.ms": "60000", "max.request.size": str(_DECISION_REQUEST_BYTES)}
-    return AsyncProducer({**_settings(options, transactional_id=place.sink), **short})
+    return AsyncProducer({**_settings(options, transactional_id=write_id.sink), **short})
 
 
-async def commit_batch(options: WriteOptions, place: WriteId, handles: Sequence[TaskTransaction]) -> None:
-    """The driver's commit. May be called again for a batch, by this driver or the next, until it returns."""
-    async with CommitLog(place.sink, options.client, options.commits_topic) as ledger:
-        if place.batch is None:
-            await _commit_once(ledger, place, handles)
+async def commit_batch(options: WriteOptions, write_id: WriteId, handles: Sequence[TaskTransaction]) -> None:
+    """Commit a batch. Idempotent: this driver or the next may call it again until it returns."""
+    async with CommitLog(write_id.sink, options.client, options.commits_topic) as commits:
+        if write_id.batch is None:
+            await _commit_once(commits, write_id, handles)
             return
-        await ledger.ensure()
-        if not handles and next_step(await ledger.state(), place.batch) is not Step.RESUME:
-            await ledger.abort_open()  # nothing was written, so there is nothing to decide
+        await commits.ensure()
+        if not handles and next_step(await commits.state(), write_id.batch) is not Step.RESUME:
+            await commits.abort_open()  # nothing was written, so no decision is needed
             return
-        async with _decider(options, place) as writer:
-            await writer.init_transactions()  # from here on no older driver can decide anything
-            await _commit(ledger, writer, place.batch, handles)
+        async with _decision_producer(options, write_id) as writer:
+            await writer.init_transactions()  # fences older drivers: from here on none of them can decide
+            await _commit(commits, writer, write_id.batch, handles)
 
 
-async def _commit(ledger: CommitLog, writer: AsyncProducer, batch: int, handles: Sequence[TaskTransaction]) -> None:
-    state = await ledger.state()
-    found = next_step(state, batch)
-    if found is Step.SKIP:
-        await ledger.abort_open()
+async def _commit(commits: CommitLog, writer: AsyncProducer, batch: int, handles: Sequence[TaskTransaction]) -> None:
+    state = await commits.state()
+    verdict = next_step(state, batch)
+    if verdict is Step.SKIP:
+        await commits.abort_open()
         return
-    if found is Step.RESUME:
-        decided = await ledger.decision(state)
-        _log.info("completing a decided batch", sink=ledger.sink, batch=batch, tasks=len(decided.handles))
-        lost = await ledger.commit_all(decided.handles, batch)
-        decision, spare = resume_batch(decided, lost, handles)
-        await ledger.abort_open(() if decision is None else decision.handles)
-        if spare:
-            _log.info("rewritten transactions were not needed", sink=ledger.sink, batch=batch, count=len(spare))
+    if verdict is Step.RESUME:
+        # A driver died between its decision and the end of the batch. What it decided is committed as decided; only
+        # transactions that the broker has aborted meanwhile are replaced by rewritten ones.
+        decided = await commits.decision(state)
+        _log.info("resuming decided batch sink=%s batch=%d tasks=%d", commits.sink, batch, len(decided.handles))
+        lost = await commits.commit_all(decided.handles, batch)
+        decision, unused = resume_batch(decided, lost, handles)
+        await commits.abort_open(() if decision is None else decision.handles)
+        if unused:
+            _log.info("aborting rewritten transactions sink=%s batch=%d count=%d", commits.sink, batch, len(unused))
     else:
-        await ledger.abort_open(handles)
-        decision = SinkDecision(ledger.sink, batch, tuple(handles))
+        await commits.abort_open(handles)
+        decision = SinkDecision(commits.sink, batch, tuple(handles))
         now_ms = time.time_ns() // 1_000_000
-        if any(now_ms - handle.began_ms > _LONG_MS for handle in handles):
-            gone = await ledger.find_closed(handles)
+        if any(now_ms - handle.began_ms > _RECHECK_MS for handle in handles):
+            gone = await commits.find_closed(handles)
             if gone:
                 raise SinkError(
-                    f"batch {batch} of {ledger.sink} took too long: the transactions of tasks {gone[:5]} were aborted; "
+                    f"batch {batch} of {commits.sink} took too long: the transactions of tasks {gone[:5]} timed out; "
                     "raise kafka.transaction.timeout.ms (and the brokers' transaction.max.timeout.ms), or make batches "
                     "smaller with maxOffsetsPerTrigger"
                 )
     if decision is not None:
-        state = await ledger.decide(writer, decision)
-        lost = await ledger.commit_all(decision.handles, batch)
+        # The decision comes first, the commits second. In the other order a driver that dies between two commits would
+        # leave half a batch, with nothing to say which half.
+        state = await commits.decide(writer, decision)
+        lost = await commits.commit_all(decision.handles, batch)
         if lost:
             raise SinkError(
-                f"batch {batch} of {ledger.sink} is decided, but the transactions of tasks {lost[:5]} were aborted "
+                f"batch {batch} of {commits.sink} is decided, but the transactions of tasks {lost[:5]} were aborted "
                 "before they could be ended; replaying the batch completes it"
             )
-    await ledger.close_batch(writer, state)
+    await commits.close_batch(writer, state)
 
 
-async def _commit_once(ledger: CommitLog, place: WriteId, handles: Sequence[TaskTransaction]) -> None:
-    """A job that nobody replays: its transactions are ended, and those of attempts that failed are given up."""
-    await ledger.abort_open(handles)
-    gone = await ledger.find_closed(handles)
-    if gone:
-        raise SinkError(f"nothing was written: the transactions of tasks {gone[:5]} of {place.sink} were aborted")
-    for each in await ledger.commit_all(handles, 0):
-        raise SinkError(f"{place.sink} is half committed: the transaction of task {each} was aborted meanwhile")
+async def _commit_once(commits: CommitLog, write_id: WriteId, handles: Sequence[TaskTransaction]) -> None:
+    """Commit a job that is never replayed: its transactions are committed, those of failed attempts aborted."""
+    await commits.abort_open(handles)
+    closed = await commits.find_closed(handles)
+    if closed:
+        raise SinkError(f"nothing was written: the transactions of tasks {closed[:5]} of {write_id.sink} were aborted")
+    for task in await commits.commit_all(handles, 0):
+        raise SinkError(f"{write_id.sink} is half committed: the transaction of task {task} was aborted meanwhile")
 
 
-async def abort_batch(options: WriteOptions, place: WriteId) -> None:
-    """The driver's abort. What is decided stays decided: Spark also aborts after a commit that failed halfway."""
+async def abort_batch(options: WriteOptions, write_id: WriteId) -> None:
+    """Abort a batch. A decided batch stays decided: Spark also aborts after a commit that failed halfway."""
     try:
-        async with CommitLog(place.sink, options.client, options.commits_topic) as ledger:
-            if place.batch is not None:
-                await ledger.ensure()
-                async with _decider(options, place) as writer:
-                    await writer.init_transactions()  # a decision on its way is made or dropped by now
-                    if next_step(await ledger.state(), place.batch) is Step.RESUME:
+        async with CommitLog(write_id.sink, options.client, options.commits_topic) as commits:
+            if write_id.batch is not None:
+                await commits.ensure()
+                async with _decision_producer(options, write_id) as writer:
+                    await writer.init_transactions()  # completes or aborts a decision in flight
+                    if next_step(await commits.state(), write_id.batch) is Step.RESUME:
                         return
-            await ledger.abort_open()
-    except KafkaError as error:  # the failure that made Spark abort is the one to show
-        _log.warning("abort did not reach the cluster", sink=place.sink, reason=str(error))
+            await commits.abort_open()
+    except KafkaError as error:  # not raised: it would hide the failure that made Spark abort
+        _log.warning("abort failed sink=%s: %s", write_id.sink, error)

@@ -1,4 +1,4 @@
-"""Try a pipeline without a cluster: rows in, rows out, time as you say.
+"""Runs a pipeline without a cluster, for tests: rows in, rows out, with a clock of the test's choice.
 
     from klamm.pipeline.testing import run
 
@@ -6,8 +6,8 @@
         out = run("bank.sql", {"payments": [{"account": "a", "amount": 5}, {"account": "a", "amount": 2}]})
         out.expect("balances", [{"account": "a", "balance": 7}])
 
-Inputs are rows by the name of their stream, table or source; a list of such inputs is several steps, and after each of
-them every query runs until it has read what is there. All tests of a process share one session of Spark.
+Inputs are rows by the name of their stream, table or source; a list of such inputs is several steps. After each step
+every query runs until it has read all records. All tests of a process share one Spark session.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = ["DeadLetter", "Deleted", "Outputs", "Raw", "run"]
 Row = dict[str, Any]
 Inputs = Mapping[str, Sequence[Any]]
 Time = int | str | dt.datetime
-_SMALL = {
+_FAST_SMALL_QUERIES = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""For queries of a few rows: compiling them takes longer than running them. SET spark.* wins."""
-_BEGINNING = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+"""Generating code for a query of a few rows takes longer than interpreting it. SET spark.* wins."""
+_DEFAULT_TIME = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 class Deleted:
@@ -61,7 +61,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A bad record, and why it is one."""
+    """A bad record, and its error."""
 
     key: bytes | None
     value: bytes | None
@@ -70,7 +70,7 @@ class DeadLetter:
 
 
 class Outputs(dict[str, list[Any]]):
-    """Rows by the name of what made them, as a consumer reads them; of a table, the newest of each key.
+    """Rows by the name of their statement, as a consumer reads them; of a table, the newest row of each key.
 
     `changes` has every record with its key, None for a deletion; `dead_letters` the bad records by stream.
     """
@@ -81,14 +81,14 @@ class Outputs(dict[str, list[Any]]):
         self.dead_letters: dict[str, list[DeadLetter]] = {}
 
     def expect(self, name: str, rows: Iterable[Any], *, ordered: bool = False) -> None:
-        """AssertionError with the difference, row by row, unless `name` has these rows."""
+        """Raise AssertionError with the difference, row by row, unless `name` has these rows."""
         if name not in self:
             raise AssertionError(f"there is no output {name}{suggest(name, self)}")
-        found, wanted = [_shown(each) for each in self[name]], [_shown(_plain(row)) for row in rows]
+        actual, expected = [_to_json(row) for row in self[name]], [_to_json(_to_jsonable(row)) for row in rows]
         if not ordered:
-            found, wanted = sorted(found), sorted(wanted)
-        if found != wanted:
-            raise AssertionError(f"{name} has other rows (- expected, + found):\n" + "\n".join(_diff(wanted, found)))
+            actual, expected = sorted(actual), sorted(expected)
+        if actual != expected:
+            raise AssertionError(f"{name} has other rows (- expected, + found):\n" + "\n".join(_diff(expected, actual)))
 
 
 def run(
@@ -99,47 +99,47 @@ def run(
     settings: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
 ) -> Outputs:
-    """The rows a pipeline (its text, or a file's name) makes of inputs.
+    """Return the rows that a pipeline (its text, or a file's name) makes of inputs.
 
-    A row is a dict of columns, bytes or text for a value as it is, `Raw` for a whole record, `Deleted` for a key.
-    `clock` is the time of the records, one or one for each step. SETs are overridden by `settings`.
+    A row is a dict of columns, bytes or text for a value, `Raw` for a whole record, `Deleted` for a deleted key.
+    `clock` is the time of the records, one for all or one for each step. `settings` override the file's SETs.
     """
     text, name = _text(sql)
     pipeline = without_registry(resolve(compile_text(text, name, settings)))
     steps = [inputs] if isinstance(inputs, Mapping) else list(inputs)
     times = _times(clock, len(steps))
     _check_inputs(pipeline, steps)
-    home = tempfile.mkdtemp(prefix="klamm-pipeline-")
+    folder = tempfile.mkdtemp(prefix="klamm-pipeline-")
     try:
-        topics = FolderTopics(os.path.join(home, "topics"))
+        topics = FolderTopics(os.path.join(folder, "topics"))
         identity = Identity("testing", name, {}, {}).renewed(pipeline)
-        given = {each.lower() for step in steps for each in step}
-        # Nothing is read from elsewhere: a source that is given no rows has none.
-        given |= {each.name for each in pipeline.nodes if each.name.lower() in given or each.kind == SOURCE}
+        given = {name.lower() for step in steps for name in step}
+        # A test reads no databases or files: a source that is given no rows has none.
+        given |= {node.name for node in pipeline.nodes if node.name.lower() in given or node.kind == SOURCE}
         session = (spark or _session()).newSession()
-        said = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
-        for setting, value in {**_SMALL, **said}.items():
+        spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
+        for setting, value in {**_FAST_SMALL_QUERIES, **spark_settings}.items():
             if session.conf.isModifiable(setting):
                 session.conf.set(setting, value)
-        queries = Engine(session, pipeline, topics, os.path.join(home, "checkpoints"), identity).build(given)
-        seen: dict[str, list[int]] = {}
+        queries = Engine(session, pipeline, topics, os.path.join(folder, "checkpoints"), identity).build(given)
+        read_ends: dict[str, list[int]] = {}
         for step, now_ms in zip(steps, times, strict=True):
             topics.now_ms = now_ms
-            for each, records in step.items():
-                node = pipeline.node(each)
+            for statement, records in step.items():
+                node = pipeline.node(statement)
                 topics.add(node.topic, [_record(node, record, now_ms) for record in records])
             for query in queries:
-                ends = [topics.end(each) for each in _feeding(pipeline, query)]
-                if seen.get(query.name) != ends:
+                ends = [topics.end(topic) for topic in _input_topics(pipeline, query)]
+                if read_ends.get(query.name) != ends:
                     query.start(once=True).awaitTermination()
-                    seen[query.name] = ends
+                    read_ends[query.name] = ends
         return _outputs(pipeline, topics, given)
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _feeding(pipeline: Pipeline, query: Query) -> list[str]:
-    """The topics whose records make a query run; where none is new it would do nothing, which takes its time too."""
+def _input_topics(pipeline: Pipeline, query: Query) -> list[str]:
+    """Return the topics a query reads; without new records in them its start is skipped, which saves a second."""
     node = query.node
     if query.name != node.name:
         return [node.topic]  # its dead letters
@@ -151,14 +151,11 @@ def _session() -> SparkSession:
 
     from klamm.pipeline.sessions import session  # noqa: PLC0415
 
-    found = SparkSession.getActiveSession()
-    if found is not None:
-        return found
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
     quiet = {"spark.ui.enabled": False, "spark.log.level": "OFF"}
     return session("klamm-pipeline-testing", master="local[2]", config=quiet, progress=False)
-
-
-# What goes in
 
 
 def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
@@ -170,11 +167,11 @@ def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _times(clock: Time | Sequence[Time] | None, count: int) -> list[int]:
     if clock is None or isinstance(clock, int | str | dt.datetime):
-        return [_millis(clock if clock is not None else _BEGINNING)] * count
-    found = [_millis(each) for each in clock]
-    if len(found) != count:
-        raise ConfigError(f"the clock has {len(found)} times for {count} steps")
-    return found
+        return [_millis(clock if clock is not None else _DEFAULT_TIME)] * count
+    times = [_millis(time) for time in clock]
+    if len(times) != count:
+        raise ConfigError(f"the clock has {len(times)} times for {count} steps")
+    return times
 
 
 def _millis(time: Time) -> int:
@@ -186,21 +183,21 @@ def _millis(time: Time) -> int:
 
 
 def _check_inputs(pipeline: Pipeline, steps: Sequence[Inputs]) -> None:
-    fit = [node.name for node in pipeline.nodes if node.has_topic and (node.create.select is None)]
-    low = {each.lower() for each in fit}
-    for name in {each for step in steps for each in step}:
-        if name.lower() not in low:
-            raise ConfigError(f"rows cannot be given to {name}{suggest(name, fit)}")
+    accepting = [node.name for node in pipeline.nodes if node.has_topic and (node.create.select is None)]
+    accepted = {name.lower() for name in accepting}
+    for name in {name for step in steps for name in step}:
+        if name.lower() not in accepted:
+            raise ConfigError(f"rows cannot be given to {name}{suggest(name, accepting)}")
 
 
-def _record(node: Node, given: Any, now_ms: int) -> Raw:
-    if isinstance(given, Raw):
-        return given
-    if isinstance(given, Deleted):
-        return Raw(_key(node, given.key), None, now_ms)
-    if isinstance(given, bytes | str):
-        return Raw(None, given.encode() if isinstance(given, str) else given, now_ms)
-    row = dict(given)
+def _record(node: Node, record: Any, now_ms: int) -> Raw:
+    if isinstance(record, Raw):
+        return record
+    if isinstance(record, Deleted):
+        return Raw(_key(node, record.key), None, now_ms)
+    if isinstance(record, bytes | str):
+        return Raw(None, record.encode() if isinstance(record, str) else record, now_ms)
+    row = dict(record)
     at_ms, headers = now_ms, []
     key = _key(node, row)
     for column in node.create.columns:
@@ -217,34 +214,36 @@ def _record(node: Node, given: Any, now_ms: int) -> Raw:
 
 
 def _key(node: Node, row: Row) -> bytes | None:
-    found = {each: row.get(each) for each in node.key}
-    if not found or all(each is None for each in found.values()):
+    values = {column: row.get(column) for column in node.key}
+    if not values or all(value is None for value in values.values()):
         return None
     if has_json_key(node):
-        return json.dumps(_plain(found)).encode()
-    return _bytes(next(iter(found.values())))
+        return json.dumps(_to_jsonable(values)).encode()
+    return _bytes(next(iter(values.values())))
 
 
 def _value(node: Node, row: Row) -> bytes | None:
     if node.format in SINGLE:
-        keys = {each.lower() for each in node.key}
+        keys = {column.lower() for column in node.key}
         return _bytes(next((value for name, value in row.items() if name.lower() not in keys), None))
     if node.format == "csv":
         columns = [column.name for column in node.create.columns if column.metadata is None]
-        return ",".join("" if row.get(column) is None else str(_plain(row[column])) for column in columns).encode()
-    return json.dumps(_plain(row)).encode()
+        return ",".join(
+            "" if row.get(column) is None else str(_to_jsonable(row[column])) for column in columns
+        ).encode()
+    return json.dumps(_to_jsonable(row)).encode()
 
 
 def _bytes(value: Any) -> bytes | None:
-    return value if value is None or isinstance(value, bytes) else str(_plain(value)).encode()
+    return value if value is None or isinstance(value, bytes) else str(_to_jsonable(value)).encode()
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+def _to_jsonable(value: Any) -> Any:
+    """Return a value as the JSON of a pipeline has it: times in UTC, decimals as numbers, bytes in base64."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _to_jsonable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_jsonable(item) for item in value]
     if isinstance(value, dt.datetime):
         moment = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
         return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -257,27 +256,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# What comes out
-
-
 def _outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outputs:
-    found = Outputs()
+    outputs = Outputs()
     for node in pipeline.nodes:
         if node.kind == VIEW:
             continue
         if node.name in pipeline.dead_letters:
             letters = [_letter(record) for record in topics.records(pipeline.dead_letters[node.name])]
-            found.dead_letters[node.name] = [letter for name, letter in letters if name == node.name]
+            outputs.dead_letters[node.name] = [letter for name, letter in letters if name == node.name]
         if node.runs and node.name not in given:
             records = topics.records(node.name if node.kind == SINK else node.topic)
             changes = [(record["key"], _decoded(node, record["value"])) for record in records]
-            found.changes[node.name] = changes
+            outputs.changes[node.name] = changes
             if node.kind == TABLE:
                 newest = dict(changes)
-                found[node.name] = [each for each in newest.values() if each is not None]
+                outputs[node.name] = [row for row in newest.values() if row is not None]
             else:
-                found[node.name] = [value for _, value in changes]
-    return found
+                outputs[node.name] = [value for _, value in changes]
+    return outputs
 
 
 def _letter(record: Mapping[str, Any]) -> tuple[str, DeadLetter]:
@@ -292,11 +288,11 @@ def _decoded(node: Node, value: bytes | None) -> Any:
     return json.loads(value) if node.format == "json" or node.kind == SINK else value.decode()
 
 
-def _shown(row: Any) -> str:
+def _to_json(row: Any) -> str:
     return json.dumps(row, sort_keys=True, ensure_ascii=False, default=repr)
 
 
-def _diff(wanted: list[str], found: list[str]) -> list[str]:
+def _diff(expected: list[str], actual: list[str]) -> list[str]:
     import difflib  # noqa: PLC0415
 
-    return [each for each in difflib.ndiff(wanted, found) if not each.startswith("?")]
+    return [line for line in difflib.ndiff(expected, actual) if not line.startswith("?")]

@@ -1,4 +1,4 @@
-"""A topic as it was: all records before a moment, or, of a table, the newest record of each key before it."""
+"""Reads a topic as of a time or an offset: all records before it, or the newest record of each key."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ At = dt.datetime | str | int | Mapping[int, int]
 def as_of(
     spark: SparkSession, topic: str, at: At, *, newest: bool = False, options: Mapping[str, Any] | None = None
 ) -> DataFrame:
-    """A batch of what a topic held `at` a moment; with `newest` one row per key, without deleted ones.
+    """Return the records that a topic held `at` a time; with `newest` one row per key, without deleted keys.
 
-    A moment is a time (datetime, ISO text, or milliseconds since 1970), or the offset of each partition at which to
-    stop: `{0: 120, 1: 95}`. By time each partition ends before its first record that is as young. `options` are
-    those of a read: `kafka.bootstrap.servers` and the like.
+    `at` is a time (datetime, ISO text, or milliseconds since 1970), or the end offset of each partition:
+    `{0: 120, 1: 95}`. By time each partition ends before its first record with that timestamp or a later one.
+    `options` are those of a read: `kafka.bootstrap.servers` and the like.
     """
-    given = {**(options or {}), "subscribe": topic, **ending_options(topic, at)}
-    found = spark.read.format("klamm").options(**{name: str(value) for name, value in given.items()}).load()
-    return newest_by_key(found) if newest else found
+    read_options = {**(options or {}), "subscribe": topic, **ending_options(topic, at)}
+    records = spark.read.format("klamm").options(**{name: str(value) for name, value in read_options.items()}).load()
+    return newest_by_key(records) if newest else records
 
 
 def ending_options(topic: str, at: At) -> dict[str, str]:
-    """The options of a read that ends at a moment."""
+    """Return the options of a read that ends at a time or at offsets."""
     if isinstance(at, Mapping):
         if not at:
-            raise ConfigError("a moment in offsets names every partition: {0: 120, 1: 95}")
+            raise ConfigError("offsets name every partition: {0: 120, 1: 95}")
         return {"endingOffsets": json.dumps({topic: {str(part): int(offset) for part, offset in at.items()}})}
     return {"endingTimestamp": str(to_millis(at))}
 
 
 def to_millis(at: dt.datetime | str | int) -> int:
-    """A time in milliseconds since 1970; without a zone it is UTC."""
+    """Return a time in milliseconds since 1970; without a zone it is UTC."""
     if isinstance(at, int):
         return at
     try:
@@ -51,7 +51,7 @@ def to_millis(at: dt.datetime | str | int) -> int:
 
 
 def newest_by_key(records: DataFrame) -> DataFrame:
-    """The newest record of each key, without deleted ones; a key lives in one partition, so offsets order it."""
+    """Return the newest record of each key, without deleted keys. A key is in one partition, so offsets order it."""
     from pyspark.sql import functions  # noqa: PLC0415 - an extra
 
     newest = functions.expr("max_by(struct(*), offset) AS newest")

@@ -1,6 +1,6 @@
-"""Options of source and sink: the names of Spark's Kafka connector, so that changing a job is changing one word.
+"""Options of source and sink, named as those of Spark's Kafka connector: a job moves by changing its format.
 
-Pure. A name nobody knows is refused with the nearest right one; `kafka.` introduces a setting of the client.
+Pure. An unknown name is an error that suggests the nearest known one; `kafka.` introduces a setting of the client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EARLIEST: Final = -2
 
 COMMITS_TOPIC: Final = "__klamm_sink_commits"
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""As long as Kafka's brokers allow without being told otherwise: a transaction must outlive its micro-batch."""
+"""The default of transaction.max.timeout.ms on brokers: a transaction has to outlive its micro-batch."""
 
 _READ: Final = (
     "assign",
@@ -49,12 +49,12 @@ _READ: Final = (
 )
 _WRITE: Final = ("checkpointLocation", "commitsTopic", "delivery", "includeHeaders", "topic", "txnAppId", "txnVersion")
 _SPARK: Final = ("path", "checkpointLocation", "queryName")
-"""What Spark passes along with a user's options."""
+"""Options that Spark adds to those of the user."""
 
-_OURS_TO_SET: Final = {
-    "auto.offset.reset": "where to begin is said by startingOffsets",
-    "enable.auto.commit": "the checkpoint is the position; progress is committed to kafka.group.id by itself",
-    "enable.idempotence": "the sink always writes so",
+_RESERVED: Final = {
+    "auto.offset.reset": "startingOffsets says where to begin",
+    "enable.auto.commit": "the checkpoint is the position; progress is committed to kafka.group.id automatically",
+    "enable.idempotence": "the sink's producer is always idempotent",
     "key.deserializer": "key is binary; cast or decode it in the query",
     "key.serializer": "key is text or binary",
     "transactional.id": "it is made of the query's id; txnAppId names a batch job",
@@ -66,19 +66,19 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 @dataclass(frozen=True, slots=True)
 class ReadBound:
-    """Where a read begins or ends: alike for all partitions (`everywhere`), or each its own (`places`).
+    """Where a read begins or ends: the same for all partitions (`everywhere`), or each its own (`by_partition`).
 
     Numbers are offsets (EARLIEST and LATEST among them), or milliseconds since 1970 with `timed`.
     """
 
     everywhere: int | None = None
-    places: Mapping[TopicPartition, int] = field(default_factory=dict)
+    by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
     timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which topics: named, matching a pattern, or single partitions; one of the three."""
+    """The topics of a read: by name, by pattern, or single partitions; one of the three."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -87,7 +87,7 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for."""
+    """The options of a read."""
 
     choice: TopicSelection
     start: ReadBound
@@ -106,7 +106,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for."""
+    """The options of a write."""
 
     client: Mapping[str, str]
     topic: str | None = None
@@ -117,8 +117,8 @@ class WriteOptions:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """The options of a read, checked."""
-    named, client = _sorted(given, _READ, CONSUMER_CONFIGS, "read")
+    """Parse the options of a read; ConfigError names the first that is wrong."""
+    named, client = _split_options(given, _READ, CONSUMER_CONFIGS, "read")
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if streaming and name in named:
             raise ConfigError(f"{name} is for batch reads; a stream has no end")
@@ -128,31 +128,31 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     if strategy not in ("error", "latest"):
         raise ConfigError(f"startingOffsetsByTimestampStrategy={strategy}: write error or latest")
     return ReadOptions(
-        choice=_choice(named),
-        start=_moment(named, "starting", "latest" if streaming else "earliest"),
-        end=_moment(named, "ending", "latest"),
+        choice=_parse_selection(named),
+        start=_parse_bound(named, "starting", "latest" if streaming else "earliest"),
+        end=_parse_bound(named, "ending", "latest"),
         client=client,
         group_id=group_id,
         late_start_is_latest=strategy == "latest",
-        fail_on_data_loss=_flag(named, "failOnDataLoss", default=True),
-        include_headers=_flag(named, "includeHeaders", default=False),
-        min_partitions=_count(named, "minPartitions"),
-        max_records_per_partition=_count(named, "maxRecordsPerPartition"),
-        max_offsets_per_trigger=_count(named, "maxOffsetsPerTrigger"),
-        min_offsets_per_trigger=_count(named, "minOffsetsPerTrigger"),
-        max_trigger_delay_s=_duration(named.get("maxTriggerDelay", "15m")),
+        fail_on_data_loss=_parse_flag(named, "failOnDataLoss", default=True),
+        include_headers=_parse_flag(named, "includeHeaders", default=False),
+        min_partitions=_parse_count(named, "minPartitions"),
+        max_records_per_partition=_parse_count(named, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=_parse_count(named, "maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=_parse_count(named, "minOffsetsPerTrigger"),
+        max_trigger_delay_s=_parse_duration(named.get("maxTriggerDelay", "15m")),
     )
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options of a write, checked."""
-    named, client = _sorted(given, _WRITE, PRODUCER_CONFIGS, "write")
+    """Parse the options of a write; ConfigError names the first that is wrong."""
+    named, client = _split_options(given, _WRITE, PRODUCER_CONFIGS, "write")
     delivery = named.get("delivery", "exactly_once")
     if delivery not in ("exactly_once", "at_least_once"):
         raise ConfigError(f"delivery={delivery}: write exactly_once or at_least_once")
     app_id, version = named.get("txnAppId"), named.get("txnVersion")
     if (app_id is None) != (version is None):
-        raise ConfigError("txnAppId and txnVersion go together: who writes, and the number of this write")
+        raise ConfigError("txnAppId and txnVersion go together: the name of the writer, and the number of this write")
     client.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
     client.setdefault("batch.size", str(256 << 10))
     return WriteOptions(
@@ -160,140 +160,141 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         topic=named.get("topic"),
         exactly_once=delivery == "exactly_once",
         app_id=app_id,
-        version=None if version is None else _number("txnVersion", version, 0),
+        version=None if version is None else _parse_number("txnVersion", version, 0),
         commits_topic=named.get("commitsTopic", COMMITS_TOPIC),
     )
 
 
-def _sorted(
+def _split_options(
     given: Mapping[str, str], names: tuple[str, ...], definition: ConfigDef, what: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Options by their proper spelling, and the client's settings; Spark does not keep upper and lower case."""
-    proper = {each.lower(): each for each in (*names, *_SPARK)}
+    """Return the options in their proper spelling, and the client's settings."""
+    # Spark passes option names in lower case.
+    spellings = {name.lower(): name for name in (*names, *_SPARK)}
     settings = {key.lower(): key for key in definition.keys}
     named: dict[str, str] = {}
     client: dict[str, str] = {}
     for name, value in given.items():
-        low = name.lower()
-        if low in proper:
-            named[proper[low]] = value
+        lowered = name.lower()
+        if lowered in spellings:
+            named[spellings[lowered]] = value
             continue
-        setting = low.removeprefix("kafka.")
-        if low.startswith("kafka.") and setting in _OURS_TO_SET:
-            raise ConfigError(f"{name} cannot be set: {_OURS_TO_SET[setting]}")
-        if low.startswith("kafka.") and setting in settings:
+        setting = lowered.removeprefix("kafka.")
+        if lowered.startswith("kafka.") and setting in _RESERVED:
+            raise ConfigError(f"{name} cannot be set: {_RESERVED[setting]}")
+        if lowered.startswith("kafka.") and setting in settings:
             client[settings[setting]] = value
             continue
-        known = {**proper, **{f"kafka.{each}": f"kafka.{each}" for each in settings}}
-        near = difflib.get_close_matches(low, known, n=1, cutoff=0.6)
-        hint = f"; did you mean {known[near[0]]}?" if near else ""
+        candidates = {**spellings, **{f"kafka.{key}": f"kafka.{key}" for key in settings}}
+        near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=0.6)
+        hint = f"; did you mean {candidates[near[0]]}?" if near else ""
         raise ConfigError(f"{name} is no {what} option{hint}")
     if "bootstrap.servers" not in client:
         raise ConfigError("kafka.bootstrap.servers is missing: write host:port, e.g. localhost:9092")
     return named, client
 
 
-def _choice(named: Mapping[str, str]) -> TopicSelection:
-    chosen = [each for each in ("subscribe", "subscribePattern", "assign") if each in named]
-    if len(chosen) != 1:
-        found = " and ".join(chosen) or "none"
-        raise ConfigError(f"exactly one of subscribe, subscribePattern and assign says what to read, not {found}")
-    text = named[chosen[0]]
-    if chosen == ["subscribe"]:
-        topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+def _parse_selection(named: Mapping[str, str]) -> TopicSelection:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if name in named]
+    if len(given) != 1:
+        actual = " and ".join(given) or "none"
+        raise ConfigError(f"exactly one of subscribe, subscribePattern and assign says what to read, not {actual}")
+    text = named[given[0]]
+    if given == ["subscribe"]:
+        topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
         if not topics:
             raise ConfigError("subscribe names no topic: write a,b,...")
         return TopicSelection(topics=topics)
-    if chosen == ["subscribePattern"]:
+    if given == ["subscribePattern"]:
         try:
             re.compile(text)
         except re.error as error:
             raise ConfigError(f"subscribePattern={text} is no pattern: {error}") from None
         return TopicSelection(pattern=text)
     example = '{"topic":[0,1]}'
-    whole = _json("assign", text, example)
+    topics_json = _parse_json("assign", text, example)
     try:
-        places = [TopicPartition(topic, int(part)) for topic, parts in whole.items() for part in parts]
+        partitions = [TopicPartition(topic, int(part)) for topic, parts in topics_json.items() for part in parts]
     except (TypeError, ValueError):
         raise ConfigError(f"assign={text}: write e.g. {example}") from None
-    if not places:
+    if not partitions:
         raise ConfigError(f"assign names no partition: write e.g. {example}")
-    return TopicSelection(partitions=tuple(sorted(set(places))))
+    return TopicSelection(partitions=tuple(sorted(set(partitions))))
 
 
-def _moment(named: Mapping[str, str], which: str, default: str) -> ReadBound:
-    """The newer name wins, as in the connector: one timestamp, timestamps by partition, offsets."""
-    stamp = named.get(f"{which}Timestamp")
-    if stamp is not None:
-        return ReadBound(everywhere=_number(f"{which}Timestamp", stamp, 0), timed=True)
+def _parse_bound(named: Mapping[str, str], which: str, default: str) -> ReadBound:
+    """Parse where a read begins or ends; as in the connector, timestamps win over offsets."""
+    timestamp = named.get(f"{which}Timestamp")
+    if timestamp is not None:
+        return ReadBound(everywhere=_parse_number(f"{which}Timestamp", timestamp, 0), timed=True)
     name = f"{which}OffsetsByTimestamp"
     if name in named:
-        return ReadBound(places=parse_partition_offsets(name, named[name], 0), timed=True)
+        return ReadBound(by_partition=parse_partition_offsets(name, named[name], 0), timed=True)
     name = f"{which}Offsets"
     text = named.get(name, default)
-    words = {"earliest": EARLIEST, "latest": LATEST}
+    named_offsets = {"earliest": EARLIEST, "latest": LATEST}
     forbidden = LATEST if (which, default) == ("starting", "earliest") else EARLIEST if which == "ending" else None
-    found = words.get(text.strip().lower())
-    if found is not None:
-        if found == forbidden:
+    offset = named_offsets.get(text.strip().lower())
+    if offset is not None:
+        if offset == forbidden:
             raise ConfigError(f"{name}={text} would read nothing")
-        return ReadBound(everywhere=found)
-    places = parse_partition_offsets(name, text, EARLIEST)
-    if forbidden in places.values():
+        return ReadBound(everywhere=offset)
+    offsets = parse_partition_offsets(name, text, EARLIEST)
+    if forbidden in offsets.values():
         raise ConfigError(f"{name} gives {forbidden} to a partition: nothing could be read of it")
-    return ReadBound(places=places)
+    return ReadBound(by_partition=offsets)
 
 
 def parse_partition_offsets(name: str, text: str, least: int) -> dict[TopicPartition, int]:
-    """Numbers by partition of `{"topic": {"0": 23}}`; `name` is the option that said it."""
+    """Parse `{"topic": {"0": 23}}` into numbers by partition; `name` is the option that gave it."""
     example = '{"topic":{"0":23,"1":-2}}'
-    whole = _json(name, text, example)
+    topics = _parse_json(name, text, example)
     try:
-        found = {
+        offsets = {
             TopicPartition(topic, int(index)): int(number)
-            for topic, parts in whole.items()
+            for topic, parts in topics.items()
             for index, number in parts.items()
         }
     except (AttributeError, TypeError, ValueError):
         raise ConfigError(f"{name}={text}: write e.g. {example}") from None
-    for where, number in found.items():
-        if number < least or where.partition < 0:
-            raise ConfigError(f"{name}: {number} is nothing to give {where}")
-    return found
+    for partition, number in offsets.items():
+        if number < least or partition.partition < 0:
+            raise ConfigError(f"{name}: {number} is not valid for {partition}")
+    return offsets
 
 
-def _json(name: str, text: str, example: str) -> dict[str, Any]:
+def _parse_json(name: str, text: str, example: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise ConfigError(f"{name}={text}: write a word, or JSON, e.g. {example}")
-    return found
+    return parsed
 
 
-def _flag(named: Mapping[str, str], name: str, *, default: bool) -> bool:
+def _parse_flag(named: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = named.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise ConfigError(f"{name}={named[name]}: write true or false")
     return text == "true"
 
 
-def _count(named: Mapping[str, str], name: str) -> int | None:
-    return _number(name, named[name], 1) if name in named else None
+def _parse_count(named: Mapping[str, str], name: str) -> int | None:
+    return _parse_number(name, named[name], 1) if name in named else None
 
 
-def _number(name: str, text: str, least: int) -> int:
+def _parse_number(name: str, text: str, least: int) -> int:
     try:
-        found = int(text)
+        number = int(text)
     except ValueError:
         raise ConfigError(f"{name}={text}: write a whole number") from None
-    if found < least:
+    if number < least:
         raise ConfigError(f"{name}={text}: write {least} or more")
-    return found
+    return number
 
 
-def _duration(text: str) -> float:
+def _parse_duration(text: str) -> float:
     match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*", text.lower())
     if match is None:
         raise ConfigError(f"maxTriggerDelay={text}: write e.g. 30s, 15m or 1h")

@@ -1,7 +1,7 @@
-"""Schemas made of columns: what is registered when rows are written and nobody wrote a schema for them. Pure.
+"""Derives a schema from columns, for the registry, when a statement writes rows without naming a schema. Pure.
 
-Every column of a record may be null and is null where it is missing, so that columns can be added and dropped later.
-Names are kept as they are; one that a kind of schema cannot have is refused.
+Every field is nullable with the default null, so that columns can be added and dropped later. Names stay as they are; a
+name that a kind of schema does not allow is an error.
 """
 
 from __future__ import annotations
@@ -19,29 +19,41 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def derive_schema(kind: str, name: str, arrow: pa.DataType, numbers: Mapping[str, int] | None = None) -> str:
-    """The schema of values of a type; `numbers` are those that fields of a Protobuf message have already."""
+    """Return the schema of an Arrow type; `numbers` are the field numbers of an existing Protobuf message."""
     if kind == "AVRO":
         return json.dumps(_avro(arrow, record_name(name), name))
     if kind == "JSON":
-        found = _json(arrow, name)
-        return json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "title": record_name(name), **found})
+        schema = _json(arrow, name)
+        return json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "title": record_name(name), **schema})
     return _protobuf(arrow, record_name(name), numbers or {})
 
 
 def record_name(name: str) -> str:
-    """A name as a record may have it."""
-    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return found if _NAME.fullmatch(found) else f"_{found}"
+    """Return a name with characters that Avro and Protobuf do not allow replaced."""
+    replaced = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return replaced if _NAME.fullmatch(replaced) else f"_{replaced}"
 
 
-def _named(name: str, kind: str) -> str:
+def _check_field_name(name: str, kind: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"column {name} cannot be a field of {kind}: rename it, SELECT ... AS some_name")
     return name
 
 
-def _refused(arrow: pa.DataType, path: str, kind: str) -> ConfigError:
+def _unsupported(arrow: pa.DataType, path: str, kind: str) -> ConfigError:
     return ConfigError(f"{path} is {arrow}, which {kind} has no type for: cast it")
+
+
+def _is_text(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow))
+
+
+def _is_bytes(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow))
+
+
+def _is_written_as_text(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(arrow) or pa.types.is_date(arrow))
 
 
 _AVRO: Final = (
@@ -50,8 +62,8 @@ _AVRO: Final = (
     (pa.types.is_signed_integer, "int"),
     (pa.types.is_float32, "float"),
     (pa.types.is_float64, "double"),
-    (lambda arrow: pa.types.is_string(arrow) or pa.types.is_large_string(arrow), "string"),
-    (lambda arrow: pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow), "bytes"),
+    (_is_text, "string"),
+    (_is_bytes, "bytes"),
 )
 
 
@@ -68,21 +80,22 @@ def _avro(arrow: pa.DataType, name: str, path: str) -> Any:
     if pa.types.is_struct(arrow):
         fields = [
             {
-                "name": _named(each.name, "Avro"),
-                "type": ["null", _avro(each.type, f"{name}_{each.name}", f"{path}.{each.name}")],
+                "name": _check_field_name(field.name, "Avro"),
+                # Null comes first: an Avro default has to be of the union's first type.
+                "type": ["null", _avro(field.type, f"{name}_{field.name}", f"{path}.{field.name}")],
                 "default": None,
             }
-            for each in arrow
+            for field in arrow
         ]
         return {"type": "record", "name": name, "fields": fields}
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
-        return {"type": "array", "items": _or_null(arrow.value_field, name, path)}
+        return {"type": "array", "items": _nullable_item(arrow.value_field, name, path)}
     if pa.types.is_map(arrow) and pa.types.is_string(arrow.key_type):
-        return {"type": "map", "values": _or_null(arrow.item_field, name, path)}
-    raise _refused(arrow, path, "Avro")
+        return {"type": "map", "values": _nullable_item(arrow.item_field, name, path)}
+    raise _unsupported(arrow, path, "Avro")
 
 
-def _or_null(field: pa.Field, name: str, path: str) -> Any:
+def _nullable_item(field: pa.Field, name: str, path: str) -> Any:
     inner = _avro(field.type, f"{name}_item", f"{path}.item")
     return ["null", inner] if field.nullable else inner
 
@@ -103,16 +116,16 @@ def _json(arrow: pa.DataType, path: str) -> dict[str, Any]:
     if pa.types.is_timestamp(arrow):
         return {"type": "string", "format": "date-time"} if arrow.tz else {"type": "string"}
     if pa.types.is_struct(arrow):
-        parts = {each.name: _null(_json(each.type, f"{path}.{each.name}")) for each in arrow}
+        parts = {field.name: _make_nullable(_json(field.type, f"{path}.{field.name}")) for field in arrow}
         return {"type": "object", "properties": parts}
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
-        return {"type": "array", "items": _null(_json(arrow.value_type, f"{path}.item"))}
+        return {"type": "array", "items": _make_nullable(_json(arrow.value_type, f"{path}.item"))}
     if pa.types.is_map(arrow) and pa.types.is_string(arrow.key_type):
-        return {"type": "object", "additionalProperties": _null(_json(arrow.item_type, f"{path}.item"))}
-    raise _refused(arrow, path, "JSON Schema")
+        return {"type": "object", "additionalProperties": _make_nullable(_json(arrow.item_type, f"{path}.item"))}
+    raise _unsupported(arrow, path, "JSON Schema")
 
 
-def _null(schema: dict[str, Any]) -> dict[str, Any]:
+def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "type": [schema["type"], "null"]}
 
 
@@ -122,16 +135,16 @@ _PROTOBUF: Final = (
     (pa.types.is_signed_integer, "int32"),
     (pa.types.is_float32, "float"),
     (pa.types.is_float64, "double"),
-    (lambda arrow: pa.types.is_string(arrow) or pa.types.is_large_string(arrow), "string"),
-    (lambda arrow: pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow), "bytes"),
-    (lambda arrow: pa.types.is_decimal(arrow) or pa.types.is_date(arrow), "string"),
+    (_is_text, "string"),
+    (_is_bytes, "bytes"),
+    (_is_written_as_text, "string"),
     (pa.types.is_timestamp, "google.protobuf.Timestamp"),
 )
 
 
 def _protobuf(arrow: pa.DataType, name: str, numbers: Mapping[str, int]) -> str:
     if not pa.types.is_struct(arrow):
-        raise ConfigError("Protobuf has no values but messages")
+        raise ConfigError("a Protobuf value is a message: write several columns, or another format")
     lines = _message(arrow, name, numbers, "")
     head = ['syntax = "proto3";']
     if any("google.protobuf.Timestamp" in line for line in lines):
@@ -140,26 +153,27 @@ def _protobuf(arrow: pa.DataType, name: str, numbers: Mapping[str, int]) -> str:
 
 
 def _message(arrow: pa.DataType, name: str, numbers: Mapping[str, int], pad: str) -> list[str]:
-    """A message; fields that have a number keep it, and none is given away twice."""
+    """Return the lines of a message; fields that have a number keep it, and no number is used twice."""
     lines = [f"{pad}message {name} {{"]
     taken = max(numbers.values(), default=0)
     for field in arrow:
-        each, kind = _named(field.name, "Protobuf"), field.type
-        number = numbers.get(each)
+        column, kind = _check_field_name(field.name, "Protobuf"), field.type
+        number = numbers.get(column)
         if number is None:
+            # 19000 to 19999 are reserved by Protobuf.
             taken = number = taken + 1 if taken + 1 not in range(19000, 20000) else 20000
         label = ""
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
             label, kind = "repeated ", kind.value_type
         elif pa.types.is_map(kind):
-            inner, more = _protobuf_type(kind.item_type, f"{each}_value", pad, field.name)
+            inner, more = _protobuf_type(kind.item_type, f"{column}_value", pad, field.name)
             key, _ = _protobuf_type(kind.key_type, "", pad, field.name)
-            lines += [*more, f"{pad}  map<{key}, {inner}> {each} = {number};"]
+            lines += [*more, f"{pad}  map<{key}, {inner}> {column} = {number};"]
             continue
         elif not pa.types.is_struct(kind):
             label = "optional "
-        plain, more = _protobuf_type(kind, f"{each}_type", pad, field.name)
-        lines += [*more, f"{pad}  {label}{plain} {each} = {number};"]
+        plain, more = _protobuf_type(kind, f"{column}_type", pad, field.name)
+        lines += [*more, f"{pad}  {label}{plain} {column} = {number};"]
     return [*lines, f"{pad}}}"]
 
 
@@ -170,4 +184,4 @@ def _protobuf_type(arrow: pa.DataType, name: str, pad: str, path: str) -> tuple[
     if pa.types.is_struct(arrow):
         own = record_name(name.title().replace("_", ""))
         return own, _message(arrow, own, {}, f"{pad}  ")
-    raise _refused(arrow, path, "Protobuf")
+    raise _unsupported(arrow, path, "Protobuf")

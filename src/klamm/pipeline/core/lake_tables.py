@@ -1,4 +1,4 @@
-"""What a sink's statement says of its table, and which small files become one. Pure."""
+"""Tables of a lake as a sink's statement describes them, and the plan of a compaction. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FILES: Final = ("parquet", "json", "csv", "orc")
 TABLES: Final = ("delta", "iceberg")
 FORMATS: Final = (*FILES, *TABLES)
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-_ODD: Final = re.compile(r"[^A-Za-z0-9._=-]")
+_UNSAFE_IN_PATH: Final = re.compile(r"[^A-Za-z0-9._=-]")
 _FOLDER_CHARS: Final = 100
 _PARTITION_TYPES: Final = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """Where rows go."""
+    """The table that a sink writes to."""
 
     name: str
     format: str
@@ -32,11 +32,11 @@ class LakeTable:
     """An Iceberg table in its catalog: `namespace.name`."""
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of Spark's writer for files, of the storage for Delta, of the catalog for Iceberg."""
+    """Options of Spark's writer for files, of the storage for Delta, of the catalog for Iceberg."""
 
     @property
     def local(self) -> str | None:
-        """The folder of a path; None for one that is no folder of this machine (s3://...)."""
+        """The local folder of a path; None for another file system (s3://...)."""
         if self.path is None:
             return None
         scheme, separator, rest = self.path.partition(":/")
@@ -46,9 +46,13 @@ class LakeTable:
 
     @property
     def where(self) -> str:
-        """For people."""
-        place = self.path or self.options.get("uri", "")
-        return f"{self.format} {self.identifier} of {place}" if self.format == "iceberg" else f"{self.format} {place}"
+        """The table for messages: format and location."""
+        location = self.path or self.options.get("uri", "")
+        return (
+            f"{self.format} {self.identifier} of {location}"
+            if self.format == "iceberg"
+            else f"{self.format} {location}"
+        )
 
     @property
     def identifier(self) -> str:
@@ -57,7 +61,7 @@ class LakeTable:
 
 
 class DataFile(NamedTuple):
-    """A file a task has written, and is not yet part of a table."""
+    """A file that a task has written and that is not yet part of a table."""
 
     path: str
     partition: tuple[tuple[str, str | None], ...]
@@ -65,61 +69,62 @@ class DataFile(NamedTuple):
     size: int
 
     def encode(self) -> str:
-        """As a line."""
+        """Return the file as a line of JSON."""
         return json.dumps([self.path, self.partition, self.rows, self.size])
 
     @classmethod
     def decode(cls, text: str) -> DataFile:
-        """From a line."""
+        """Parse a line that `encode` made."""
         path, partition, rows, size = json.loads(text)
         return cls(path, tuple((name, value) for name, value in partition), rows, size)
 
 
 def app_key(app: str) -> str:
-    """A name for files, made of the name of a writer, which may hold anything."""
+    """Return a writer's name in a form that is safe in file names."""
     return hashlib.sha256(app.encode()).hexdigest()[:12]
 
 
 def partition_folder(partition: Iterable[tuple[str, str | None]]) -> str:
-    """`day=2026-01-01/kind=a`, for people: the table knows the values, so what is odd in a path is left out."""
+    """Return `day=2026-01-01/kind=a`. Unsafe characters are replaced: the table's metadata has the exact values."""
     return "/".join(
-        _ODD.sub("_", f"{name}={NULL if value is None else value}")[:_FOLDER_CHARS] for name, value in partition
+        _UNSAFE_IN_PATH.sub("_", f"{name}={NULL if value is None else value}")[:_FOLDER_CHARS]
+        for name, value in partition
     )
 
 
 def partition_names(names: Sequence[str], types: Mapping[str, str], table: str) -> tuple[str, ...]:
-    """The columns of partition_by as they are spelled; refuses what has no one way to be written as a text."""
-    known = {type_.lower(): type_ for type_ in types}
+    """Return the columns of partition_by in the frame's spelling; ConfigError for a type without one text form."""
+    spellings = {column.lower(): column for column in types}
     for name in names:
-        if name.lower() not in known:
+        if name.lower() not in spellings:
             raise ConfigError(f"{table} has no column {name} for partition_by: it has {', '.join(types)}")
-        kind = types[known[name.lower()]]
+        kind = types[spellings[name.lower()]]
         if kind not in _PARTITION_TYPES:
             raise ConfigError(f"{table} cannot be partitioned by {name}, which is {kind}: cast it to date or string")
     if names and len(names) == len(types):
         raise ConfigError(f"{table} needs a column beside those of partition_by")
-    return tuple(known[each.lower()] for each in names)
+    return tuple(spellings[name.lower()] for name in names)
 
 
 def plan_bins(sizes: Sequence[int], target: int) -> list[list[int]]:
-    """Which files, by place, become one: small ones in order, until one of about `target` bytes is full."""
-    found: list[list[int]] = []
+    """Return groups of file indexes to merge: small files in order, up to about `target` bytes per group."""
+    groups: list[list[int]] = []
     current: list[int] = []
     total = 0
-    for place, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         if size * 4 >= target * 3:  # large enough as it is
             continue
         if current and total + size > target:
-            found.append(current)
+            groups.append(current)
             current, total = [], 0
-        current.append(place)
+        current.append(index)
         total += size
-    found.append(current)
-    return [each for each in found if len(each) > 1]
+    groups.append(current)
+    return [group for group in groups if len(group) > 1]  # rewriting a single file gains nothing
 
 
 class Merge(NamedTuple):
-    """What a compaction does to one partition: so many small files become so few."""
+    """What a compaction does to one partition: `files` of `size` bytes become `into`."""
 
     partition: str
     files: int

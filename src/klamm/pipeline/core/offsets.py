@@ -1,7 +1,7 @@
-"""Which offsets a read covers: positions as the checkpoint keeps them, ranges for tasks, limits per batch. Pure.
+"""Offset arithmetic of a read: positions as the checkpoint keeps them, ranges for tasks, limits per batch. Pure.
 
-A position is written as the Kafka connector writes it, `{"orders": {"0": 23}}`, and beside it, under "#ids" (no topic
-can be called so), the id of each topic: one that was deleted and created anew has the same name and other records.
+A position is written as the Kafka connector writes it, `{"orders": {"0": 23}}`, plus the topic ids under "#ids", which
+is no valid topic name: a topic that was deleted and created again has the same name and other records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Range(NamedTuple):
-    """The records of one partition from `start` up to, without, `end`; `topic_id` is empty where none is known."""
+    """Offsets of one partition from `start` up to, not including, `end`; `topic_id` is empty when unknown."""
 
     topic: str
     partition: int
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; gaps count."""
+        """The number of offsets, gaps included."""
         return self.end - self.start
 
 
@@ -43,55 +43,57 @@ class Position:
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark's offset log keeps it."""
-        found: dict[str, Any] = {}
-        for where in sorted(self.offsets):
-            found.setdefault(where.topic, {})[str(where.partition)] = self.offsets[where]
-        found[_IDS] = {name: self.ids[name] for name in sorted(self.ids)}
-        return found
+        """Return the form that Spark's offset log keeps."""
+        encoded: dict[str, Any] = {}
+        for partition in sorted(self.offsets):
+            encoded.setdefault(partition.topic, {})[str(partition.partition)] = self.offsets[partition]
+        encoded[_IDS] = {name: self.ids[name] for name in sorted(self.ids)}
+        return encoded
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Position:
-        """Read back; without ids (the connector's own form) re-created topics are not noticed."""
+    def from_json(cls, encoded: Mapping[str, Any]) -> Position:
+        """Parse the form of the offset log; without ids (the Kafka connector's form) recreated topics go unnoticed."""
         offsets = {
             TopicPartition(topic, int(index)): int(offset)
-            for topic, parts in found.items()
+            for topic, parts in encoded.items()
             if topic != _IDS
             for index, offset in parts.items()
         }
-        return cls(offsets, dict(found.get(_IDS, {})))
+        return cls(offsets, dict(encoded.get(_IDS, {})))
 
     def is_recreated(self, other: Position, topic: str) -> bool:
-        """Whether a topic is not the one it was."""
-        mine, theirs = self.ids.get(topic, ""), other.ids.get(topic, "")
-        return bool(mine and theirs and mine != theirs)
+        """Whether a topic was deleted and created again between two positions."""
+        own_id, other_id = self.ids.get(topic, ""), other.ids.get(topic, "")
+        return bool(own_id and other_id and own_id != other_id)
 
 
 def split_lookups(
-    moment: ReadBound, places: Iterable[TopicPartition], what: str
+    bound: ReadBound, partitions: Iterable[TopicPartition], what: str
 ) -> tuple[dict[TopicPartition, int], Offsets]:
-    """What is known of a moment already, and what brokers must be asked (a time, EARLIEST or LATEST) by partition."""
-    places = list(places)
-    if moment.everywhere is not None:
-        wanted = dict.fromkeys(places, moment.everywhere)
+    """Split a bound into known offsets, and lookups (a timestamp, EARLIEST or LATEST) for the brokers."""
+    partitions = list(partitions)
+    if bound.everywhere is not None:
+        offsets = dict.fromkeys(partitions, bound.everywhere)
     else:
-        missing = [str(place) for place in places if place not in moment.places]
-        extra = [str(place) for place in moment.places if place not in set(places)]
+        missing = [str(partition) for partition in partitions if partition not in bound.by_partition]
+        extra = [str(partition) for partition in bound.by_partition if partition not in set(partitions)]
         if missing or extra:
-            words = f"lacks {', '.join(missing[:5])}" if missing else f"names {', '.join(extra[:5])}, not being read"
-            raise ConfigError(f"{what} must name every partition that is read, and no other: it {words}")
-        wanted = {place: moment.places[place] for place in places}
-    if moment.timed:
-        return {}, wanted
+            difference = (
+                f"lacks {', '.join(missing[:5])}" if missing else f"names {', '.join(extra[:5])}, not being read"
+            )
+            raise ConfigError(f"{what} must name every partition that is read, and no other: it {difference}")
+        offsets = {partition: bound.by_partition[partition] for partition in partitions}
+    if bound.timed:
+        return {}, offsets
     return (
-        {where: each for where, each in wanted.items() if each >= 0},
-        {where: each for where, each in wanted.items() if each < 0},
+        {partition: offset for partition, offset in offsets.items() if offset >= 0},
+        {partition: offset for partition, offset in offsets.items() if offset < 0},
     )
 
 
-def find_late_partitions(found: Offsets, what: str, *, latest: bool) -> list[TopicPartition]:
-    """The partitions that have nothing as young as was asked: to be read from their end, or refused."""
-    late = [where for where, offset in found.items() if offset == LATEST]
+def find_late_partitions(offsets: Offsets, what: str, *, latest: bool) -> list[TopicPartition]:
+    """Return the partitions without a record at or after the timestamp; ConfigError unless they start at `latest`."""
+    late = [partition for partition, offset in offsets.items() if offset == LATEST]
     if late and not latest:
         raise ConfigError(
             f"{what}: {late[0]} has no record that young; startingOffsetsByTimestampStrategy=latest begins at the end"
@@ -100,64 +102,66 @@ def find_late_partitions(found: Offsets, what: str, *, latest: bool) -> list[Top
 
 
 def limit_end(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """An end at most about `limit` records after the start: each partition gets its share, and at least one record.
+    """Return end offsets at most about `limit` records after the start; each partition gets its proportional share.
 
-    As in the Kafka connector, a partition with something to read always moves, so that none starves.
+    As in the Kafka connector, a partition with unread records advances by at least one, so that none starves.
     """
-    sizes = {where: end[where] - start.get(where, end[where]) for where in end}
+    sizes = {partition: end[partition] - start.get(partition, end[partition]) for partition in end}
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:
         return dict(end)
-    found = {}
-    for where, size in sizes.items():
+    limited = {}
+    for partition, size in sizes.items():
         if size <= 0:
-            found[where] = end[where]
+            limited[partition] = end[partition]
             continue
         share = limit * size / total
-        found[where] = min(start[where] + (math.ceil(share) if share < 1 else math.floor(share)), end[where])
-    return found
+        limited[partition] = min(
+            start[partition] + (math.ceil(share) if share < 1 else math.floor(share)), end[partition]
+        )
+    return limited
 
 
-def has_enough(start: Offsets, end: Offsets, least: int) -> bool:
-    """Whether a batch of `least` records is there."""
-    return sum(max(end[where] - start.get(where, end[where]), 0) for where in end) >= least
+def has_enough(start: Offsets, end: Offsets, min_records: int) -> bool:
+    """Whether at least `min_records` are unread."""
+    return sum(max(end[partition] - start.get(partition, end[partition]), 0) for partition in end) >= min_records
 
 
 def plan_ranges(start: Position, end: Position, earliest: Offsets) -> tuple[list[Range], list[str]]:
-    """The ranges from one position to another, and, in words, what is lost on the way.
+    """Return the ranges from one position to another, and a sentence for each loss of records between them.
 
-    A partition the start does not know is new and read from its beginning; a topic that was created anew too.
+    A partition that the start does not have is new and read from its beginning; a recreated topic, too.
     """
     ranges: list[Range] = []
-    lost: list[str] = []
-    told: set[str] = set()
-    for where in sorted(end.offsets):
-        upto = end.offsets[where]
-        first = earliest.get(where, 0)
-        begin = start.offsets.get(where)
-        if start.is_recreated(end, where.topic):
-            if where.topic not in told:
-                told.add(where.topic)
-                lost.append(f"topic {where.topic} was deleted and created anew; what it held before is gone")
+    losses: list[str] = []
+    recreated: set[str] = set()
+    for partition in sorted(end.offsets):
+        stop = end.offsets[partition]
+        first = earliest.get(partition, 0)
+        begin = start.offsets.get(partition)
+        if start.is_recreated(end, partition.topic):
+            if partition.topic not in recreated:
+                recreated.add(partition.topic)
+                losses.append(f"topic {partition.topic} was deleted and created anew; what it held before is gone")
             begin = first
         elif begin is None:
             if first > 0:
-                lost.append(f"{where} is new, but its records before offset {first} are gone")
+                losses.append(f"{partition} is new, but its records before offset {first} are gone")
             begin = first
         elif begin < first:
-            lost.append(f"{where} was read up to {begin}, but begins at {first} by now")
+            losses.append(f"{partition} was read up to {begin}, but begins at {first} by now")
             begin = first
-        elif begin > upto:
-            lost.append(f"{where} was read up to {begin}, but ends at {upto} by now")
-            begin = upto
-        if begin < upto:
-            ranges.append(Range(where.topic, where.partition, begin, upto, end.ids.get(where.topic, "")))
-    lost.extend(f"{where} is gone" for where in sorted(start.offsets) if where not in end.offsets)
-    return ranges, lost
+        elif begin > stop:
+            losses.append(f"{partition} was read up to {begin}, but ends at {stop} by now")
+            begin = stop
+        if begin < stop:
+            ranges.append(Range(partition.topic, partition.partition, begin, stop, end.ids.get(partition.topic, "")))
+    losses.extend(f"{partition} is gone" for partition in sorted(start.offsets) if partition not in end.offsets)
+    return ranges, losses
 
 
 def split_ranges(ranges: Iterable[Range], pieces: int | None, max_rows: int | None) -> list[Range]:
-    """Ranges for tasks: at least about `pieces` in all, each at most `max_rows`; without either, one per partition."""
+    """Split ranges for tasks: about `pieces` or more in all, each at most `max_rows`; by default one per partition."""
     ranges = [range_ for range_ in ranges if range_.size > 0]
     if max_rows is not None:
         ranges = [piece for range_ in ranges for piece in _cut(range_, math.ceil(range_.size / max_rows))]
@@ -168,19 +172,19 @@ def split_ranges(ranges: Iterable[Range], pieces: int | None, max_rows: int | No
 
 
 def group_ranges(ranges: Iterable[Range], rows: int) -> list[list[Range]]:
-    """Neighbours that one task reads one after the other, until it has `rows`: a task costs more than a few rows."""
-    found: list[list[Range]] = []
+    """Group neighbouring ranges until a task has `rows`: starting a task costs more than reading a few rows."""
+    groups: list[list[Range]] = []
     size = rows
     for range_ in ranges:
         if size >= rows:
-            found.append([])
+            groups.append([])
             size = 0
-        found[-1].append(range_)
+        groups[-1].append(range_)
         size += range_.size
-    return found
+    return groups
 
 
-def _cut(whole: Range, parts: int) -> list[Range]:
-    parts = min(parts, whole.size)
-    edges = [whole.start + whole.size * index // parts for index in range(parts + 1)]
-    return [whole._replace(start=a, end=b) for a, b in itertools.pairwise(edges)]
+def _cut(range_: Range, parts: int) -> list[Range]:
+    parts = min(parts, range_.size)
+    edges = [range_.start + range_.size * index // parts for index in range(parts + 1)]
+    return [range_._replace(start=a, end=b) for a, b in itertools.pairwise(edges)]

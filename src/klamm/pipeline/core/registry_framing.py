@@ -1,8 +1,8 @@
-"""Which schema a record was written with, as registries' serializers say it. Pure.
+"""The framing of schema registries: how a record names the schema it was written with. Pure.
 
-In front of the payload: 0, then the id of the schema as four bytes. In a header, `__key_schema_id` or
-`__value_schema_id`: 1, then the sixteen bytes of the schema's GUID; the payload is then nothing but itself. Protobuf
-adds which message of the file it is, as a path of indexes.
+In front of the payload: the byte 0, then the schema's id in four bytes. In a header, `__key_schema_id` or
+`__value_schema_id`: the byte 1, then the sixteen bytes of the schema's GUID; the payload has no prefix then. Protobuf
+adds the path of the message in its file, as indexes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _DEPTH_MAX = 64
 
 
 class BadRecord(KlammError):
-    """A record that cannot be read with, or written by, its schema."""
+    """Raised for a record that cannot be decoded, or a value that cannot be encoded, with its schema."""
 
     def __init__(self, words: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, words)
 
 
 class Frame(NamedTuple):
-    """A record's schema and payload; `indexes` are the bytes of the path where a header has them."""
+    """A record's schema and payload; `indexes` are the bytes of the message path when they are in a header."""
 
     schema: int | uuid.UUID
     payload: bytes
@@ -37,13 +37,13 @@ class Frame(NamedTuple):
 
 
 def unframe(data: bytes, header: bytes | None = None) -> Frame:
-    """Take a record apart; a header, if there is one, wins over the first bytes."""
+    """Split a record into schema and payload; a header wins over the prefix."""
     if header is not None:
         if header[:1] == bytes([BY_GUID]) and len(header) >= 17:
             return Frame(uuid.UUID(bytes=bytes(header[1:17])), data, header[17:])
         if header[:1] == bytes([BY_ID]) and len(header) >= _PREFIX.size:
             return Frame(_PREFIX.unpack_from(header)[1], data, header[_PREFIX.size :])
-        raise BadRecord(f"the header of the schema is {header[:17].hex() or 'empty'}, which names none")
+        raise BadRecord(f"the schema header is {header[:17].hex() or 'empty'}, which names no schema")
     if len(data) < _PREFIX.size:
         raise BadRecord(f"{len(data)} bytes are too few to name a schema")
     magic, number = _PREFIX.unpack_from(data)
@@ -53,17 +53,17 @@ def unframe(data: bytes, header: bytes | None = None) -> Frame:
 
 
 def prefix(number: int) -> bytes:
-    """The first bytes of a record of this schema."""
+    """Return the prefix of a record of this schema."""
     return _PREFIX.pack(BY_ID, number)
 
 
 def header(guid: uuid.UUID, path: Sequence[int] | None = None) -> bytes:
-    """The value of the header of a record of this schema."""
+    """Return the value of the schema header of a record of this schema."""
     return bytes([BY_GUID]) + guid.bytes + (b"" if path is None else write_path(path))
 
 
 def read_path(frame: Frame) -> tuple[tuple[int, ...], bytes]:
-    """The path of a Protobuf message in its file, and the message's bytes."""
+    """Return the path of a Protobuf message in its file, and the message's bytes."""
     source = frame.payload if frame.indexes is None else frame.indexes
     path, at = _path(source)
     return path, source[at:] if frame.indexes is None else frame.payload
@@ -71,10 +71,10 @@ def read_path(frame: Frame) -> tuple[tuple[int, ...], bytes]:
 
 def _path(data: bytes) -> tuple[tuple[int, ...], int]:
     count, at = _varint(data, 0)
-    if count == 0:  # the usual case has a short form
+    if count == 0:  # the first message of a file, the usual case, is written as a single 0
         return (0,), at
     if not 0 < count <= _DEPTH_MAX:
-        raise BadRecord(f"{count} indexes of messages in messages")
+        raise BadRecord(f"the message path has {count} indexes, at most {_DEPTH_MAX} are allowed")
     path = []
     for _ in range(count):
         index, at = _varint(data, at)
@@ -83,23 +83,23 @@ def _path(data: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def write_path(path: Sequence[int]) -> bytes:
-    """The path, as `read_path` reads it."""
+    """Encode a path as `read_path` reads it."""
     if tuple(path) == (0,):
         return b"\0"
-    return b"".join(_zigzag(each) for each in (len(path), *path))
+    return b"".join(_zigzag(number) for number in (len(path), *path))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
         if at >= len(data):
-            raise BadRecord("the path of the message is cut off")
+            raise BadRecord("the message path is truncated")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
-    raise BadRecord("the path of the message has no end")
+    raise BadRecord("the message path is a varint of more than five bytes")
 
 
 def _zigzag(value: int) -> bytes:

@@ -1,7 +1,7 @@
-"""How a batch of many transactions becomes one decision: the record of it, and what a replay makes of it. Pure.
+"""The sink's commit protocol: how many transactions become one batch, and what a replay does. Pure.
 
-A sink's state is the highest batch it knows and whether that is only *decided* (its transactions are being ended) or
-*done*. docs/decisions/0009 tells why, and what each kill point leaves.
+A sink's state is its highest batch, and whether that is *decided* (its transactions are being committed) or *done*.
+docs/decisions/0020-exactly-once-from-spark.md has the reasons, and what each kill point leaves.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.model.errors import ErrorCode, KlammError
 
 SLOTS: Final = 32
-"""Partitions of the topic that offsets of sinks are kept under: one per task, group by group."""
+"""Partitions of the commits topic; offsets of task markers are kept under them, 32 tasks per group."""
 
 
 class SinkError(KlammError):
-    """A batch that cannot be completed exactly once, or not by this writer."""
+    """Raised when a batch cannot be completed exactly once, or not by this writer."""
 
     def __init__(self, words: str) -> None:
         super().__init__(ErrorCode.INVALID_TXN_STATE, words)
 
 
 class TaskTransaction(NamedTuple):
-    """The transaction one task has written and left open; `rows` and `size` tell whether a rewrite is the same."""
+    """The transaction that one task has prepared and left open; a rewrite is the same if `rows` and `size` are."""
 
     task: int
     transaction: PreparedTransaction
@@ -37,18 +37,18 @@ class TaskTransaction(NamedTuple):
 
 
 class SinkState(NamedTuple):
-    """What a sink knows of its batches; `place` is where the record of the decision lies."""
+    """The newest batch of a sink; `decision_offset` is the offset of its decision in the commits topic."""
 
     batch: int = -1
     done: bool = True
-    place: int = -1
+    decision_offset: int = -1
 
     @classmethod
     def parse(cls, offset: int, metadata: str) -> SinkState:
-        """As it is kept with the offset of a group."""
+        """Parse the offset and metadata of the sink's group."""
         word, _, number = metadata.partition(" ")
         if word not in ("decided", "done") or not number.isdigit():
-            raise SinkError(f"the sink's group holds {metadata!r}; does somebody else commit to it?")
+            raise SinkError(f"the sink's group holds {metadata!r}: another application commits to it")
         return cls(int(number), word == "done", offset)
 
     @property
@@ -58,15 +58,15 @@ class SinkState(NamedTuple):
 
 
 class Step(Enum):
-    """What a batch finds."""
+    """What is left to do for a batch."""
 
-    BEGIN = "nobody has decided it"
-    RESUME = "it is decided, and perhaps not ended everywhere"
-    SKIP = "it is done"
+    BEGIN = "not decided"
+    RESUME = "decided, transactions may still be open"
+    SKIP = "done"
 
 
 def next_step(state: SinkState, batch: int) -> Step:
-    """Where a batch stands."""
+    """Return what is left to do for a batch."""
     if state.batch > batch or (state.batch == batch and state.done):
         return Step.SKIP
     return Step.RESUME if state.batch == batch else Step.BEGIN
@@ -74,14 +74,14 @@ def next_step(state: SinkState, batch: int) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class SinkDecision:
-    """These transactions, all of them, are batch `batch`."""
+    """The record that batch `batch` consists of these transactions."""
 
     sink: str
     batch: int
     handles: tuple[TaskTransaction, ...]
 
     def encode(self) -> bytes:
-        """As it is kept in the commits topic."""
+        """Return the value of the record in the commits topic."""
         rows = [
             [handle.task, *handle.transaction, handle.rows, handle.size, handle.began_ms] for handle in self.handles
         ]
@@ -89,55 +89,56 @@ class SinkDecision:
 
     @classmethod
     def decode(cls, data: bytes) -> SinkDecision:
-        """Read back."""
+        """Parse the value of a record in the commits topic."""
         try:
-            found = json.loads(data)
+            parsed = json.loads(data)
             handles = tuple(
                 TaskTransaction(row[0], PreparedTransaction(*row[1:5]), row[5], row[6], row[7])
-                for row in found["tasks"]
+                for row in parsed["tasks"]
             )
-            return cls(found["sink"], found["batch"], handles)
+            return cls(parsed["sink"], parsed["batch"], handles)
         except (KeyError, IndexError, TypeError, ValueError):
             raise SinkError(f"{data[:80]!r} is no decision of a sink") from None
 
     def of(self, task: int) -> TaskTransaction | None:
-        """The transaction of a task."""
+        """Return the transaction of a task, or None."""
         return next((handle for handle in self.handles if handle.task == task), None)
 
 
 class Resumption(NamedTuple):
-    """How a decided batch goes on: a decision that replaces it (None: nothing is lost), and transactions to give up."""
+    """How a decided batch continues: by a new decision (None when nothing is lost); `spare` transactions are unused."""
 
     decision: SinkDecision | None
     spare: tuple[TaskTransaction, ...]
 
 
 def resume_batch(decision: SinkDecision, lost: Iterable[int], rewritten: Iterable[TaskTransaction]) -> Resumption:
-    """A replay of a decided batch. Of `lost` tasks the broker has aborted the transaction; the others are committed.
+    """Plan the replay of a decided batch, of which the broker has aborted the transactions of the `lost` tasks.
 
-    A lost one can only be made good by the same rows, computed again by the same task.
+    The other transactions are committed. A lost one can only be replaced by the same rows, written again by the same
+    task; SinkError when they differ.
     """
     lost = set(lost)
-    again: Mapping[int, TaskTransaction] = {each.task: each for each in rewritten}
-    kept: list[TaskTransaction] = []
+    rewritten_by_task: Mapping[int, TaskTransaction] = {handle.task: handle for handle in rewritten}
+    replacements: list[TaskTransaction] = []
     for handle in decision.handles:
         if handle.task not in lost:
             continue
-        other = again.get(handle.task)
-        if other is None or (other.rows, other.size) != (handle.rows, handle.size):
-            found = "nothing" if other is None else f"{other.rows} rows of {other.size} bytes"
+        replacement = rewritten_by_task.get(handle.task)
+        if replacement is None or (replacement.rows, replacement.size) != (handle.rows, handle.size):
+            computed = "nothing" if replacement is None else f"{replacement.rows} rows of {replacement.size} bytes"
             raise SinkError(
                 f"batch {decision.batch} of {decision.sink} is half committed: the broker aborted the transaction of "
                 f"task {handle.task} ({handle.rows} rows of {handle.size} bytes) before it could be ended, and now the "
-                f"task has computed {found}. Had it computed the same again, it could be completed; this needs a person"
+                f"task has computed {computed}: the batch cannot be completed automatically"
             )
-        kept.append(other)
-    spare = tuple(each for each in again.values() if each not in kept)
-    if not kept:
-        return Resumption(None, spare)
-    return Resumption(SinkDecision(decision.sink, decision.batch, tuple(kept)), spare)
+        replacements.append(replacement)
+    unused = tuple(handle for handle in rewritten_by_task.values() if handle not in replacements)
+    if not replacements:
+        return Resumption(None, unused)
+    return Resumption(SinkDecision(decision.sink, decision.batch, tuple(replacements)), unused)
 
 
 def task_marker(sink: str, task: int) -> tuple[str, int]:
-    """The group and partition a task's own transaction commits its batch number to."""
+    """Return the group and partition to which a task's own transaction commits its batch number."""
     return f"{sink}.{task // SLOTS}", task % SLOTS
