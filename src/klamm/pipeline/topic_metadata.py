@@ -95,7 +95,7 @@ class TopicLookup(BlockingFace):
         return {partition: answer.offset for partition, answer in answers.items()}
 
     def show_progress(self, group_id: str, offsets: Offsets) -> None:
-        """Commit offsets to a group, for lag monitors only: the checkpoint is the position, so errors are just logged."""
+        """Commit offsets to a group, for lag monitors; the checkpoint is the position, so errors are only logged."""
         try:
             self._run(self._admin.alter_group_offsets(group_id, offsets))
         except KafkaError as error:

@@ -232,7 +232,7 @@ def test_a_compaction_finishes_what_a_dead_driver_has_decided(tmp_path):
     many(book, 2, ("day=1",))
     moves = stage(book, 2, [("day=1", [7]), ("day=2", [8])])
     with book.locked(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder_log, "_moved", lambda *files: os.replace(*files) or (_ for _ in ()).throw(Killed))
+        patch.setattr(folder_log, "_move", lambda *files: os.replace(*files) or (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             book.settle(APP, 2, moves)
     assert compaction.compact_folder(book, 1 << 20, lambda _: None) == 3

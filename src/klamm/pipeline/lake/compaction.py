@@ -1,10 +1,10 @@
-"""Few large Parquet files out of many small ones, in a folder that others read meanwhile.
+"""Merges small Parquet files of a folder into large ones while others read it.
 
-A folder of plain files has no transactions: new files beside old ones would be rows twice, and old ones gone first rows
-missing. So a partition's folder is made anew, with the merged files and hard links to those that stay, and swapped for
-the old one at once. Who lists the folder sees the old files or the new ones; who listed the old ones and opens one of
-them later finds it gone, which is an error and never a wrong answer. The ledger's lock keeps writers out
-while folders are swapped.
+A folder of plain files has no transactions: merged files added before the small ones are removed would show rows twice,
+added after they are removed would hide rows. So a partition's folder is built anew, with the merged files and hard
+links to the others, and exchanged for the old one atomically. A reader that lists the folder sees the old files or the
+new ones; one that listed the old files and opens one of them later gets an error, never a wrong result. The folder
+log's lock keeps writers out while folders are exchanged.
 """
 
 from __future__ import annotations
@@ -22,99 +22,100 @@ from klamm.pipeline.lake.folder_log import FolderLog, Move, fsync_path
 _SUFFIX = ".parquet"
 
 
-def plan_merges(ledger: FolderLog, target: int) -> list[Merge]:
-    """What a compaction would do, by partition."""
-    found = []
-    for folder in _folders(ledger):
+def plan_merges(log: FolderLog, target: int) -> list[Merge]:
+    """Return what a compaction would do, by partition."""
+    merges = []
+    for folder in _folders(log):
         _, sizes = _files(folder)
         groups = plan_bins(sizes, target)
         if groups:
-            total = sum(sizes[place] for group in groups for place in group)
-            inside = os.path.relpath(folder, ledger.path)
-            found.append(Merge("" if inside == "." else inside, sum(map(len, groups)), len(groups), total))
-    return found
+            total = sum(sizes[index] for group in groups for index in group)
+            relative = os.path.relpath(folder, log.path)
+            merges.append(Merge("" if relative == "." else relative, sum(map(len, groups)), len(groups), total))
+    return merges
 
 
-def compact_folder(ledger: FolderLog, target: int, advance: Callable[[int], None]) -> int:
-    """Merge small files, partition by partition; returns how many files were replaced. Writers wait for swaps alone."""
-    done = 0
-    work = os.path.join(ledger.side, "compaction")
-    with ledger.locked("compacting"):
+def compact_folder(log: FolderLog, target: int, advance: Callable[[int], None]) -> int:
+    """Merge small files, partition by partition; return how many were replaced. Writers wait only for exchanges."""
+    replaced = 0
+    work = os.path.join(log.side, "compaction")
+    with log.locked("compacting"):
         shutil.rmtree(work, ignore_errors=True)
-        for folder in _folders(ledger):
+        for folder in _folders(log):
             names, sizes = _files(folder)
-            groups = [[names[place] for place in group] for group in plan_bins(sizes, target)]
+            groups = [[names[index] for index in group] for group in plan_bins(sizes, target)]
             if not groups:
                 continue
-            new = os.path.join(work, uuid.uuid4().hex)
-            os.makedirs(new)
+            new_folder = os.path.join(work, uuid.uuid4().hex)
+            os.makedirs(new_folder)
             for group in groups:
-                merged = os.path.join(new, f"merged-{uuid.uuid4().hex}.parquet")
+                merged = os.path.join(new_folder, f"merged-{uuid.uuid4().hex}.parquet")
                 _merge([os.path.join(folder, name) for name in group], merged)
-            with ledger.locked():
-                # A driver that died in the middle of its moves: the next one looks for the files where they went.
-                ledger.settle_all()
-                if _linked(folder, new, {name for group in groups for name in group}):
-                    exchange_folders(new, folder)
+            with log.locked():
+                # A driver may have died in the middle of its moves. They are finished first: the next driver looks for
+                # the moved files by name, and would miss those that are merged here.
+                log.settle_all()
+                if _link_unmerged(folder, new_folder, {name for group in groups for name in group}):
+                    exchange_folders(new_folder, folder)
                     fsync_path(os.path.dirname(folder))
-                    done += sum(map(len, groups))
-            advance(done)
-            shutil.rmtree(new)
+                    replaced += sum(map(len, groups))
+            advance(replaced)
+            shutil.rmtree(new_folder)
         shutil.rmtree(work, ignore_errors=True)
-    return done
+    return replaced
 
 
-def replace_partitions(ledger: FolderLog, moves: Sequence[Move]) -> None:
-    """Put files in the place of all others of their folders, a folder at a time. Needs the lock."""
+def replace_partitions(log: FolderLog, moves: Sequence[Move]) -> None:
+    """Replace all files of the folders that `moves` lead to, a folder at a time. Needs the lock."""
     folders: dict[str, list[Move]] = {}
     for move in moves:
         folders.setdefault(os.path.dirname(move.final), []).append(move)
-    work = os.path.join(ledger.side, "replacing")
+    work = os.path.join(log.side, "replacing")
     shutil.rmtree(work, ignore_errors=True)
-    for inside, group in sorted(folders.items()):
-        new, folder = os.path.join(work, uuid.uuid4().hex), os.path.join(ledger.path, inside)
-        os.makedirs(new)
-        for each in group:
-            staged = os.path.join(ledger.side, each.staged)
+    for relative, group in sorted(folders.items()):
+        new_folder, folder = os.path.join(work, uuid.uuid4().hex), os.path.join(log.path, relative)
+        os.makedirs(new_folder)
+        for move in group:
+            staged = os.path.join(log.side, move.staged)
             fsync_path(staged)
-            os.replace(staged, os.path.join(new, os.path.basename(each.final)))
-        fsync_path(new)
+            os.replace(staged, os.path.join(new_folder, os.path.basename(move.final)))
+        fsync_path(new_folder)
         os.makedirs(folder, exist_ok=True)
-        exchange_folders(new, folder)
+        exchange_folders(new_folder, folder)
         fsync_path(os.path.dirname(folder))
-        shutil.rmtree(new)
+        shutil.rmtree(new_folder)
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _folders(ledger: FolderLog) -> list[str]:
-    """The folders that hold files; one that holds folders as well cannot be swapped."""
-    found = []
-    for folder, inside, names in os.walk(ledger.path):
-        inside[:] = sorted(each for each in inside if not each.startswith(("_", ".")))
-        if not any(_counts(name) for name in names):
+def _folders(log: FolderLog) -> list[str]:
+    """Return the folders that hold files; ConfigError for one that holds folders as well, which cannot be exchanged."""
+    folders = []
+    for folder, subfolders, names in os.walk(log.path):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith(("_", ".")))
+        if not any(_is_data_file(name) for name in names):
             continue
-        below = [each for each in os.listdir(folder) if os.path.isdir(os.path.join(folder, each))]
-        if below:
-            raise ConfigError(f"{folder} holds files and the folder {below[0]}: a folder of both is not compacted")
-        found.append(folder)
-    return found
+        children = [name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))]
+        if children:
+            raise ConfigError(f"{folder} holds files and the folder {children[0]}: a folder of both is not compacted")
+        folders.append(folder)
+    return folders
 
 
-def _counts(name: str) -> bool:
+def _is_data_file(name: str) -> bool:
     return name.endswith(_SUFFIX) and not name.startswith(("_", "."))
 
 
 def _files(folder: str) -> tuple[list[str], list[int]]:
-    names = sorted(each for each in os.listdir(folder) if _counts(each))
+    names = sorted(name for name in os.listdir(folder) if _is_data_file(name))
     return names, [os.path.getsize(os.path.join(folder, name)) for name in names]
 
 
-def _linked(old: str, new: str, merged: set[str]) -> bool:
-    """Make the folder complete by what stays of the old one; False when somebody has replaced its files meanwhile."""
-    there = os.listdir(old)
-    if not merged <= set(there):
+def _link_unmerged(old: str, new: str, merged: set[str]) -> bool:
+    """Link the files that stay into the new folder; return False when merged files were replaced meanwhile."""
+    names = os.listdir(old)
+    if not merged <= set(names):
         return False
-    for name in there:
+    for name in names:
         if name not in merged:
             os.link(os.path.join(old, name), os.path.join(new, name))
     fsync_path(new)
@@ -122,19 +123,20 @@ def _linked(old: str, new: str, merged: set[str]) -> bool:
 
 
 def _merge(paths: Sequence[str], target: str) -> None:
-    """The rows of files in one file, a batch at a time; columns that some of them lack are null there."""
+    """Write the rows of files to one file, a batch at a time; a column that a file lacks is null for its rows."""
     import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
     import pyarrow.dataset as ds  # type: ignore[import-untyped] # noqa: PLC0415
     import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
 
     schema = pa.unify_schemas([pq.read_schema(path) for path in paths])
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    whole = ds.dataset(list(paths), schema=schema, format="parquet", partitioning=None)
+    dataset = ds.dataset(list(paths), schema=schema, format="parquet", partitioning=None)
     with pq.ParquetWriter(target, schema, compression="snappy") as writer:
-        for batch in whole.to_batches():
+        for batch in dataset.to_batches():
             if batch.num_rows:
                 writer.write_batch(batch)
-    found = pq.read_metadata(target).num_rows
-    if found != rows:
-        raise ConfigError(f"{len(paths)} files of {rows} rows became {found} rows; nothing was changed")
+    merged_rows = pq.read_metadata(target).num_rows
+    if merged_rows != rows:
+        # Better no compaction than lost rows: the old folder is still in place.
+        raise ConfigError(f"{len(paths)} files of {rows} rows became {merged_rows} rows; nothing was changed")
     fsync_path(target)

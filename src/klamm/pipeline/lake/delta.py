@@ -1,7 +1,7 @@
-"""Delta tables: a batch is one commit, which holds the batch's number as an application transaction.
+"""Writes Delta tables: a batch is one commit, which holds the batch's number as an application transaction.
 
-The number of a writer is part of the table's state, so a batch that is in the table is found there, whatever became of
-the driver that wrote it. Of two drivers with the same batch the table refuses the second one's commit.
+The number is part of the table's state, so a batch that is committed is recognized even if its driver died right after
+the commit. When two drivers write the same batch, the table rejects the second commit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Partition = tuple[tuple[str, str | None], ...]
-_TRIES: Final = 20
-"""How often a commit is tried again when others commit at the same time."""
+_ATTEMPTS_MAX: Final = 20
+"""Attempts at a commit that conflicts with those of other writers."""
 
 
 class DeltaSink:
@@ -41,7 +41,7 @@ class DeltaSink:
         self._storage = dict(table.options) or None
 
     def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
-        """Add a batch, or let it take the place of its partitions, in one commit; False when it was there."""
+        """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
         table = self._ready(frame, names)
@@ -51,7 +51,7 @@ class DeltaSink:
         return not files or self._commit(files, names, app, batch, replace=replace)
 
     def _ready(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
-        """The table, made when it is not there, with a column for each of the frame's."""
+        """Return the table, created if needed, with a column for each of the frame's."""
         from deltalake import DeltaTable, Schema  # noqa: PLC0415 - an extra
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
@@ -61,17 +61,17 @@ class DeltaSink:
         if not DeltaTable.is_deltatable(self._uri, self._storage):
             DeltaTable.create(self._uri, wanted, mode="ignore", partition_by=list(names), storage_options=self._storage)
         table = self._open()
-        there = {field.name: field for field in table.schema().fields}
+        existing = {field.name: field for field in table.schema().fields}
         if tuple(table.metadata().partition_columns) != names:
             raise ConfigError(
                 f"{self._table.where} is partitioned by {table.metadata().partition_columns}, not by {list(names)}"
             )
         for field in wanted.fields:
-            if field.name in there and field.type != there[field.name].type:
+            if field.name in existing and field.type != existing[field.name].type:
                 raise ConfigError(
-                    f"column {field.name} of {self._table.where} is {there[field.name].type}, not {field.type}"
+                    f"column {field.name} of {self._table.where} is {existing[field.name].type}, not {field.type}"
                 )
-        new = [field for field in wanted.fields if field.name not in there]
+        new = [field for field in wanted.fields if field.name not in existing]
         if new:
             table.alter.add_columns(new)
         return table
@@ -93,21 +93,24 @@ class DeltaSink:
             AddAction(
                 path=file.path.removeprefix(self._uri).lstrip("/"),
                 size=file.size,
-                partition_values=dict(_values(file.partition)),
+                partition_values=dict(_partition_values(file.partition)),
                 modification_time=now_ms,
                 data_change=True,
                 stats=json.dumps({"numRecords": file.rows}),
             )
             for file in files
         ]
-        for left in range(_TRIES - 1, -1, -1):
+        for attempts_left in range(_ATTEMPTS_MAX - 1, -1, -1):
+            # Read again before every attempt: the conflicting commit may have been this very batch.
             table = self._open()
             if _version(table, app) >= batch:
                 return False
-            gone = _removed(table, {_values(file.partition) for file in files}, now_ms) if replace else []
+            removed = (
+                _remove_actions(table, {_partition_values(file.partition) for file in files}, now_ms) if replace else []
+            )
             try:
                 table.create_write_transaction(
-                    [*actions, *gone],
+                    [*actions, *removed],
                     mode="append",
                     schema=table.schema(),
                     partition_by=list(names),
@@ -118,68 +121,68 @@ class DeltaSink:
                 )
                 break
             except CommitFailedError:
-                if not left:
+                if not attempts_left:
                     raise
         return True
 
     def merges(self, target: int) -> list[Merge]:
-        """What a compaction would do, by partition."""
+        """Return what a compaction would do, by partition."""
         if not self.there():
             return []
-        found: dict[str, list[int]] = {}
+        sizes_by_partition: dict[str, list[int]] = {}
         for _, size, partition in _files(self._open()):
-            found.setdefault("/".join(f"{name}={value}" for name, value in partition), []).append(size)
+            sizes_by_partition.setdefault("/".join(f"{name}={value}" for name, value in partition), []).append(size)
         merges = []
-        for key, sizes in sorted(found.items()):
+        for key, sizes in sorted(sizes_by_partition.items()):
             groups = plan_bins(sizes, target)
             if groups:
                 files = sum(map(len, groups))
-                size = sum(sizes[place] for group in groups for place in group)
+                size = sum(sizes[index] for group in groups for index in group)
                 merges.append(Merge(key, files, len(groups), size))
         return merges
 
     def there(self) -> bool:
-        """Whether the table is there."""
+        """Whether the table exists."""
         from deltalake import DeltaTable  # noqa: PLC0415
 
         return bool(DeltaTable.is_deltatable(self._uri, self._storage))
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
-        """Rewrite small files as larger ones, in one commit; returns how many files were replaced."""
-        found = self._open().optimize.compact(target_size=target)
-        advance(int(found["numFilesRemoved"]))
-        return int(found["numFilesRemoved"])
+        """Rewrite small files as larger ones, in one commit; return how many files were replaced."""
+        metrics = self._open().optimize.compact(target_size=target)
+        advance(int(metrics["numFilesRemoved"]))
+        return int(metrics["numFilesRemoved"])
 
 
 def _version(table: Any, app: str) -> int:
-    found = table.transaction_version(app)
-    return -1 if found is None else int(found)
+    version = table.transaction_version(app)
+    return -1 if version is None else int(version)
 
 
-def _values(partition: Iterable[tuple[str, str | None]]) -> Partition:
-    """A partition as the table keeps it: an empty text is null."""
+def _partition_values(partition: Iterable[tuple[str, str | None]]) -> Partition:
+    """Return a partition as the table keeps it: Delta does not distinguish an empty string from null."""
     return tuple((name, value or None) for name, value in partition)
 
 
 def _files(table: Any) -> list[tuple[str, int, Partition]]:
-    """The files that are the table: path, size and partition."""
+    """Return the table's files: path, size and partition."""
     import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415
 
     names = table.metadata().partition_columns
     return [
         (
-            each["path"],
-            int(each["size_bytes"]),
-            _values((name, partition_text(each[f"partition.{name}"])) for name in names),
+            action["path"],
+            int(action["size_bytes"]),
+            _partition_values((name, partition_text(action[f"partition.{name}"])) for name in names),
         )
-        for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
     ]
 
 
-def _removed(table: Any, partitions: Container[Partition], now_ms: int) -> list[Any]:
+def _remove_actions(table: Any, partitions: Container[Partition], now_ms: int) -> list[Any]:
     from deltalake.transaction import RemoveAction  # noqa: PLC0415
 
-    # Paths are encoded when an action is written; those that are listed are already.
+    # deltalake encodes a path when it writes an action, and lists paths encoded: decode, or they are encoded twice.
     return [
         RemoveAction(unquote(path), True, now_ms, size, dict(partition))
         for path, size, partition in _files(table)

@@ -1,7 +1,7 @@
-"""A batch as plain files, by Spark's own writers: written beside the folder, then moved into it by the ledger.
+"""Writes a batch as plain files: Spark's writers stage it beside the folder, and the folder log moves it in.
 
-Spark's file sink keeps a list of files that count, and a reader that does not know the list sees what a batch that was
-done twice has left. Here what lies in the folder is what counts.
+Spark's own file sink keeps a list of valid files in _spark_metadata; a reader that does not know the list also sees the
+files of a batch that ran twice. Here every file in the folder is valid.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ class FileSink:
         folder = table.local
         assert folder is not None
         self._table = table
-        self._ledger = FolderLog(folder)
+        self._log = FolderLog(folder)
         if os.path.isdir(os.path.join(folder, "_spark_metadata")):
             raise ConfigError(
-                f"{folder} was written by Spark's file sink, which lists in _spark_metadata what counts;"
-                " write to another path, or move that list away once nothing outside of it is there"
+                f"{folder} was written by Spark's file sink, which lists its valid files in _spark_metadata;"
+                " write to another path, or remove the list after removing the files that are not in it"
             )
 
     def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
-        """Add a batch, or let it take the place of its partitions, folder by folder; False when it was there."""
-        ledger = self._ledger
-        with ledger.locked():
-            if ledger.settled(app, batch):
+        """Add a batch, or replace its partitions folder by folder; return False when the batch was there."""
+        log = self._log
+        with log.locked():
+            if log.settled(app, batch):
                 return False
-        staged = ledger.staging(app, f"{batch}-{uuid.uuid4().hex}")
+        staged = log.staging(app, f"{batch}-{uuid.uuid4().hex}")
         self._stage(frame, staged)
         moves = self._moves(staged, app, batch)
-        with ledger.locked():
+        with log.locked():
             if replace:
-                ledger.settle_all()
-            # Another driver may have come to its end meanwhile.
-            if ledger.settled(app, batch):
+                log.settle_all()
+            # Another driver may have finished the batch while this one computed it.
+            if log.settled(app, batch):
                 shutil.rmtree(staged, ignore_errors=True)
                 return False
             if replace:
-                compaction.replace_partitions(ledger, moves)
-                ledger.settle(app, batch, ())
+                compaction.replace_partitions(log, moves)
+                log.settle(app, batch, ())
             elif moves:
-                ledger.settle(app, batch, moves)
-            ledger.clear(app)
+                log.settle(app, batch, moves)
+            log.clear(app)
         return True
 
     def merges(self, target: int) -> list[Merge]:
-        """What a compaction would do, by partition."""
+        """Return what a compaction would do, by partition."""
         self._only_parquet()
-        return compaction.plan_merges(self._ledger, target)
+        return compaction.plan_merges(self._log, target)
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
-        """Rewrite small files as larger ones; returns how many files were replaced."""
+        """Rewrite small files as larger ones; return how many files were replaced."""
         self._only_parquet()
-        return compaction.compact_folder(self._ledger, target, advance)
+        return compaction.compact_folder(self._log, target, advance)
 
     def _only_parquet(self) -> None:
         if self._table.format != "parquet":
@@ -88,7 +88,7 @@ class FileSink:
             writer = writer.partitionBy(*names)
         settings = frame.sparkSession.conf
         before = settings.get(_TIMES)
-        # The default is a form of 12 bytes that other readers take for nanoseconds.
+        # Spark's default is INT96, which other readers take for nanoseconds.
         settings.set(_TIMES, "TIMESTAMP_MICROS")
         try:
             writer.save(folder)
@@ -96,26 +96,27 @@ class FileSink:
             settings.set(_TIMES, before)
 
     def _moves(self, staged: str, app: str, batch: int) -> list[Move]:
-        """The files of a batch under names of their own, in the folders Spark made for partitions."""
-        ledger = self._ledger
-        found: list[Move] = []
+        """Return the moves of a batch's files to their final names, in the folders that Spark made for partitions."""
+        log = self._log
+        moves: list[Move] = []
         for folder, folders, names in os.walk(staged):
-            # An attempt that runs on after its job is done writes below _temporary; columns may begin like that, too.
-            folders[:] = sorted(each for each in folders if "=" in each or not each.startswith(("_", ".")))
+            # A task attempt that outlives its job writes below _temporary. A partition column may start with _ as well,
+            # but its folder has a "=".
+            folders[:] = sorted(name for name in folders if "=" in name or not name.startswith(("_", ".")))
             for name in sorted(names):
                 path = os.path.join(folder, name)
                 if name.startswith(("_", ".")) or _empty(path, self._table.format):
                     continue
                 match = _SUFFIX.search(name)
-                own = f"{app_key(app)}-{batch:010d}-{len(found):05d}{match[1] if match else ''}"
-                inside = os.path.relpath(folder, staged)
-                final = own if inside == "." else os.path.join(inside, own)
-                found.append(Move(os.path.relpath(path, ledger.side), final))
-        return found
+                final_name = f"{app_key(app)}-{batch:010d}-{len(moves):05d}{match[1] if match else ''}"
+                relative = os.path.relpath(folder, staged)
+                final = final_name if relative == "." else os.path.join(relative, final_name)
+                moves.append(Move(os.path.relpath(path, log.side), final))
+        return moves
 
 
 def _empty(path: str, kind: str) -> bool:
-    """Whether a file holds nothing but its columns: Spark writes one for a batch without rows."""
+    """Whether a file has no rows: Spark writes such a file for an empty batch."""
     if os.path.getsize(path) == 0:
         return True
     if kind != "parquet":

@@ -1,14 +1,14 @@
-"""Which batch of a writer is in a folder of plain files: one that was decided is finished, and never done twice.
+"""The commit log of a folder of plain files: which batch of which writer is in it, each exactly once.
 
-A folder has no transactions; a reader sees whatever lies in it. So files are written beside it, and then
+A folder has no transactions; a reader sees every file in it. So files are written beside it, and then
 
-1. the decision is written down: the batch's number and the list of moves, by one atomic replacement;
+1. the decision is recorded: the batch's number and the list of moves, by one atomic replacement of a file;
 2. every file is moved to its final name by an atomic rename;
-3. the list is forgotten, the number stays.
+3. the list of moves is removed from the record, the number stays.
 
-A driver that dies before 1 has done nothing; its files lie beside the folder and are removed by the next one. After 1
-whoever comes next finishes the moves, without computing anything again. A row is never there twice; between 1 and 3 a
-part of a batch may be there. A lock lets one process at a time decide and move.
+A driver that dies before 1 has changed nothing; the next one removes the files beside the folder. After 1 the next
+driver finishes the moves, without computing the batch again. A row is never there twice; between 1 and 3 a part of a
+batch may be visible. A lock lets one process at a time decide and move.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from klamm.pipeline.core.sink_commits import SinkError
 
 
 class Move(NamedTuple):
-    """From beside the folder, to its place in it; relative to each."""
+    """A file's path beside the folder and its final path in the folder, each relative."""
 
     staged: str
     final: str
 
 
 class BatchEntry(NamedTuple):
-    """The newest decided batch of a writer, and the moves that may still have to be made."""
+    """The newest decided batch of a writer, and the moves that may still be open."""
 
     batch: int
     moves: tuple[Move, ...] = ()
 
 
 class FolderLog:
-    """What is known of one folder's batches; kept in a folder beside it, which readers do not look into."""
+    """The batches of one folder, recorded in a hidden folder beside it, which readers do not list."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.side = side_folder(self.path)
 
     def staging(self, app: str, name: str) -> str:
-        """A folder for files that are not yet part of anything; not made."""
+        """Return a path for files that are not yet part of the folder; it is not created."""
         return os.path.join(self.side, "staging", app_key(app), name)
 
     @contextlib.contextmanager
     def locked(self, name: str = "lock") -> Iterator[None]:
-        """Be the one that moves files, or does something else of a name; waits for another."""
+        """Hold the lock of a name; waits while another process holds it."""
         os.makedirs(self.side, exist_ok=True)
         handle = os.open(os.path.join(self.side, name), os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -65,27 +65,28 @@ class FolderLog:
         return os.path.join(self.side, "batches", app_key(app))
 
     def entry(self, app: str) -> BatchEntry | None:
-        """What was decided last."""
+        """Return the newest decided batch of a writer, or None."""
         try:
             with open(self._file(app), encoding="utf-8") as file:
-                whole = json.load(file)
-            return BatchEntry(int(whole["batch"]), tuple(Move(*move) for move in whole["moves"]))
+                encoded = json.load(file)
+            return BatchEntry(int(encoded["batch"]), tuple(Move(*move) for move in encoded["moves"]))
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
-            raise SinkError(f"{self._file(app)} does not say which batches are in {self.path}: {error!r}") from None
+            raise SinkError(f"{self._file(app)} is no record of the batches in {self.path}: {error!r}") from None
 
     def settled(self, app: str, batch: int) -> bool:
-        """Whether a batch is there; one that was decided is finished first. Needs the lock."""
-        found = self.entry(app)
-        if found is None:
+        """Whether a batch is in the folder; a decided batch is finished first. Needs the lock."""
+        entry = self.entry(app)
+        if entry is None:
             return False
-        if found.moves:
-            self._finish(app, found)
-        return found.batch >= batch
+        if entry.moves:
+            self._finish(app, entry)
+        return entry.batch >= batch
 
     def settle(self, app: str, batch: int, moves: Sequence[Move]) -> None:
         """Decide a batch, and move its files. Needs the lock."""
+        # Contents are durable before the decision: after a power failure a decided file must not be empty.
         for move in moves:
             fsync_path(os.path.join(self.side, move.staged))
         entry = BatchEntry(batch, tuple(moves))
@@ -93,19 +94,19 @@ class FolderLog:
         self._finish(app, entry)
 
     def settle_all(self) -> None:
-        """Finish whatever any writer has decided. Needs the lock."""
+        """Finish the decided batches of all writers. Needs the lock."""
         folder = os.path.join(self.side, "batches")
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             if name.startswith("."):
                 continue
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 app = json.load(file)["app"]
-            found = self.entry(app)
-            if found is not None and found.moves:
-                self._finish(app, found)
+            entry = self.entry(app)
+            if entry is not None and entry.moves:
+                self._finish(app, entry)
 
     def clear(self, app: str) -> None:
-        """Remove what attempts at batches left behind. Needs the lock, and that none of them is decided."""
+        """Remove staged files of a writer. Needs the lock, and no decided batch with open moves."""
         shutil.rmtree(os.path.join(self.side, "staging", app_key(app)), ignore_errors=True)
 
     def _decide(self, app: str, entry: BatchEntry) -> None:
@@ -126,7 +127,7 @@ class FolderLog:
             folder = os.path.dirname(final)
             folders.add(folder)
             os.makedirs(folder, exist_ok=True)
-            if not _moved(staged, final):
+            if not _move(staged, final):
                 raise SinkError(f"batch {entry.batch} was decided, but its file {move.staged} is gone")
         for folder in folders:
             fsync_path(folder)
@@ -134,15 +135,15 @@ class FolderLog:
 
 
 def side_folder(path: str) -> str:
-    """The folder beside a folder; inside of it where it is a mount of its own, since files cannot be moved across."""
+    """Return the hidden folder beside a folder; inside of it when it is a mount, as renames cannot cross mounts."""
     parent, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(path) and os.stat(parent).st_dev != os.stat(path).st_dev:
         return os.path.join(path, "_klamm")
     return os.path.join(parent, f".{name}.klamm")
 
 
-def _moved(staged: str, final: str) -> bool:
-    """Move a file, unless it was before; False when it is at neither place."""
+def _move(staged: str, final: str) -> bool:
+    """Move a file unless that was done before; return False when it is at neither path."""
     try:
         os.replace(staged, final)
     except FileNotFoundError:
@@ -151,7 +152,7 @@ def _moved(staged: str, final: str) -> bool:
 
 
 def fsync_path(path: str) -> None:
-    """Make a file, or the names in a folder, last."""
+    """Make a file's contents, or a folder's entries, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""Iceberg tables: a batch is one snapshot, and its number is a property of the table, changed in the same commit.
+"""Writes Iceberg tables: a batch is one snapshot, and its number is a table property set in the same commit.
 
-The number is in the snapshot's summary as well, for people; snapshots expire, properties do not. Commits say which
-snapshot they build on, so of two drivers with the same batch the second one's is refused, and it finds the batch there.
+The number is in the snapshot's summary as well, for humans; snapshots expire, properties do not. A commit names the
+snapshot it builds on, so when two drivers write the same batch, the second commit is rejected.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _BOUNDED: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-"""Each commit leaves a file that describes the table; only so many of them are kept."""
-_TRIES: Final = 20
-"""How often a commit is tried again when others commit at the same time."""
+"""Each commit leaves a metadata file; without these settings they are kept for ever."""
+_ATTEMPTS_MAX: Final = 20
+"""Attempts at a commit that conflicts with those of other writers."""
 
 
 class IcebergSink:
@@ -41,7 +41,7 @@ class IcebergSink:
         self._catalog = _catalog(table)
 
     def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
-        """Add a batch, or let it take the place of its partitions, in one commit; False when it was there."""
+        """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
         table = self._ready(frame, names)
@@ -55,7 +55,7 @@ class IcebergSink:
         return ParquetTaskWriter(root, prefix, names, keep=True, storage=dict(table.io.properties), iceberg=True)
 
     def _ready(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
-        """The table, made when it is not there, with a column for each of the frame's."""
+        """Return the table, created if needed, with a column for each of the frame's."""
         from pyiceberg.exceptions import TableAlreadyExistsError  # noqa: PLC0415 - an extra
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
@@ -68,119 +68,126 @@ class IcebergSink:
                     self._catalog.create_table_transaction(name, wanted, properties=_BOUNDED) as work,
                     work.update_spec() as spec,
                 ):
-                    for each in names:
-                        spec.add_identity(each)
+                    for column in names:
+                        spec.add_identity(column)
             except TableAlreadyExistsError:
-                pass  # another driver has made it
+                pass  # another driver has created it
         table = self._load()
-        there = tuple(table.schema().find_column_name(field.source_id) for field in table.spec().fields)
-        if there != names:
-            raise ConfigError(f"{self._table.where} is partitioned by {list(there)}, not by {list(names)}")
+        partition_columns = tuple(table.schema().find_column_name(field.source_id) for field in table.spec().fields)
+        if partition_columns != names:
+            raise ConfigError(f"{self._table.where} is partitioned by {list(partition_columns)}, not by {list(names)}")
         self._check_types(table, wanted)
-        if any(each.name not in _columns(table) for each in wanted):
+        if any(field.name not in _columns(table) for field in wanted):
             with table.update_schema() as update:
                 update.union_by_name(wanted)
         return table
 
     def _check_types(self, table: Any, wanted: Any) -> None:
-        """Refuse other types before anything is written; what lies deeper inside the commit looks at."""
+        """Raise ConfigError for a changed type before files are written; nested types are checked by the commit."""
         from pyiceberg.io.pyarrow import pyarrow_to_schema  # noqa: PLC0415
         from pyiceberg.types import PrimitiveType  # noqa: PLC0415
 
         schema = table.schema()
-        there = {field.name: field.field_type for field in schema.fields}
-        shared = [each for each in wanted if isinstance(there.get(each.name), PrimitiveType)]
+        existing = {field.name: field.field_type for field in schema.fields}
+        shared = [field for field in wanted if isinstance(existing.get(field.name), PrimitiveType)]
         if not shared:
             return
-        chosen = wanted.empty_table().select([each.name for each in shared]).schema
+        chosen = wanted.empty_table().select([field.name for field in shared]).schema
         for field in pyarrow_to_schema(chosen, schema.name_mapping).fields:
-            if field.field_type != there[field.name]:
+            if field.field_type != existing[field.name]:
                 raise ConfigError(
-                    f"column {field.name} of {self._table.where} is {there[field.name]}, not {field.field_type}"
+                    f"column {field.name} of {self._table.where} is {existing[field.name]}, not {field.field_type}"
                 )
 
     def _load(self) -> Any:
-        """The table as it is. A commit on what it was is refused and not made to fit: the batch may be there by now."""
+        """Return the table as it is now, with pyiceberg's own retries off.
+
+        A retry would rebase the commit on the newer snapshot without asking whether that one holds this very batch.
+        """
         table = self._catalog.load_table(self._table.identifier)
         table.metadata.properties["commit.retry.num-retries"] = "0"
         return table
 
     def there(self) -> bool:
-        """Whether the table is there."""
+        """Whether the table exists."""
         return bool(self._catalog.table_exists(self._table.identifier))
 
     def _commit(self, files: Sequence[DataFile], app: str, batch: int, *, replace: bool) -> bool:
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
-        told = {"klamm.app": app, "klamm.batch": str(batch)}
-        for left in range(_TRIES - 1, -1, -1):
+        snapshot_properties = {"klamm.app": app, "klamm.batch": str(batch)}
+        for attempts_left in range(_ATTEMPTS_MAX - 1, -1, -1):
             table = self._load()
             if _version(table, app) >= batch:
                 return False
             try:
                 with table.transaction() as work:
                     if replace:
-                        work.delete(_partitions(table, files), snapshot_properties=told)
-                    work.add_files([file.path for file in files], snapshot_properties=told, check_duplicate_files=False)
+                        work.delete(_partitions(table, files), snapshot_properties=snapshot_properties)
+                    work.add_files(
+                        [file.path for file in files],
+                        snapshot_properties=snapshot_properties,
+                        check_duplicate_files=False,
+                    )
                     work.set_properties({_property(app): str(batch)})
                 break
             except CommitFailedException:
-                if not left:
+                if not attempts_left:
                     raise
         return True
 
     def merges(self, target: int) -> list[Merge]:
-        """What a compaction would do, by partition."""
+        """Return what a compaction would do, by partition."""
         if not self.there():
             return []
-        found: dict[str, Merge] = {}
+        merges: dict[str, Merge] = {}
         for key, group in self._groups(self._load(), target):
-            before = found.get(key, Merge(key, 0, 0, 0))
-            size = sum(each.file.file_size_in_bytes for each in group)
-            found[key] = Merge(key, before.files + len(group), before.into + 1, before.size + size)
-        return list(found.values())
+            before = merges.get(key, Merge(key, 0, 0, 0))
+            size = sum(task.file.file_size_in_bytes for task in group)
+            merges[key] = Merge(key, before.files + len(group), before.into + 1, before.size + size)
+        return list(merges.values())
 
     @staticmethod
     def _groups(table: Any, target: int) -> Iterator[tuple[str, list[Any]]]:
-        """Small files of one partition that become one."""
-        parts: dict[str, list[Any]] = {}
+        """Yield groups of small files of one partition that a compaction merges."""
+        tasks_by_partition: dict[str, list[Any]] = {}
         names = [field.name for field in table.spec().fields]
-        for each in table.scan().plan_files():
-            if each.file.spec_id != table.spec().spec_id:
-                continue
-            values = [each.file.partition[place] for place in range(len(names))]
+        for task in table.scan().plan_files():
+            if task.file.spec_id != table.spec().spec_id:
+                continue  # written under an older partition spec: its values do not match the names
+            values = [task.file.partition[index] for index in range(len(names))]
             key = "/".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
-            parts.setdefault(key, []).append(each)
-        for key in sorted(parts):
-            tasks = sorted(parts[key], key=lambda each: str(each.file.file_path))
+            tasks_by_partition.setdefault(key, []).append(task)
+        for key in sorted(tasks_by_partition):
+            tasks = sorted(tasks_by_partition[key], key=_file_path)
             for group in plan_bins([task.file.file_size_in_bytes for task in tasks], target):
-                yield key, [tasks[place] for place in group]
+                yield key, [tasks[index] for index in group]
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
-        """Rewrite small files as larger ones, a commit for each; returns how many files were replaced."""
+        """Rewrite small files as larger ones, a commit for each; return how many files were replaced."""
         done = 0
         for _, group in list(self._groups(self._load(), target)):
-            if self._merge([each.file.file_path for each in group]):
+            if self._merge([task.file.file_path for task in group]):
                 done += len(group)
             advance(done)
         return done
 
     def _merge(self, paths: Sequence[str]) -> bool:
-        """Files by one that holds their rows; False when one of them is no longer part of the table."""
+        """Replace files by one with their rows; return False when one of them is no longer part of the table."""
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
         from pyiceberg.expressions import AlwaysTrue  # noqa: PLC0415
         from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files  # noqa: PLC0415
 
-        new: list[DataFile] = []
-        for left in range(_TRIES - 1, -1, -1):
+        merged: list[DataFile] = []
+        for attempts_left in range(_ATTEMPTS_MAX - 1, -1, -1):
             table = self._load()
             tasks = [file for file in table.scan().plan_files() if file.file.file_path in set(paths)]
             if len(tasks) != len(paths):
                 return False
-            if not new:
+            if not merged:
                 names = tuple(field.name for field in table.spec().fields)
                 scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-                new = self._work(table, "compacted", names).write(scan.to_record_batches(tasks))
+                merged = self._work(table, "compacted", names).write(scan.to_record_batches(tasks))
             try:
                 with (
                     table.transaction() as work,
@@ -191,11 +198,11 @@ class IcebergSink:
                     for task in tasks:
                         update.delete_data_file(task.file)
                     for added in parquet_files_to_data_files(
-                        table.io, work.table_metadata, iter([each.path for each in new])
+                        table.io, work.table_metadata, iter([file.path for file in merged])
                     ):
                         update.append_data_file(added)
             except CommitFailedException:
-                if not left:
+                if not attempts_left:
                     raise
             else:
                 return True
@@ -203,7 +210,7 @@ class IcebergSink:
 
 
 def _catalog(table: LakeTable) -> Any:
-    """The catalog of the options; without a uri, a SQLite file in the folder, which is the warehouse too."""
+    """Return the catalog of the options; without any, a SQLite catalog in the folder, which is the warehouse too."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415
 
     options = dict(table.options)
@@ -216,23 +223,26 @@ def _catalog(table: LakeTable) -> Any:
 
 
 def _partitions(table: Any, files: Sequence[DataFile]) -> Any:
-    """What is true for the rows of all partitions that files belong to."""
+    """Return the condition for rows of all partitions that files belong to."""
     from pyiceberg.expressions import And, EqualTo, IsNull, Or, literal  # noqa: PLC0415
 
     types = {field.name: field.field_type for field in table.schema().fields}
 
-    def one(name: str, text: str | None) -> Any:
+    def term(name: str, text: str | None) -> Any:
         return IsNull(name) if text is None else EqualTo(name, literal(text).to(types[name]))
 
-    found = [
-        functools.reduce(And, [one(name, text) for name, text in partition])
+    conditions = [
+        functools.reduce(And, [term(name, text) for name, text in partition])
         for partition in dict.fromkeys(file.partition for file in files)
     ]
-    return functools.reduce(Or, found)
+    return functools.reduce(Or, conditions)
+
+
+def _file_path(task: Any) -> str:
+    return str(task.file.file_path)
 
 
 def _columns(table: Any) -> set[str]:
-    """The columns a table has."""
     return {field.name for field in table.schema().fields}
 
 

@@ -1,4 +1,4 @@
-"""Columns of a frame as columns of a table."""
+"""Makes the columns of a frame nullable before a table is created from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """A schema whose columns may all be null: what a table was made with binds every batch after it."""
+    """Return the schema with nullable columns: a first batch without nulls must not forbid them for ever."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    return pa.schema([each.with_nullable(True) for each in schema])
+    return pa.schema([field.with_nullable(True) for field in schema])

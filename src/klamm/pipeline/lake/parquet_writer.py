@@ -1,7 +1,7 @@
-"""What a task writes for Delta and Iceberg: Parquet files from Arrow batches, and a line for each file to the driver.
+"""Writes a task's rows for Delta and Iceberg: Parquet files from Arrow batches, and a line per file for the driver.
 
-No Python object is made per row. Names are new for every attempt, so a task that is tried again, or runs twice, never
-meets its own files; only those of the attempt that Spark took are committed.
+No Python object is made per row. File names are new for every attempt, so a task that is retried, or runs twice by
+speculation, never overwrites files; only those of the attempt that Spark accepted are committed.
 """
 
 from __future__ import annotations
@@ -25,53 +25,54 @@ _ROWS_PER_GROUP: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParquetTaskWriter:
-    """Writes the rows of one task; a copy of it goes to every task."""
+    """Writes the rows of one task; Spark pickles a copy for every task."""
 
     root: str
     prefix: str
     partition_by: tuple[str, ...]
     keep: bool
-    """Whether the columns of the partition are in the files as well."""
+    """Whether partition columns are in the files as well: Iceberg wants them there, Delta does not."""
     storage: Mapping[str, str] = field(default_factory=dict)
     iceberg: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What Spark calls: rows in, lines out."""
+        """Write the rows of a task and yield a line per file; `mapInArrow` calls this."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
-        lines = [each.encode() for each in self.write(batches)]
+        lines = [file.encode() for file in self.write(batches)]
         yield pa.record_batch({"file": pa.array(lines, pa.string())})
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
-        """Files of the rows; rows come ordered by partition, so that one file is open at a time."""
-        done: list[DataFile] = []
-        open_file: _Open | None = None
+        """Write rows, which are sorted by partition, so that one file is open at a time; return the files."""
+        files: list[DataFile] = []
+        open_file: _OpenFile | None = None
         try:
             for rows in batches:
-                for partition, part in split_by_partition(cast_to_utc(rows), self.partition_by):
+                for partition, partition_rows in split_by_partition(cast_to_utc(rows), self.partition_by):
                     if open_file is not None and open_file.partition != partition:
-                        done.append(open_file.close())
+                        files.append(open_file.close())
                         open_file = None
-                    chosen = part if self.keep else part.drop_columns(list(self.partition_by))
+                    columns = partition_rows if self.keep else partition_rows.drop_columns(list(self.partition_by))
                     if open_file is None:
-                        open_file = self._open(partition, chosen.schema)
-                    open_file.write(chosen)
+                        open_file = self._open(partition, columns.schema)
+                    open_file.write(columns)
             if open_file is not None:
-                done.append(open_file.close())
+                files.append(open_file.close())
                 open_file = None
         except BaseException:
-            paths = [each.path for each in done] + ([open_file.path] if open_file else [])
+            # An attempt that fails removes its files: nothing refers to them.
+            paths = [file.path for file in files] + ([open_file.path] if open_file else [])
             for path in paths:
                 with contextlib.suppress(Exception):
                     self._remove(path)
             raise
-        return done
+        return files
 
-    def _open(self, partition: tuple[tuple[str, str | None], ...], schema: pa.Schema) -> _Open:
+    def _open(self, partition: tuple[tuple[str, str | None], ...], schema: pa.Schema) -> _OpenFile:
         folder = partition_folder(partition)
         name = f"{self.prefix}-{uuid.uuid4().hex}.parquet"
-        path = "/".join(part for part in (self.root.rstrip("/"), folder, name) if part)
-        return _Open(path, partition, schema, self._stream(path))
+        path = "/".join(segment for segment in (self.root.rstrip("/"), folder, name) if segment)
+        return _OpenFile(path, partition, schema, self._stream(path))
 
     def _stream(self, path: str) -> Any:
         if self.iceberg:
@@ -97,11 +98,11 @@ def _system(path: str) -> tuple[Any, str]:
 
     if "://" not in path:
         return fs.LocalFileSystem(), path
-    found: tuple[Any, str] = fs.FileSystem.from_uri(path)
-    return found
+    system: tuple[Any, str] = fs.FileSystem.from_uri(path)
+    return system
 
 
-class _Open:
+class _OpenFile:
     """A file that is being written."""
 
     def __init__(self, path: str, partition: tuple[tuple[str, str | None], ...], schema: pa.Schema, out: Any) -> None:
@@ -127,7 +128,7 @@ class _Open:
 def split_by_partition(
     rows: pa.RecordBatch, names: Sequence[str]
 ) -> Iterator[tuple[tuple[tuple[str, str | None], ...], pa.RecordBatch]]:
-    """Rows by their partition, in order: runs of equal values, so nothing is compared that Spark has not ordered."""
+    """Yield rows by partition: runs of equal values, as Spark has sorted the rows."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 
@@ -136,41 +137,41 @@ def split_by_partition(
     if not names:
         yield (), rows
         return
-    edges = {0, rows.num_rows}
+    boundary_set = {0, rows.num_rows}
     for name in names:
         ends = pc.run_end_encode(rows.column(name), pa.int32()).run_ends
-        edges.update(ends.to_pylist())
-    places = sorted(edges)
-    for first, last in itertools.pairwise(places):
-        part = rows.slice(first, last - first)
-        yield tuple((name, partition_text(part.column(name)[0].as_py())) for name in names), part
+        boundary_set.update(ends.to_pylist())
+    boundaries = sorted(boundary_set)
+    for first, last in itertools.pairwise(boundaries):
+        partition_rows = rows.slice(first, last - first)
+        yield tuple((name, partition_text(partition_rows.column(name)[0].as_py())) for name in names), partition_rows
 
 
 def cast_to_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same moments, told in UTC: Spark tells them in the session's zone, and Iceberg takes no other."""
+    """Return the rows with timestamps in UTC: Arrow has them in the session's zone, and Iceberg accepts only UTC."""
     import pyarrow as pa  # noqa: PLC0415
 
-    def told(field: pa.Field) -> pa.Field:
+    def in_utc(field: pa.Field) -> pa.Field:
         return field.with_type(pa.timestamp("us", "UTC")) if getattr(field.type, "tz", None) else field
 
-    schema = pa.schema([told(each) for each in rows.schema])
+    schema = pa.schema([in_utc(field) for field in rows.schema])
     return rows if schema == rows.schema else rows.cast(schema)
 
 
 def partition_text(value: Any) -> str | None:
-    """A partition's value as the formats write it."""
+    """Return a partition's value as the table formats write it."""
     if value is None or isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def write_files(frame: DataFrame, work: ParquetTaskWriter) -> list[DataFile]:
-    """Run the tasks; the files they have written, none of them part of a table yet."""
+    """Run the tasks; return the files they have written, none of them part of a table yet."""
     if work.partition_by:
         frame = frame.sortWithinPartitions(*work.partition_by)
-    return [DataFile.decode(each.file) for each in frame.mapInArrow(work, _LINES).collect()]
+    return [DataFile.decode(row.file) for row in frame.mapInArrow(work, _LINES).collect()]
 
 
 def file_prefix(app: str, batch: int) -> str:
-    """How files of a batch are called first."""
+    """Return the beginning of the names of a batch's files."""
     return f"{app_key(app)}-{batch:010d}"

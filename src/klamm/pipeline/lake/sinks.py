@@ -1,4 +1,4 @@
-"""The sink that a statement names."""
+"""Opens the sink of a lake table, and `lake_sink` for `foreachBatch`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class LakeSink(Protocol):
-    """Writes numbered batches."""
+    """Writes numbered batches to a table."""
 
     def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
-        """Make a batch part of the table, once, however often it is asked to; False when it was there.
+        """Add a batch to the table; return False when it is there already.
 
-        With `replace` its rows take the place of the partitions they fall into.
+        With `replace` its rows replace the partitions they belong to.
         """
 
     def merges(self, target: int) -> list[Merge]:
-        """What a compaction to files of about `target` bytes would do."""
+        """Return what a compaction to files of about `target` bytes would do."""
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
-        """Do it; `advance` is told how many files are done. Returns how many were replaced."""
+        """Compact; `advance` gets the number of files done. Return how many were replaced."""
 
 
 def lake_sink(
@@ -37,9 +37,12 @@ def lake_sink(
     partition_by: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """What `foreachBatch` takes to load a table exactly once: `.foreachBatch(lake_sink("delta", "lake/a", app="a"))`.
+    """Return a function for `foreachBatch` that loads a table exactly once.
 
-    `app` names the query in the table, for ever: another name writes everything again. The rest is what a SINK says.
+        stream.writeStream.foreachBatch(lake_sink("delta", "lake/a", app="a"))
+
+    `app` names the query in the table, for ever: under another name all batches are written again. The other arguments
+    are the options of a SINK statement.
     """
     if format not in FORMATS:
         raise ConfigError(f"{format} is no format of a lake: write {', '.join(FORMATS)}")
@@ -54,7 +57,7 @@ def lake_sink(
 
 
 def open_sink(table: LakeTable) -> LakeSink:
-    """The sink of a table; ConfigError when what it needs is not installed."""
+    """Return the sink of a table; ConfigError when its library is not installed."""
     if table.format == "delta":
         from klamm.pipeline.lake.delta import DeltaSink  # noqa: PLC0415 - each needs its own library
 
@@ -67,4 +70,4 @@ def open_sink(table: LakeTable) -> LakeSink:
         from klamm.pipeline.lake.file_sink import FileSink  # noqa: PLC0415
 
         return FileSink(table)
-    raise ConfigError(f"{table.name}: {table.format} in {table.path} is no folder that files can be moved in")
+    raise ConfigError(f"{table.name}: {table.format} in {table.path} needs a local folder, where files can be renamed")

@@ -1,9 +1,10 @@
-"""Avro: schemas as types of Arrow, values by fastavro; what an old schema wrote is read as the new one says."""
+"""Avro: schemas as Arrow types, values by fastavro; records of an old schema are resolved to the reader's schema."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import io
 import json
 import uuid
@@ -17,7 +18,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.core.registry_framing import BadRecord, Frame
 from klamm.pipeline.registry.client import Schema
 
-_PLAIN = {
+_PRIMITIVES = {
     "null": pa.null(),
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -41,7 +42,7 @@ _DIGITS_MAX = 38
 
 
 class AvroCodec:
-    """One schema. Unions of several types become a struct with one member set, as Spark's own functions do."""
+    """A compiled schema. A union of several types becomes a struct with one member set, as in Spark's from_avro."""
 
     def __init__(self, schema: Schema, references: Mapping[str, Schema]) -> None:
         self.schema = schema
@@ -52,37 +53,37 @@ class AvroCodec:
             self.parsed: Any = fastavro.parse_schema(json.loads(schema.text), named)
         except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
             raise BadRecord(f"schema {schema.id} is no Avro schema: {error}") from None
-        self._named = named
+        self.named_types = named
         self._arrow: pa.DataType | None = None
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type of its values."""
+        """The Arrow type of its values."""
         if self._arrow is None:
-            self._arrow = _arrow(self.parsed, self._named, ())
+            self._arrow = _arrow(self.parsed, self.named_types, ())
         return self._arrow
 
     def decoder(self, reader: AvroCodec) -> Callable[[Frame], Any]:
-        """From what this schema wrote to what `reader` says."""
-        other = None if reader.parsed == self.parsed else reader.parsed
-        shape = _shape(reader.parsed, reader._named)
+        """Return a function that decodes records of this schema into values of the reader's schema."""
+        reader_schema = None if reader.parsed == self.parsed else reader.parsed
+        reshape = _reshaper(reader.parsed, reader.named_types)
 
         def decode(frame: Frame) -> Any:
             source = io.BytesIO(frame.payload)
             try:
-                found = fastavro.schemaless_reader(source, self.parsed, other)
-            except Exception as error:  # noqa: BLE001 - damaged bytes make fastavro raise whatever they meet
+                value = fastavro.schemaless_reader(source, self.parsed, reader_schema)
+            except Exception as error:  # noqa: BLE001 - fastavro raises any exception for damaged bytes
                 raise BadRecord(
-                    f"not what Avro schema {self.schema.id} says: {error or type(error).__name__}"
+                    f"not a value of Avro schema {self.schema.id}: {error or type(error).__name__}"
                 ) from None
             if source.tell() != len(frame.payload):
                 raise BadRecord(f"{len(frame.payload) - source.tell()} bytes are left after the value")
-            return found if shape is None else shape(found)
+            return value if reshape is None else reshape(value)
 
         return decode
 
     def encode(self, value: Any) -> bytes:
-        """A value as bytes."""
+        """Encode a value."""
         out = io.BytesIO()
         try:
             fastavro.schemaless_writer(out, self.parsed, value)
@@ -92,23 +93,23 @@ class AvroCodec:
 
     @property
     def path(self) -> None:
-        """A schema is a single type."""
+        """None: unlike a Protobuf file, a schema has one type."""
         return
 
 
 def _arrow(node: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> pa.DataType:
     if isinstance(node, list):
-        others = [each for each in node if each != "null"]
-        if len(others) == 1:
-            return _arrow(others[0], named, inside)
-        return pa.struct([(f"member{n}", _arrow(each, named, inside)) for n, each in enumerate(others)])
+        branches = [branch for branch in node if branch != "null"]
+        if len(branches) == 1:
+            return _arrow(branches[0], named, inside)
+        return pa.struct([(f"member{n}", _arrow(branch, named, inside)) for n, branch in enumerate(branches)])
     if isinstance(node, str):
-        return _PLAIN[node] if node in _PLAIN else _arrow(named[node], named, inside)
+        return _PRIMITIVES[node] if node in _PRIMITIVES else _arrow(named[node], named, inside)
     kind = node["type"]
     if kind in ("record", "error"):
         name = node["name"]
         if name in inside:
-            raise ConfigError(f"Avro record {name} contains itself, and columns cannot")
+            raise ConfigError(f"Avro record {name} is recursive, which columns cannot be")
         return pa.struct([(field["name"], _arrow(field["type"], named, (*inside, name))) for field in node["fields"]])
     if kind == "array":
         return pa.list_(_arrow(node["items"], named, inside))
@@ -117,70 +118,96 @@ def _arrow(node: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> pa.D
     logical = node.get("logicalType")
     if logical == "decimal" and node["precision"] <= _DIGITS_MAX:
         return pa.decimal128(node["precision"], node.get("scale", 0))
-    return _LOGICAL.get(logical) or (_PLAIN[kind] if kind in _PLAIN else _arrow(kind, named, inside))
+    return _LOGICAL.get(logical) or (_PRIMITIVES[kind] if kind in _PRIMITIVES else _arrow(kind, named, inside))
 
 
-def _shape(node: Any, named: Mapping[str, Any], depth: int = 0) -> Callable[[Any], Any] | None:
-    """What turns fastavro's values into Arrow's, None where they are the same."""
+def _reshaper(node: Any, named: Mapping[str, Any], depth: int = 0) -> Callable[[Any], Any] | None:
+    """Return a function that turns fastavro's values into Arrow's; None where they are the same."""
     if depth > 100:
-        raise ConfigError("an Avro schema that contains itself, and columns cannot")
+        raise ConfigError("the Avro schema is recursive, which columns cannot be")
     if isinstance(node, str):
-        return None if node in _PLAIN else _shape(named[node], named, depth + 1)
+        return None if node in _PRIMITIVES else _reshaper(named[node], named, depth + 1)
     if isinstance(node, list):
-        return _shape_union(node, named, depth)
+        return _union_reshaper(node, named, depth)
     kind = node["type"]
     if kind in ("record", "error"):
-        parts = {field["name"]: _shape(field["type"], named, depth + 1) for field in node["fields"]}
-        work = {name: each for name, each in parts.items() if each is not None}
-        if not work:
-            return None
-        return lambda value: {**value, **{name: each(value[name]) for name, each in work.items()}}
+        parts = {field["name"]: _reshaper(field["type"], named, depth + 1) for field in node["fields"]}
+        reshaped = {name: part for name, part in parts.items() if part is not None}
+        return functools.partial(_reshape_record, reshaped) if reshaped else None
     if kind in ("array", "map"):
-        inner = _shape(node["items" if kind == "array" else "values"], named, depth + 1)
+        inner = _reshaper(node["items" if kind == "array" else "values"], named, depth + 1)
         if kind == "map":
-            return lambda value: [(key, inner(each) if inner else each) for key, each in value.items()]
-        return None if inner is None else lambda value: [inner(each) for each in value]
+            return functools.partial(_reshape_map, inner)
+        return None if inner is None else functools.partial(_reshape_array, inner)
     logical = node.get("logicalType")
     if logical == "uuid":
         return str
     if logical in ("time-millis", "time-micros"):
-        unit = 1000 if logical == "time-millis" else 1
-        return lambda value: _micros(value) // unit
+        return functools.partial(_reshape_time, 1000 if logical == "time-millis" else 1)
     return None
 
 
-def _shape_union(node: list[Any], named: Mapping[str, Any], depth: int) -> Callable[[Any], Any] | None:
-    others = [each for each in node if each != "null"]
-    shapes = [_shape(other, named, depth + 1) for other in others]
-    if len(others) == 1:
-        (inner,) = shapes
-        return None if inner is None else lambda value: None if value is None else inner(value)
-    tests = [_test(other, named) for other in others]
+def _reshape_record(reshaped: Mapping[str, Callable[[Any], Any]], value: Any) -> Any:
+    return {**value, **{name: reshape(value[name]) for name, reshape in reshaped.items()}}
 
-    def shape(value: Any) -> Any:
+
+def _reshape_map(inner: Callable[[Any], Any] | None, value: Any) -> Any:
+    # Arrow takes a map as a list of pairs.
+    return [(key, inner(item) if inner else item) for key, item in value.items()]
+
+
+def _reshape_array(inner: Callable[[Any], Any], value: Any) -> Any:
+    return [inner(item) for item in value]
+
+
+def _reshape_nullable(inner: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else inner(value)
+
+
+def _reshape_time(unit_us: int, value: Any) -> int:
+    return _micros(value) // unit_us
+
+
+def _union_reshaper(node: list[Any], named: Mapping[str, Any], depth: int) -> Callable[[Any], Any] | None:
+    branches = [branch for branch in node if branch != "null"]
+    shapes = [_reshaper(branch, named, depth + 1) for branch in branches]
+    if len(branches) == 1:
+        (inner,) = shapes
+        return None if inner is None else functools.partial(_reshape_nullable, inner)
+    tests = [_branch_test(branch, named) for branch in branches]
+
+    def reshape(value: Any) -> Any:
         if value is None:
             return None
-        at = next((n for n, fits in enumerate(tests) if fits(value)), 0)
-        inner = shapes[at]
-        return {f"member{at}": value if inner is None else inner(value)}
+        index = next((n for n, fits in enumerate(tests) if fits(value)), 0)
+        inner = shapes[index]
+        return {f"member{index}": value if inner is None else inner(value)}
 
-    return shape
+    return reshape
 
 
-def _test(node: Any, named: Mapping[str, Any]) -> Callable[[Any], bool]:
-    """Whether a value came from this branch of a union; records tell by the names of their fields."""
-    if isinstance(node, str) and node not in _PLAIN:
-        return _test(named[node], named)
+def _branch_test(node: Any, named: Mapping[str, Any]) -> Callable[[Any], bool]:
+    """Return a test whether a value is of this branch of a union; records are told by the names of their fields."""
+    if isinstance(node, str) and node not in _PRIMITIVES:
+        return _branch_test(named[node], named)
     kind = node if isinstance(node, str) else node["type"]
     logical = None if isinstance(node, str) else node.get("logicalType")
     if kind in ("record", "error"):
         names = {field["name"] for field in node["fields"]}
-        return lambda value: isinstance(value, dict) and value.keys() == names
-    wanted = _OF_LOGICAL.get(logical or "") or _OF_KIND.get(kind, object)
-    return lambda value: type(value) is wanted
+        return functools.partial(_is_record_of, names)
+    return functools.partial(_is_exactly, _LOGICAL_CLASSES.get(logical or "") or _KIND_CLASSES.get(kind, object))
 
 
-_OF_LOGICAL = {
+def _is_record_of(names: set[str], value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == names
+
+
+def _is_exactly(expected: type, value: Any) -> bool:
+    # Not isinstance: True is an int, and a datetime a date.
+    return type(value) is expected
+
+
+_LOGICAL_CLASSES = {
     "date": dt.date,
     "uuid": uuid.UUID,
     "decimal": decimal.Decimal,
@@ -188,7 +215,7 @@ _OF_LOGICAL = {
     "time-micros": dt.time,
     **dict.fromkeys((name for name in _LOGICAL if "timestamp" in name), dt.datetime),
 }
-_OF_KIND = {
+_KIND_CLASSES = {
     "boolean": bool,
     "int": int,
     "long": int,

@@ -1,6 +1,6 @@
-"""A registry over its REST interface: each schema is asked for once per process, and answers are kept.
+"""Client of a schema registry's REST interface; schemas are cached by process.
 
-Blocking, because tasks of Spark are; nothing here runs on an event loop.
+Blocking, because Spark's tasks are; nothing here runs on an event loop.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.pipeline.core.registry_framing import BadRecord
 
 KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
-_ANSWER_BYTES = 16 << 20
-_TRIES = 4
+_RESPONSE_BYTES_MAX = 16 << 20
+_ATTEMPTS_MAX = 4
 _TIMEOUT_S = 30.0
-_KEPT = 10_000
-_UNKNOWN_FOR_S = 10.0
+_CACHED_MAX = 10_000
+_UNKNOWN_CACHED_S = 10.0
 _REFERENCES_MAX = 500
-_NAMES = ("schema.registry.url", "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location")
+_SETTINGS = ("schema.registry.url", "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location")
 
 
 class RegistryError(KlammError):
-    """The registry did not answer, or refused: not the record's fault, so the task fails and is tried again."""
+    """Raised when the registry fails or rejects a request. The record is not at fault, so the task is retried."""
 
     def __init__(self, words: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, words)
 
 
 class UnknownSchema(BadRecord):
-    """The registry does not know the schema that was asked for."""
+    """Raised when the registry does not have the requested schema."""
 
 
 class Reference(NamedTuple):
-    """Another schema that a schema names."""
+    """A reference from one schema to another."""
 
     name: str
     subject: str
@@ -50,7 +50,7 @@ class Reference(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """As the registry has it."""
+    """A schema as the registry has it."""
 
     id: int | None
     guid: uuid.UUID | None
@@ -59,22 +59,23 @@ class Schema(NamedTuple):
     references: tuple[Reference, ...] = ()
 
     @classmethod
-    def parse(cls, found: Mapping[str, Any]) -> Schema:
-        """From an answer; Avro is not said, being the oldest."""
+    def parse(cls, answer: Mapping[str, Any]) -> Schema:
+        """Parse a response; registries omit the type of Avro schemas."""
         try:
             references = tuple(
-                Reference(each["name"], each["subject"], int(each["version"])) for each in found.get("references") or ()
+                Reference(reference["name"], reference["subject"], int(reference["version"]))
+                for reference in answer.get("references") or ()
             )
-            guid = found.get("guid")
-            kind = found.get("schemaType") or "AVRO"
-            known = uuid.UUID(guid) if guid else None
-            return cls(found.get("id"), known, kind, found["schema"], references)
+            guid = answer.get("guid")
+            kind = answer.get("schemaType") or "AVRO"
+            parsed_guid = uuid.UUID(guid) if guid else None
+            return cls(answer.get("id"), parsed_guid, kind, answer["schema"], references)
         except (KeyError, TypeError, ValueError) as error:
             raise RegistryError(f"the registry's answer is no schema: {error!r}") from None
 
 
 class Settings(NamedTuple):
-    """Where a registry is and who asks."""
+    """Addresses and credentials of a registry."""
 
     urls: tuple[str, ...]
     basic: str | None = None
@@ -83,54 +84,55 @@ class Settings(NamedTuple):
 
 
 def parse_settings(registry: str | Mapping[str, str]) -> Settings:
-    """From a URL, or from the settings that serializers take."""
-    given = {"schema.registry.url": registry} if isinstance(registry, str) else dict(registry)
-    for name in given:
-        if name not in _NAMES:
-            raise ConfigError(f"{name} is no setting of a registry; there are {', '.join(_NAMES)}")
-    urls = tuple(each.strip().rstrip("/") for each in given.get("schema.registry.url", "").split(",") if each.strip())
+    """Parse a URL, or the settings that Confluent's serializers take."""
+    options = {"schema.registry.url": registry} if isinstance(registry, str) else dict(registry)
+    for name in options:
+        if name not in _SETTINGS:
+            raise ConfigError(f"{name} is no setting of a registry; there are {', '.join(_SETTINGS)}")
+    addresses = options.get("schema.registry.url", "").split(",")
+    urls = tuple(address.strip().rstrip("/") for address in addresses if address.strip())
     if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
         raise ConfigError("schema.registry.url names the registry: http://host:8081")
     return Settings(
-        urls, given.get("basic.auth.user.info"), given.get("bearer.auth.token"), given.get("ssl.ca.location")
+        urls, options.get("basic.auth.user.info"), options.get("bearer.auth.token"), options.get("ssl.ca.location")
     )
 
 
 class Registry:
-    """One registry, asked from one process; `clock` and `pause` are those of the machine unless told otherwise."""
+    """One registry with a cache; tests pass their own `clock` and `pause`."""
 
     def __init__(
         self,
-        where: Settings,
+        settings: Settings,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._where = where
+        self._settings = settings
         self._clock = clock
         self._pause = pause
         self._schemas: dict[int | uuid.UUID | tuple[str, int], Schema] = {}
         self._unknown: dict[int | uuid.UUID, float] = {}
-        self._tls = ssl.create_default_context(cafile=where.ca)
+        self._tls = ssl.create_default_context(cafile=settings.ca)
 
     def schema(self, name: int | uuid.UUID) -> Schema:
-        """The schema of an id or GUID; Unknown when there is none, which is believed for some seconds."""
-        found = self._schemas.get(name)
-        if found is not None:
-            return found
+        """Return the schema of an id or GUID; UnknownSchema, which is cached for some seconds, when there is none."""
+        schema = self._schemas.get(name)
+        if schema is not None:
+            return schema
         since = self._unknown.get(name)
-        if since is not None and self._clock() - since < _UNKNOWN_FOR_S:
+        if since is not None and self._clock() - since < _UNKNOWN_CACHED_S:
             raise UnknownSchema(f"the registry has no schema {name}")
         path = f"/schemas/guids/{name}" if isinstance(name, uuid.UUID) else f"/schemas/ids/{name}"
         try:
-            found = Schema.parse(self._ask(path, **_SERIALIZED))
+            schema = Schema.parse(self._ask(path, **_SERIALIZED))
         except UnknownSchema:
-            _keep(self._unknown, name, self._clock())
+            _cache(self._unknown, name, self._clock())
             raise UnknownSchema(f"the registry has no schema {name}") from None
-        _keep(self._schemas, name, found)
-        return found
+        _cache(self._schemas, name, schema)
+        return schema
 
     def latest(self, subject: str) -> Schema:
-        """The newest schema of a subject, now."""
+        """Return the newest schema of a subject; not cached."""
         quoted = urllib.parse.quote(subject, safe="")
         try:
             return Schema.parse(self._ask(f"/subjects/{quoted}/versions/latest", **_SERIALIZED))
@@ -138,105 +140,105 @@ class Registry:
             raise ConfigError(f"the registry has no subject {subject}") from None
 
     def register(self, subject: str, text: str, kind: str) -> Schema:
-        """Make a schema the newest of a subject; the same one again is the same one."""
+        """Register a schema as the newest of a subject; registering the same schema again changes nothing."""
         if kind not in KINDS:
             raise ConfigError(f"{kind} is no kind of schema; there are {', '.join(KINDS)}")
         quoted = urllib.parse.quote(subject, safe="")
-        asked = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
-        found = self._ask(f"/subjects/{quoted}/versions", asked)
-        return Schema.parse({"schemaType": kind, "schema": text, **found})
+        body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
+        answer = self._ask(f"/subjects/{quoted}/versions", body)
+        return Schema.parse({"schemaType": kind, "schema": text, **answer})
 
     def references(self, schema: Schema) -> dict[str, Schema]:
-        """What a schema names, and what that names, the innermost first."""
-        found: dict[str, Schema] = {}
-        self._collect(schema, found)
-        return found
+        """Return the schemas that a schema refers to, directly and indirectly, the innermost first."""
+        references: dict[str, Schema] = {}
+        self._collect(schema, references)
+        return references
 
-    def _collect(self, schema: Schema, found: dict[str, Schema]) -> None:
+    def _collect(self, schema: Schema, references: dict[str, Schema]) -> None:
         for reference in schema.references:
-            if reference.name in found:
+            if reference.name in references:
                 continue
-            if len(found) >= _REFERENCES_MAX:
+            if len(references) >= _REFERENCES_MAX:
                 raise RegistryError(f"a schema refers to more than {_REFERENCES_MAX} others")
             key = (reference.subject, reference.version)
-            other = self._schemas.get(key)
-            if other is None:
+            referenced = self._schemas.get(key)
+            if referenced is None:
                 quoted = urllib.parse.quote(reference.subject, safe="")
-                other = Schema.parse(self._ask(f"/subjects/{quoted}/versions/{reference.version}", **_SERIALIZED))
-                _keep(self._schemas, key, other)
-            found[reference.name] = other  # a circle ends here
-            self._collect(other, found)
-            found[reference.name] = found.pop(reference.name)
+                referenced = Schema.parse(self._ask(f"/subjects/{quoted}/versions/{reference.version}", **_SERIALIZED))
+                _cache(self._schemas, key, referenced)
+            references[reference.name] = referenced  # entered before its own references, so that a cycle ends
+            self._collect(referenced, references)
+            references[reference.name] = references.pop(reference.name)
 
     def _ask(self, path: str, body: Any = None, **query: str) -> dict[str, Any]:
-        words = ""
-        for turn in range(_TRIES):
-            if turn:
-                self._pause(0.2 * 2**turn)
-            for url in self._where.urls:
-                whole = f"{url}{path}?{urllib.parse.urlencode(query)}" if query else f"{url}{path}"
+        reason = ""
+        for attempt in range(_ATTEMPTS_MAX):
+            if attempt:
+                self._pause(0.2 * 2**attempt)
+            for url in self._settings.urls:
+                address = f"{url}{path}?{urllib.parse.urlencode(query)}" if query else f"{url}{path}"
                 try:
-                    return self._once(whole, body)
+                    return self._once(address, body)
                 except urllib.error.HTTPError as error:
                     with error:
-                        told = _told(error)
+                        message = _error_message(error)
                     if error.code == 404:
-                        raise UnknownSchema(told) from None
+                        raise UnknownSchema(message) from None
                     if error.code not in (408, 429) and error.code < 500:
-                        raise RegistryError(f"the registry refuses {path}: {error.code} {told}") from None
-                    words = f"{error.code} {told}"
+                        raise RegistryError(f"the registry rejects {path}: {error.code} {message}") from None
+                    reason = f"{error.code} {message}"
                 except OSError as error:
-                    words = str(error)
-        raise RegistryError(f"the registry at {', '.join(self._where.urls)} does not answer {path}: {words}")
+                    reason = str(error)
+        raise RegistryError(f"the registry at {', '.join(self._settings.urls)} does not answer {path}: {reason}")
 
     def _once(self, url: str, body: Any) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
-        asked = urllib.request.Request(url, data)  # noqa: S310 - settings() has looked at the scheme
-        asked.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
+        request = urllib.request.Request(url, data)  # noqa: S310 - settings() has looked at the scheme
+        request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
         if data is not None:
-            asked.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        if self._where.basic is not None:
-            asked.add_header("Authorization", "Basic " + base64.b64encode(self._where.basic.encode()).decode())
-        elif self._where.token is not None:
-            asked.add_header("Authorization", f"Bearer {self._where.token}")
+            request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        if self._settings.basic is not None:
+            request.add_header("Authorization", "Basic " + base64.b64encode(self._settings.basic.encode()).decode())
+        elif self._settings.token is not None:
+            request.add_header("Authorization", f"Bearer {self._settings.token}")
         tls = self._tls if url.startswith("https:") else None
-        with urllib.request.urlopen(asked, timeout=_TIMEOUT_S, context=tls) as answer:  # noqa: S310
-            found = answer.read(_ANSWER_BYTES + 1)
-        if len(found) > _ANSWER_BYTES:
-            raise RegistryError(f"the registry's answer is longer than {_ANSWER_BYTES} bytes")
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=tls) as response:  # noqa: S310
+            content = response.read(_RESPONSE_BYTES_MAX + 1)
+        if len(content) > _RESPONSE_BYTES_MAX:
+            raise RegistryError(f"the registry's answer is longer than {_RESPONSE_BYTES_MAX} bytes")
         try:
-            parsed = json.loads(found)
+            parsed = json.loads(content)
         except ValueError:
-            raise RegistryError(f"the registry's answer is no JSON: {found[:80]!r}") from None
+            raise RegistryError(f"the registry's answer is no JSON: {content[:80]!r}") from None
         if not isinstance(parsed, dict):
-            raise RegistryError(f"the registry's answer is no object: {found[:80]!r}")
+            raise RegistryError(f"the registry's answer is no object: {content[:80]!r}")
         return parsed
 
 
 _SERIALIZED: Final = {"format": "serialized"}
-"""Protobuf as a compiled file, from registries that can; other kinds, and other registries, pass over it."""
+"""Asks for Protobuf schemas as compiled descriptors; ignored for other kinds, and by registries that cannot."""
 
 
-def _keep(shelf: dict[Any, Any], name: Any, value: Any) -> None:
-    if len(shelf) >= _KEPT:
-        del shelf[next(iter(shelf))]
-    shelf[name] = value
+def _cache(cache: dict[Any, Any], name: Any, value: Any) -> None:
+    if len(cache) >= _CACHED_MAX:
+        del cache[next(iter(cache))]  # a dict is in order of insertion: the oldest goes
+    cache[name] = value
 
 
-def _told(error: urllib.error.HTTPError) -> str:
+def _error_message(error: urllib.error.HTTPError) -> str:
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(error.read(_ANSWER_BYTES))
-        if isinstance(found, dict):
-            return str(found.get("message", ""))
+        body = json.loads(error.read(_RESPONSE_BYTES_MAX))
+        if isinstance(body, dict):
+            return str(body.get("message", ""))
     return str(error.reason)
 
 
 _registries: dict[Settings, Registry] = {}
 
 
-def shared_registry(where: Settings) -> Registry:
-    """The registry of this process: what one batch has asked, the next one knows."""
-    found = _registries.get(where)
-    if found is None:
-        found = _registries[where] = Registry(where)
-    return found
+def shared_registry(settings: Settings) -> Registry:
+    """Return the process's client of a registry, so that batches share its cache."""
+    registry = _registries.get(settings)
+    if registry is None:
+        registry = _registries[settings] = Registry(settings)
+    return registry

@@ -1,4 +1,4 @@
-"""One face for the three kinds of schemas, and what a process has compiled."""
+"""The common interface of the three kinds of schemas, and the decoders that a process has compiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm.pipeline.registry.client import Registry, Schema
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-_HOMES = {
+_CODECS = {
     "AVRO": ("avro", "AvroCodec"),
     "JSON": ("json_schema", "JsonCodec"),
     "PROTOBUF": ("protobuf", "ProtobufCodec"),
@@ -29,37 +29,37 @@ class Codec(Protocol):
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type of its values."""
+        """The Arrow type of its values."""
 
     @property
     def path(self) -> bytes | None:
-        """What stands between the schema's id and the payload."""
+        """The bytes between the schema's id and the payload."""
 
     def decoder(self, reader: Any) -> Callable[[Frame], Any]:
-        """Read what this schema wrote as `reader` says; the two are of one kind."""
+        """Return a function that decodes records of this schema as `reader`, a codec of the same kind, says."""
 
     def encode(self, value: Any) -> bytes:
-        """A value as bytes."""
+        """Encode a value."""
 
 
 def compile_schema(registry: Registry, schema: Schema, message: str | None = None) -> Codec:
-    """The codec of a schema; ConfigError when the library for its kind is missing."""
-    if schema.kind not in _HOMES:
+    """Return the codec of a schema; ConfigError when the library for its kind is not installed."""
+    if schema.kind not in _CODECS:
         raise BadRecord(f"schema {schema.id} is of the unknown kind {schema.kind}")
-    module, name = _HOMES[schema.kind]
+    module_name, name = _CODECS[schema.kind]
     try:
-        home = import_module(f"klamm.pipeline.registry.{module}")
+        codec_module = import_module(f"klamm.pipeline.registry.{module_name}")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'klamm[registry]'") from None
-    more = {} if message is None else {"message": message}
-    if more and schema.kind != "PROTOBUF":
+    arguments = {} if message is None else {"message": message}
+    if arguments and schema.kind != "PROTOBUF":
         raise ConfigError(f"schema {schema.id} is {schema.kind}: only Protobuf has messages to choose from")
-    found: Codec = getattr(home, name)(schema, registry.references(schema), **more)
-    return found
+    codec: Codec = getattr(codec_module, name)(schema, registry.references(schema), **arguments)
+    return codec
 
 
 class Decoder:
-    """Records of any schema of a registry, as one reader's schema says. Each schema is compiled once."""
+    """Decodes records of any schema of a registry to one reader's schema. Each schema is compiled once."""
 
     def __init__(self, registry: Registry, reader: Codec) -> None:
         self._registry = registry
@@ -67,15 +67,15 @@ class Decoder:
         self._decoders: dict[int | uuid.UUID, Callable[[Frame], Any]] = {}
 
     def decode(self, frame: Frame) -> Any:
-        """BadRecord when it cannot be read."""
-        found = self._decoders.get(frame.schema)
-        if found is None:
+        """Decode a record; BadRecord when that fails."""
+        decode = self._decoders.get(frame.schema)
+        if decode is None:
             writer = compile_schema(self._registry, self._registry.schema(frame.schema))
             reader = self._reader
             if writer.schema.kind != reader.schema.kind:
-                raise BadRecord(f"schema {frame.schema} is {writer.schema.kind}, expected was {reader.schema.kind}")
-            found = writer.decoder(reader)
+                raise BadRecord(f"schema {frame.schema} is {writer.schema.kind}, expected {reader.schema.kind}")
+            decode = writer.decoder(reader)
             if len(self._decoders) >= _COMPILED_MAX:
                 self._decoders.clear()
-            self._decoders[frame.schema] = found
-        return found(frame)
+            self._decoders[frame.schema] = decode
+        return decode(frame)

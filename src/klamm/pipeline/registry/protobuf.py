@@ -1,6 +1,6 @@
-"""Protobuf: files of a registry compiled once, messages as structs.
+"""Protobuf: a registry's files as descriptors, messages as structs.
 
-A registry that can hands out compiled files; what others keep as text, protoc compiles, out of grpcio-tools.
+Some registries return compiled descriptors; the source that others return is compiled by protoc of grpcio-tools.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from klamm.pipeline.core.registry_framing import BadRecord, Frame, read_path, wr
 from klamm.pipeline.registry.client import Schema
 
 _F = FieldDescriptor
-_PLAIN = {
+_PRIMITIVES = {
     _F.TYPE_DOUBLE: pa.float64(),
     _F.TYPE_FLOAT: pa.float32(),
     _F.TYPE_INT64: pa.int64(),
@@ -42,13 +42,13 @@ _PLAIN = {
     _F.TYPE_BYTES: pa.binary(),
     _F.TYPE_ENUM: pa.string(),
 }
-_WIDE = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
+_UNSIGNED_64 = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
 _TIMESTAMP = "google.protobuf.Timestamp"
 _MAIN = "klamm_main.proto"
 
 
 class ProtobufCodec:
-    """One file of a registry; a record says which of its messages it is, and by default that is the first."""
+    """A compiled file; a record names the message of the file that it is, the first one by default."""
 
     def __init__(self, schema: Schema, references: Mapping[str, Schema], message: str | None = None) -> None:
         self.schema = schema
@@ -63,14 +63,14 @@ class ProtobufCodec:
         self._path = (0,) if message is None else self._find(message)
 
     def _find(self, message: str) -> tuple[int, ...]:
-        """The path of a message of this name, with or without its package."""
+        """Return the path of a message of this name, with or without its package."""
         package = f"{self._file.package}." if self._file.package else ""
         proto = descriptor_pb2.FileDescriptorProto()
         self._file.CopyToProto(proto)
         level: Sequence[descriptor_pb2.DescriptorProto] = proto.message_type
         path: list[int] = []
         for part in message.removeprefix(package).split("."):
-            names = [each.name for each in level]
+            names = [descriptor.name for descriptor in level]
             if part not in names:
                 raise ConfigError(f"Protobuf schema {self.schema.id} has no message {message}, only {', '.join(names)}")
             path.append(names.index(part))
@@ -78,36 +78,36 @@ class ProtobufCodec:
         return tuple(path)
 
     def _class(self, path: tuple[int, ...]) -> type[Message]:
-        found = self._classes.get(path)
-        if found is None:
+        message_class = self._classes.get(path)
+        if message_class is None:
             proto = descriptor_pb2.FileDescriptorProto()
             self._file.CopyToProto(proto)
             level: Sequence[descriptor_pb2.DescriptorProto] = proto.message_type
             names = []
-            for each in path:
-                if not 0 <= each < len(level):
+            for index in path:
+                if not 0 <= index < len(level):
                     raise BadRecord(f"Protobuf schema {self.schema.id} has no message {path}")
-                names.append(level[each].name)
-                level = _messages(level[each].nested_type)
-            here: Descriptor = self._file.message_types_by_name[names[0]]
+                names.append(level[index].name)
+                level = _messages(level[index].nested_type)
+            descriptor: Descriptor = self._file.message_types_by_name[names[0]]
             for name in names[1:]:
-                here = here.nested_types_by_name[name]
-            found = self._classes[path] = message_factory.GetMessageClass(here)
-        return found
+                descriptor = descriptor.nested_types_by_name[name]
+            message_class = self._classes[path] = message_factory.GetMessageClass(descriptor)
+        return message_class
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The numbers of the message's fields by their names."""
+        """The field numbers of the message by name."""
         return {field.name: field.number for field in self._class(self._path).DESCRIPTOR.fields}
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type of its values."""
+        """The Arrow type of its values."""
         return _struct(self._class(self._path).DESCRIPTOR, ())
 
     def decoder(self, reader: ProtobufCodec) -> Callable[[Frame], Any]:
-        """Columns that `reader` does not have are left out, those that only it has are null."""
-        del reader  # Arrow takes the members it knows
+        """Return a function that decodes records; fields that only the reader has are null."""
+        del reader  # pa.array picks the members of its type and ignores the others
 
         def decode(frame: Frame) -> Any:
             path, payload = read_path(frame)
@@ -115,13 +115,13 @@ class ProtobufCodec:
             try:
                 message.ParseFromString(payload)
             except (DecodeError, UnicodeDecodeError) as error:
-                raise BadRecord(f"not what Protobuf schema {self.schema.id} says: {error}") from None
+                raise BadRecord(f"not a message of Protobuf schema {self.schema.id}: {error}") from None
             return _value(message)
 
         return decode
 
     def encode(self, value: Any) -> bytes:
-        """A value as bytes, without the path."""
+        """Encode a value, without the path."""
         message = self._class(self._path)()
         try:
             _fill(message, value)
@@ -131,36 +131,38 @@ class ProtobufCodec:
 
     @property
     def path(self) -> bytes:
-        """Which message it is, as it stands before the payload."""
+        """The path of the message, as it is written before the payload."""
         return write_path(self._path)
 
 
 def _files(schema: Schema, references: Mapping[str, Schema]) -> Iterable[descriptor_pb2.FileDescriptorProto]:
-    """Compiled files, each after those it imports."""
-    texts = {**{name: each.text for name, each in references.items()}, _MAIN: schema.text}
-    done = (
-        {name: _compiled(name, text) for name, text in texts.items()} if _is_compiled(schema.text) else _protoc(texts)
+    """Return compiled files, each after those it imports, as a descriptor pool needs them."""
+    sources = {**{name: reference.text for name, reference in references.items()}, _MAIN: schema.text}
+    compiled = (
+        {name: _decode_file(name, text) for name, text in sources.items()}
+        if _is_descriptor(schema.text)
+        else _run_protoc(sources)
     )
     ordered: dict[str, descriptor_pb2.FileDescriptorProto] = {}
 
     def add(name: str) -> None:
         if name in ordered:
             return
-        file = done.get(name) or _well_known(name)
-        for each in file.dependency:
-            add(each)
+        file = compiled.get(name) or _well_known_file(name)
+        for dependency in file.dependency:
+            add(dependency)
         ordered[name] = file
 
     add(_MAIN)
     return ordered.values()
 
 
-def _messages(found: Iterable[descriptor_pb2.DescriptorProto]) -> list[descriptor_pb2.DescriptorProto]:
-    """Those that somebody wrote: the entries of maps are messages too, and no path counts them."""
-    return [each for each in found if not each.options.map_entry]
+def _messages(descriptors: Iterable[descriptor_pb2.DescriptorProto]) -> list[descriptor_pb2.DescriptorProto]:
+    """Return the declared messages: map entries are generated messages, which a path does not count."""
+    return [descriptor for descriptor in descriptors if not descriptor.options.map_entry]
 
 
-def _is_compiled(text: str) -> bool:
+def _is_descriptor(text: str) -> bool:
     try:
         descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError, ValueError):
@@ -168,35 +170,35 @@ def _is_compiled(text: str) -> bool:
     return True
 
 
-def _compiled(name: str, text: str) -> descriptor_pb2.FileDescriptorProto:
+def _decode_file(name: str, text: str) -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     file.name = name
     return file
 
 
-def _protoc(texts: Mapping[str, str]) -> dict[str, descriptor_pb2.FileDescriptorProto]:
+def _run_protoc(sources: Mapping[str, str]) -> dict[str, descriptor_pb2.FileDescriptorProto]:
     import grpc_tools  # noqa: PLC0415 - only for registries that do not compile
     from grpc_tools import protoc  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="klamm-proto-") as folder:
         root = Path(folder).resolve()
-        for name, text in texts.items():
+        for name, text in sources.items():
             path = (root / name).resolve()
             if root not in path.parents:
-                raise ValueError(f"a file of the name {name}")
+                raise ValueError(f"{name} lies outside of the folder")  # a reference's name comes from the registry
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         out = root / "out.pb"
-        common = str(Path(grpc_tools.__file__).parent / "_proto")
+        includes = str(Path(grpc_tools.__file__).parent / "_proto")
         if protoc.main(
-            ["protoc", f"-I{root}", f"-I{common}", f"--descriptor_set_out={out}", "--include_imports", *texts]
+            ["protoc", f"-I{root}", f"-I{includes}", f"--descriptor_set_out={out}", "--include_imports", *sources]
         ):
-            raise ValueError("protoc does not compile it")
-        found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
-    return {each.name: each for each in found.file}
+            raise ValueError("protoc cannot compile it")
+        descriptor_set = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    return {file.name: file for file in descriptor_set.file}
 
 
-def _well_known(name: str) -> descriptor_pb2.FileDescriptorProto:
+def _well_known_file(name: str) -> descriptor_pb2.FileDescriptorProto:
     import importlib  # noqa: PLC0415
 
     if name.startswith("google/protobuf/"):
@@ -210,21 +212,21 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _repeated(field: FieldDescriptor) -> bool:
+def _is_repeated(field: FieldDescriptor) -> bool:
     return bool(field.is_repeated)
 
 
 def _type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
     if _is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return pa.map_(_single(key, inside), _single(value, inside))
-    single = _single(field, inside)
-    return pa.list_(single) if _repeated(field) else single
+        return pa.map_(_scalar_type(key, inside), _scalar_type(value, inside))
+    single = _scalar_type(field, inside)
+    return pa.list_(single) if _is_repeated(field) else single
 
 
-def _single(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
+def _scalar_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
     if field.message_type is None:
-        return _PLAIN[field.type]
+        return _PRIMITIVES[field.type]
     if field.message_type.full_name == _TIMESTAMP:
         return pa.timestamp("us", "UTC")
     return _struct(field.message_type, inside)
@@ -232,35 +234,35 @@ def _single(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
 
 def _struct(message: Descriptor, inside: tuple[str, ...]) -> pa.DataType:
     if message.full_name in inside:
-        raise ConfigError(f"Protobuf message {message.full_name} contains itself, and columns cannot")
+        raise ConfigError(f"Protobuf message {message.full_name} is recursive, which columns cannot be")
     return pa.struct([(field.name, _type(field, (*inside, message.full_name))) for field in message.fields])
 
 
 def _value(message: Message) -> Any:
     if message.DESCRIPTOR.full_name == _TIMESTAMP:
         return message.seconds * 1_000_000 + message.nanos // 1000
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if _is_map(field):
             key, inner = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-            found[field.name] = [(_scalar(name, key), _scalar(value[name], inner)) for name in value]
-        elif _repeated(field):
-            found[field.name] = [_scalar(each, field) for each in value]
+            values[field.name] = [(_scalar(name, key), _scalar(value[name], inner)) for name in value]
+        elif _is_repeated(field):
+            values[field.name] = [_scalar(item, field) for item in value]
         elif field.has_presence and not message.HasField(field.name):
-            found[field.name] = None
+            values[field.name] = None
         else:
-            found[field.name] = _scalar(value, field)
-    return found
+            values[field.name] = _scalar(value, field)
+    return values
 
 
 def _scalar(value: Any, field: FieldDescriptor) -> Any:
     if field.message_type is not None:
         return _value(value)
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name
-    return Decimal(value) if field.type in _WIDE else value
+        enum_value = field.enum_type.values_by_number.get(value)
+        return str(value) if enum_value is None else enum_value.name
+    return Decimal(value) if field.type in _UNSIGNED_64 else value
 
 
 def _fill(message: Message, value: Any) -> None:
@@ -269,33 +271,33 @@ def _fill(message: Message, value: Any) -> None:
         message.FromDatetime(moment)
         return
     fields = message.DESCRIPTOR.fields_by_name
-    for name, each in value.items():
+    for name, content in value.items():
         if name not in fields:
             raise KeyError(f"there is no field {name}")
-        if each is None:
+        if content is None:
             continue
         field, target = fields[name], getattr(message, name)
         if _is_map(field):
             inner = field.message_type.fields_by_name["value"]
-            for key, item in each.items():
+            for key, item in content.items():
                 if inner.message_type is not None:
                     _fill(target[key], item)
                 else:
-                    target[key] = _wire(item, inner)
-        elif _repeated(field):
-            for item in each:
+                    target[key] = _to_wire(item, inner)
+        elif _is_repeated(field):
+            for item in content:
                 if field.message_type is not None:
                     _fill(target.add(), item)
                 else:
-                    target.append(_wire(item, field))
+                    target.append(_to_wire(item, field))
         elif field.message_type is not None:
-            target.SetInParent()
-            _fill(target, each)
+            target.SetInParent()  # an empty message is not the same as a missing one
+            _fill(target, content)
         else:
-            setattr(message, name, _wire(each, field))
+            setattr(message, name, _to_wire(content, field))
 
 
-def _wire(value: Any, field: FieldDescriptor) -> Any:
+def _to_wire(value: Any, field: FieldDescriptor) -> Any:
     if field.enum_type is not None and isinstance(value, str):
         if value not in field.enum_type.values_by_name:
             raise ValueError(f"{value} is none of enum {field.enum_type.name}")
