@@ -74,7 +74,7 @@ def test_durations(text, seconds):
         ({"startingOffsets": '{"t":{"0":-1}}'}, "nothing could be read"),
         ({"startingOffsets": "soon"}, "write a word, or JSON"),
         ({"startingOffsets": '{"t":[0]}'}, 'write e.g. {"topic"'),
-        ({"startingOffsets": '{"t":{"0":-3}}'}, "-3 is nothing to give t-0"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "-3 is not valid for t-0"),
         ({"failOnDataLoss": "yes"}, "write true or false"),
         ({"minPartitions": "none"}, "write a whole number"),
         ({"minPartitions": "0"}, "write 1 or more"),

@@ -65,13 +65,13 @@ def test_a_python_with_nothing_but_pyarrow_runs_it(unpacked, arrow):
     assert found["same"]
     assert found["file"].startswith(str(unpacked))
     assert found["compiled"] == kernels_compiled()
-    assert not executor_package._LEFT_OUT & set(found["rooms"])
+    assert not executor_package._SERVER_PACKAGES & set(found["rooms"])
 
 
 def test_rooms_that_clients_do_not_import_stay_at_home(unpacked):
     rooms = {each.name for each in (unpacked / "klamm").iterdir() if each.is_dir()}
     assert {"model", "records", "client", "pipeline", "carried"} <= rooms
-    assert not executor_package._LEFT_OUT & rooms
+    assert not executor_package._SERVER_PACKAGES & rooms
     assert not list(unpacked.rglob("__pycache__"))
     assert sum(each.stat().st_size for each in unpacked.glob("*.zip")) < 20_000_000
 
@@ -205,7 +205,7 @@ def test_which_python_executors_run(monkeypatch, master, said, environment, expe
     if environment:
         monkeypatch.setenv("PYSPARK_PYTHON", environment)
     before = dict(os.environ)
-    with sessions._interpreter(master, said):
+    with sessions._worker_python(master, said):
         assert os.environ.get("PYSPARK_PYTHON") == expected
         if expected is not None and expected.startswith("python"):
             assert os.environ["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)

@@ -36,7 +36,7 @@ def test_what_is_no_decision_is_refused(data):
 def test_states_as_groups_keep_them():
     for state in (SinkState(7, done=False, decision_offset=3), SinkState(0, done=True, decision_offset=0)):
         assert SinkState.parse(state.decision_offset, state.text) == state
-    with pytest.raises(SinkError, match="somebody else"):
+    with pytest.raises(SinkError, match="another application"):
         SinkState.parse(3, "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,27 @@ HOME: Final = os.path.join(".klamm", "pipelines")
 
 set_option = click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Override a SET of the file.")
 home_option = click.option("--home", default=HOME, show_default=True, metavar="DIR", help="Where pipelines keep state.")
+
+
+class _LogFormatter(logging.Formatter):
+    """Formats the library's log lines as the node's log: time, level, package, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Name the package of `klamm.pipeline.sql.runner`: pipeline."""
+        record.package = record.name.split(".")[1]
+        return super().format(record)
+
+
+def _log_to_stderr() -> None:
+    """Show log lines of the pipeline and its clients; as libraries they do not configure logging themselves."""
+    handler = logging.StreamHandler()
+    line = "%(asctime)s.%(msecs)03d %(levelname)s %(package)s %(message)s"
+    handler.setFormatter(_LogFormatter(line, "%Y-%m-%d %H:%M:%S"))
+    for name in ("klamm.pipeline", "klamm.client"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
 
 
 @click.group(cls=Noun)
@@ -172,6 +194,7 @@ def run(
     """Run a file's queries until they are stopped. Ctrl-C finishes the batches first."""
     from klamm.pipeline.sql.runner import run_pipeline
 
+    _log_to_stderr()
     found = load(file, pairs, home, target)
     run_pipeline(
         found,

@@ -152,7 +152,7 @@ def test_a_decision_whose_files_are_gone_is_told(tmp_path):
             book.settled(APP, 1)
         with open(book._file(APP), "w") as file:
             file.write("{")
-        with pytest.raises(SinkError, match="does not say which batches"):
+        with pytest.raises(SinkError, match="is no record of the batches"):
             book.settled(APP, 1)
 
 

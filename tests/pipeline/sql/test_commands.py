@@ -82,7 +82,7 @@ def test_ls_show_and_stop(typed, tmp_path):
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
     home.keep(renew_identity(compile_text(TEXT, "p.sql"), home))
     told = {"batch": 3, "rows": 7, "rows_per_s": 3.5, "lag_records": 4, "failures": 1, "error": "away"}
-    home.tell({"state": "stopped", "pid": 7, "queries": {"t": told}, "error": None})
+    home.write_status({"state": "stopped", "pid": 7, "queries": {"t": told}, "error": None})
     (row,) = json.loads(typed("ls", "-o", "json").output)
     assert (row["pipeline"], row["state"], row["queries"], row["lag_records"]) == ("p", "stopped", 1, 4)
     found = json.loads(typed("show", "p", "-o", "json").output)

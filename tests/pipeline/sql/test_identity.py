@@ -8,8 +8,9 @@ import pytest
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.identity import Identity, compare
+from klamm.pipeline.sql.core.query_progress import summarize_progress
 from klamm.pipeline.sql.runner import renew_identity
-from klamm.pipeline.sql.status import Home, error_summary, home, homes, summarize_progress
+from klamm.pipeline.sql.status import Home, error_summary, home, homes
 
 TEXT = """
 CREATE STREAM payments (account STRING, amount INT, at TIMESTAMP) WITH (timestamp = 'at', watermark = '10 seconds');
@@ -85,7 +86,7 @@ def test_a_folder_has_one_process_and_tells_others(tmp_path):
     place.keep(Identity("id", "bank", {}, {}))
     assert place.status()["state"] == "never ran"
     with place.locked():
-        place.tell({"state": "running", "queries": {}})
+        place.write_status({"state": "running", "queries": {}})
         assert place.status()["state"] == "running"
         with pytest.raises(ConfigError, match="runs already"), place.locked():
             pass

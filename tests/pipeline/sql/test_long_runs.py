@@ -1,6 +1,7 @@
 """What a pipeline leaves for long runs, on Spark: checkpoints by address, bad records counted, a line per batch."""
 
 import json
+import logging
 import shutil
 
 import pytest
@@ -8,7 +9,6 @@ import pytest
 import klamm
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.runner import home_of, run_pipeline
-from klamm.telemetry.log import Level, configure
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,12 +27,16 @@ def values(broker, topic):
 
 @pytest.fixture
 def log(tmp_path):
-    with (tmp_path / "log").open("w+") as stream:
-        configure(stream=stream)
-        try:
-            yield tmp_path / "log"
-        finally:
-            configure(Level.INFO)
+    logger = logging.getLogger("klamm.pipeline")
+    handler = logging.FileHandler(tmp_path / "log")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield tmp_path / "log"
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+        handler.close()
 
 
 def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkeypatch, log):

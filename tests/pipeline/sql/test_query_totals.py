@@ -5,8 +5,9 @@ import pytest
 from klamm.client.types import Record
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.core.query_progress import read_offsets, summarize_progress
 from klamm.pipeline.sql.core.query_totals import QueryTotals
-from klamm.pipeline.sql.status import committed_offsets, error_line, error_summary, read_offsets, summarize_progress
+from klamm.pipeline.sql.status import committed_offsets, error_line, error_summary
 from klamm.pipeline.sql.topic_lag import Lag, LagWatch, measure_lag, unread_records
 from klamm.pipeline.sql.topics import ClusterTopics
 
@@ -134,9 +135,9 @@ def test_a_cluster_that_is_away_is_asked_again():
         return answer
 
     with LagWatch(connect, lambda: {"q": {("t", 0): 1}}, every_s=0.001) as watch:
-        while not watch.found and watch._thread.is_alive():
+        while not watch.lags and watch._thread.is_alive():
             watch._thread.join(0.001)
-    assert watch.found["q"].records == 2
+    assert watch.lags["q"].records == 2
     assert cluster.closed
 
 

@@ -1,6 +1,5 @@
 """Keeping queries running, told with queries that are not Spark's: restarts, enough of them, stopping."""
 
-import io
 import signal
 import threading
 
@@ -12,7 +11,6 @@ from klamm.pipeline.sql.core.problems import Problem
 from klamm.pipeline.sql.runner import Runner, _signals, home_of, name_of
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topic_lag import Lag
-from klamm.telemetry.log import configure
 
 NODE = compile_text("CREATE STREAM s (a INT); CREATE STREAM x AS SELECT * FROM s;").node("x")
 
@@ -157,16 +155,12 @@ def test_the_first_signal_stops_after_the_batch_and_the_second_at_once(number):
         signal.signal(number, before)
 
 
-def test_a_line_of_the_log_for_every_batch(home):
-    lines = io.StringIO()
-    configure(stream=lines)
-    try:
-        running = runner(home, Query("q", Handle(OSError("away"), batch=7), Handle(batch=8)), log_batches=True)
-        running.run(once=True)
-    finally:
-        configure()
-    told = [line.split(" pipeline ")[1] for line in lines.getvalue().splitlines() if "batch done" in line]
-    assert [each.split(" rows_per_s")[0] for each in told] == [
+def test_a_line_of_the_log_for_every_batch(home, caplog):
+    caplog.set_level("INFO", logger="klamm.pipeline")
+    running = runner(home, Query("q", Handle(OSError("away"), batch=7), Handle(batch=8)), log_batches=True)
+    running.run(once=True)
+    lines = [line for line in caplog.messages if "batch done" in line]
+    assert [line.split(" rows_per_s")[0] for line in lines] == [
         f"batch done query=q batch={batch} rows=3" for batch in (7, 8)
     ]
     status = running.status()
@@ -176,7 +170,7 @@ def test_a_line_of_the_log_for_every_batch(home):
 
 def test_lags_of_the_cluster_win_over_those_of_the_last_batch(home):
     class Watch:
-        found = {"q": Lag(12, 3400)}
+        lags = {"q": Lag(12, 3400)}
 
     running = runner(home, Query("q", Handle(batch=1)))
     running.lags = Watch()

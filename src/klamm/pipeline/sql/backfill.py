@@ -1,8 +1,8 @@
-"""Backfills: a query's rows of a bounded range of its topics, as one batch job, written once.
+"""Backfills: writes a query's rows of a bounded range of its topics once, as a batch job.
 
-A range is offsets, whatever it was asked by, so that the same command twice is the same job twice. The job has an
-identity of its own: a stream's topic, a Delta or Iceberg table and the ledger of a folder know whether it is done. What
-was done is also written down in the pipeline's folder, where a range that overlaps one of them is noticed.
+The range is resolved to offsets, so that the same command is the same job. The job has an app name of its own, under
+which the sink's commit log, a Delta or Iceberg table, or the folder log knows whether it is done. Jobs are recorded in
+the pipeline's folder as well, to detect a range that overlaps an earlier one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from klamm.pipeline.sql.core.identity import Identity, describe
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.registry_schemas import resolve
-from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity
+from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity, say_nothing
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics, lake_table
 from klamm.pipeline.topic_metadata import TopicLookup
@@ -35,41 +35,41 @@ from klamm.pipeline.topic_metadata import TopicLookup
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DONE: Final = "backfills.json"
+_JOBS_FILE: Final = "backfills.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What would be read, and where its rows would go."""
+    """A backfill job: the query, and the offsets it reads."""
 
     node: Node
     ranges: tuple[Range, ...]
     until_ms: int | None = None
-    """The time tables are looked at; None is now."""
+    """The time as of which tables are read; None is now."""
     replace: bool = False
     again: bool = False
 
     @property
     def records(self) -> int:
-        """How many offsets; gaps count."""
+        """The number of offsets, gaps included."""
         return sum(range_.size for range_ in self.ranges)
 
     @property
     def target(self) -> str:
-        """For people."""
-        found = lake_table(self.node)
-        return f"topic {self.node.topic}" if found is None else found.where
+        """Where the rows go, for messages."""
+        table = lake_table(self.node)
+        return f"topic {self.node.topic}" if table is None else table.where
 
 
 class BoundedTopics(ClusterTopics):
-    """A cluster's topics, of which a range is read."""
+    """A cluster's topics, of which a backfill reads a range."""
 
     def __init__(self, pipeline: Pipeline, client: Mapping[str, str] | None, job: Backfill) -> None:
         super().__init__(pipeline, client)
         self._job = job
 
     def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
-        """The range, as a batch; of topics that are not part of the job whatever there is."""
+        """Return the job's range as a batch; all records of a topic that is not part of the job."""
         ranges = [range_ for range_ in self._job.ranges if range_.topic in set(names)]
         options = {
             **self._settings(CONSUMER_CONFIGS, node),
@@ -82,7 +82,7 @@ class BoundedTopics(ClusterTopics):
         return spark.read.format("klamm").options(**options).load()
 
     def whole(self, spark: SparkSession, name: str) -> DataFrame:
-        """A table as it was when the range ends, if that is a time."""
+        """Return a table as of the range's end, if that is a time."""
         if self._job.until_ms is None:
             return super().whole(spark, name)
         options = {
@@ -94,11 +94,11 @@ class BoundedTopics(ClusterTopics):
         return spark.read.format("klamm").options(**options).load()
 
 
-def _offsets(places: Iterable[tuple[str, int, int]]) -> str:
-    found: dict[str, dict[str, int]] = {}
-    for topic, partition, offset in places:
-        found.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(found)
+def _offsets(entries: Iterable[tuple[str, int, int]]) -> str:
+    by_topic: dict[str, dict[str, int]] = {}
+    for topic, partition, offset in entries:
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(by_topic)
 
 
 def plan_backfill(
@@ -111,7 +111,7 @@ def plan_backfill(
     replace: bool = False,
     again: bool = False,
 ) -> Backfill:
-    """What a backfill of one query would do; asks the cluster for offsets. ConfigError when it makes no sense."""
+    """Plan the backfill of one query; looks up offsets in the cluster. ConfigError when the query has none to fill."""
     node = _query(pipeline, name)
     table = lake_table(node)
     if node.kind == SINK and table is None:
@@ -126,26 +126,26 @@ def plan_backfill(
         raise ConfigError(f"{node.name} has no partitions to replace: --replace is for sinks with partition_by")
     topics = ClusterTopics(pipeline, client)
     names = tuple(dict.fromkeys(pipeline.node(stream).topic for stream in node.streams))
-    with TopicLookup(topics.consumer_settings(), TopicSelection(topics=names)) as view:
-        first = view.at(start, "--from", late_is_latest=True)
-        last = view.at(end, "--to", late_is_latest=True)
-        earliest, latest = view.earliest(last.offsets), view.lookup(dict.fromkeys(last.offsets, LATEST))
+    with TopicLookup(topics.consumer_settings(), TopicSelection(topics=names)) as lookup:
+        first = lookup.at(start, "--from", late_is_latest=True)
+        last = lookup.at(end, "--to", late_is_latest=True)
+        earliest, latest = lookup.earliest(last.offsets), lookup.lookup(dict.fromkeys(last.offsets, LATEST))
     ranges = []
-    for where in sorted(last.offsets):
-        low, high = earliest[where], latest[where]
-        upto = min(max(last.offsets[where], low), high)
-        begin = min(max(first.offsets.get(where, low), low), upto)
-        ranges.append(Range(where.topic, where.partition, begin, upto))
+    for partition in sorted(last.offsets):
+        log_start, log_end = earliest[partition], latest[partition]
+        stop = min(max(last.offsets[partition], log_start), log_end)
+        begin = min(max(first.offsets.get(partition, log_start), log_start), stop)
+        ranges.append(Range(partition.topic, partition.partition, begin, stop))
     until = end.everywhere if end.timed else None
     return Backfill(node, tuple(ranges), until, replace, again)
 
 
 def _query(pipeline: Pipeline, name: str) -> Node:
     names = [query.name for query in pipeline.queries if query.kind != SOURCE]
-    found = next((each for each in names if each.lower() == name.lower()), None)
-    if found is None:
+    match = next((query for query in names if query.lower() == name.lower()), None)
+    if match is None:
         raise ConfigError(f"there is no sink, stream or table {name} to fill{suggest(name, names)}")
-    return pipeline.node(found)
+    return pipeline.node(match)
 
 
 def run_backfill(
@@ -155,40 +155,43 @@ def run_backfill(
     client: Mapping[str, str] | None = None,
     master: str | None = None,
     spark: Any = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = say_nothing,
 ) -> bool:
-    """Do it, in a session of its own or in `spark`; False when it was done before. A pipeline may run meanwhile."""
+    """Run a backfill, in a new session or in `spark`; return False when it was done before.
+
+    The pipeline may run at the same time.
+    """
     pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline)
     identity = _identity(pipeline, home)
     app = app_name(pipeline, identity, job)
     if not job.again:
-        before = [each for each in _done(home) if each["query"] == job.node.name]
-        if any(each["app"] == app for each in before):
+        earlier = [entry for entry in _read_jobs(home) if entry["query"] == job.node.name]
+        if any(entry["app"] == app for entry in earlier):
             return False
-        overlapping = next((each for each in before if _overlap(each["ranges"], job.ranges)), None)
+        overlapping = next((entry for entry in earlier if _overlaps(entry["ranges"], job.ranges)), None)
         if overlapping and not job.replace:
             ranges = overlapping["ranges"]
-            told = ", ".join(f"{topic}-{part} from {first} to {last}" for topic, part, first, last in ranges)
+            described = ", ".join(f"{topic}-{part} from {first} to {last}" for topic, part, first, last in ranges)
             raise ConfigError(
-                f"{job.node.name} was filled with an overlapping range before ({told}): rows would be there twice;"
-                " --replace replaces partitions, --again writes nevertheless"
+                f"{job.node.name} was filled with an overlapping range before ({described}): rows would be duplicated;"
+                " --replace replaces partitions, --again writes anyway"
             )
-    running = spark
+    session_ = spark
     if spark is None:
         from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
 
         say("starting Spark")
-        own = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
-        config = {**SPARK_SETTINGS, **own}
-        where: dict[str, Any] = {} if master is None else {"master": master}
-        running = session(f"klamm {name_of(pipeline)} backfill", config=config, **where)
+        spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
+        config = {**SPARK_SETTINGS, **spark_settings}
+        session_options: dict[str, Any] = {} if master is None else {"master": master}
+        session_ = session(f"klamm {name_of(pipeline)} backfill", config=config, **session_options)
     try:
-        written = _write(running, pipeline, job, client, home, identity, app)
+        written = _write(session_, pipeline, job, client, home, identity, app)
     finally:
         if spark is None:
-            running.stop()
-    _note(home, job, app)
+            session_.stop()
+    _record_job(home, job, app)
     return written
 
 
@@ -205,7 +208,7 @@ def _write(
     from klamm.pipeline.sql.engine import Engine  # noqa: PLC0415
 
     topics = BoundedTopics(pipeline, client, job)
-    engine = Engine(spark, _part(pipeline, job.node), topics, home.path, identity)
+    engine = Engine(spark, _needed_part(pipeline, job.node), topics, home.path, identity)
     frame = engine.rows(job.node.name)
     table = lake_table(job.node)
     if table is None:
@@ -215,49 +218,49 @@ def _write(
     return sink.write(frame, app, 0, replace=job.replace)
 
 
-def _part(pipeline: Pipeline, node: Node) -> Pipeline:
-    """What a query is made of, and nothing else: every topic that is read costs Spark a process to ask for columns."""
-    needed, waiting = {node.name}, list(node.inputs)
+def _needed_part(pipeline: Pipeline, node: Node) -> Pipeline:
+    """Return the part of a pipeline that a query reads: Spark starts a process per topic to ask for its columns."""
+    needed_names, waiting = {node.name}, list(node.inputs)
     while waiting:
         name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
+        if name not in needed_names:
+            needed_names.add(name)
             waiting.extend(pipeline.node(name).inputs)
-    return dataclasses.replace(pipeline, nodes=tuple(each for each in pipeline.nodes if each.name in needed))
+    return dataclasses.replace(pipeline, nodes=tuple(part for part in pipeline.nodes if part.name in needed_names))
 
 
 def app_name(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
-    """The name under which a backfill is written: the same for the same range of the same query.
+    """Return the app name of a backfill: the same for the same range of the same query.
 
-    What replaces rows is another job once its SELECT is another.
+    With `replace` a changed SELECT makes another job, so that rows can be replaced by those of the new SELECT.
     """
     described: list[Any] = [[range_.topic, range_.partition, range_.start, range_.end] for range_ in job.ranges]
     if job.replace:
         described.append(describe(pipeline)[job.node.name])
-    word = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
-    return f"klamm-backfill-{identity.id}.{job.node.name}.{uuid.uuid4().hex if job.again else word}"
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
+    return f"klamm-backfill-{identity.id}.{job.node.name}.{uuid.uuid4().hex if job.again else digest}"
 
 
 def _identity(pipeline: Pipeline, home: Home) -> Identity:
-    """The pipeline's identity; one that never ran gets it now."""
-    found = home.identity()
-    if found is None:
+    """Return the pipeline's identity; a pipeline that never ran gets a new one."""
+    identity = home.identity()
+    if identity is None:
         with home.locked():
-            found = home.identity() or renew_identity(pipeline, home)
-            home.keep(found)
-    return found
+            identity = home.identity() or renew_identity(pipeline, home)
+            home.keep(identity)
+    return identity
 
 
-def _done(home: Home) -> list[dict[str, Any]]:
+def _read_jobs(home: Home) -> list[dict[str, Any]]:
     try:
-        with open(os.path.join(home.path, _DONE), encoding="utf-8") as file:
-            found: list[dict[str, Any]] = json.load(file)
+        with open(os.path.join(home.path, _JOBS_FILE), encoding="utf-8") as file:
+            jobs: list[dict[str, Any]] = json.load(file)
     except FileNotFoundError:
         return []
-    return found
+    return jobs
 
 
-def _note(home: Home, job: Backfill, app: str) -> None:
+def _record_job(home: Home, job: Backfill, app: str) -> None:
     ranges = [[range_.topic, range_.partition, range_.start, range_.end] for range_ in job.ranges]
     entry = {
         "query": job.node.name,
@@ -266,16 +269,16 @@ def _note(home: Home, job: Backfill, app: str) -> None:
         "app": app,
         "at_ms": int(time.time() * 1000),
     }
-    path = os.path.join(home.path, _DONE)
+    path = os.path.join(home.path, _JOBS_FILE)
     with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump([*_done(home), entry], file, indent=1)
+        json.dump([*_read_jobs(home), entry], file, indent=1)
     os.replace(f"{path}.new", path)
 
 
-def _overlap(done: Iterable[Sequence[Any]], ranges: Sequence[Range]) -> bool:
-    before = {TopicPartition(topic, part): (first, last) for topic, part, first, last in done}
+def _overlaps(done: Iterable[Sequence[Any]], ranges: Sequence[Range]) -> bool:
+    done_ranges = {TopicPartition(topic, part): (first, last) for topic, part, first, last in done}
     for range_ in ranges:
-        first, last = before.get(TopicPartition(range_.topic, range_.partition), (0, 0))
+        first, last = done_ranges.get(TopicPartition(range_.topic, range_.partition), (0, 0))
         if max(first, range_.start) < min(last, range_.end):
             return True
     return False

@@ -1,7 +1,7 @@
-"""Dead letters of a pipeline: looking at them, and sending them where they came from once that makes sense.
+"""Dead letters of a pipeline: reads them, and sends them to the topics they came from (redrive).
 
-A redrive is one transaction per portion: the letters are in their topic again and marked as sent, or neither. What is
-marked lies in the group `klamm-dead-letters-<topic>`.
+A redrive commits records and the group's offsets together, in a transaction per 500 records: a letter is sent and
+marked as sent, or neither. The group is `klamm-dead-letters-<topic>`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SOURCE
 
 _PREFIX: Final = "dead_letter."
-_PORTION: Final = 500
-_QUIET_S: Final = 30.0
+_TRANSACTION_RECORDS: Final = 500
+_IDLE_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRecord:
-    """A bad record and where it comes from."""
+    """A bad record, its error and its origin."""
 
     stream: str
     topic: str
@@ -40,16 +40,16 @@ class DeadLetterRecord:
 
 
 def parse_dead_letter(record: Record) -> DeadLetterRecord | None:
-    """The letter in a record; None when it is none, as others may write to the topic too."""
-    told = {name: value or b"" for name, value in record.headers if name.startswith(_PREFIX)}
+    """Parse a record of a dead-letter topic; None when another application wrote it."""
+    headers = {name: value or b"" for name, value in record.headers if name.startswith(_PREFIX)}
     try:
         return DeadLetterRecord(
-            told["dead_letter.stream"].decode(),
-            told["dead_letter.topic"].decode(),
-            int(told["dead_letter.partition"]),
-            int(told["dead_letter.offset"]),
-            int(told["dead_letter.timestamp"]),
-            told["dead_letter.error"].decode(),
+            headers["dead_letter.stream"].decode(),
+            headers["dead_letter.topic"].decode(),
+            int(headers["dead_letter.partition"]),
+            int(headers["dead_letter.offset"]),
+            int(headers["dead_letter.timestamp"]),
+            headers["dead_letter.error"].decode(),
             record.key,
             record.value,
             tuple((name, value) for name, value in record.headers if not name.startswith(_PREFIX)),
@@ -62,16 +62,16 @@ class DeadLetters:
     """The dead letters of one stream or table."""
 
     def __init__(self, pipeline: Pipeline, name: str, client: Mapping[str, Any]) -> None:
-        known = pipeline.dead_letters
-        proper = {each.lower(): each for each in known}
-        if name.lower() not in proper:
-            raise ConfigError(f"{name} has no dead letters{suggest(name, known)}")
-        self.name = proper[name.lower()]
+        topics = pipeline.dead_letters
+        spellings = {stream.lower(): stream for stream in topics}
+        if name.lower() not in spellings:
+            raise ConfigError(f"{name} has no dead letters{suggest(name, topics)}")
+        self.name = spellings[name.lower()]
         self._of_files = pipeline.node(self.name).kind == SOURCE
-        self.topic = known[self.name]
+        self.topic = topics[self.name]
         self.group = f"klamm-dead-letters-{self.topic}"
-        said = pipeline.settings.get("bootstrap")
-        self._client = {**client, **({"bootstrap.servers": said} if said else {})}
+        bootstrap = pipeline.settings.get("bootstrap")
+        self._client = {**client, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
 
     def _consumer(self) -> Consumer:
         settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}
@@ -79,32 +79,32 @@ class DeadLetters:
         return Consumer(settings)
 
     def counts(self) -> dict[str, Any]:
-        """How many there are, and how many were not sent again; offsets are counted, markers among them."""
+        """Return how many there are, and how many were not sent again, in offsets: transaction markers count."""
         with self._consumer() as consumer:
-            places = [TopicPartition(self.topic, each) for each in consumer.partitions_for(self.topic)]
-            first, last = consumer.beginning_offsets(places), consumer.end_offsets(places)
-            sent = consumer.committed(places)
+            partitions = [TopicPartition(self.topic, index) for index in consumer.partitions_for(self.topic)]
+            first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+            sent = consumer.committed(partitions)
         waiting = 0
-        for place in places:
-            done = sent.get(place)
-            waiting += last[place] - max(first[place], done.offset if done else 0)
-        total = sum(last[place] - first[place] for place in places)
+        for partition in partitions:
+            committed = sent.get(partition)
+            waiting += last[partition] - max(first[partition], committed.offset if committed else 0)
+        total = sum(last[partition] - first[partition] for partition in partitions)
         return {"stream": self.name, "topic": self.topic, "records": total, "waiting": waiting}
 
     def read(self, limit: int, *, again: bool = False) -> list[DeadLetterRecord]:
-        """Letters, oldest first; with `again` also those that were sent already."""
-        found: list[DeadLetterRecord] = []
+        """Return dead letters, oldest first; with `again` also those that were sent already."""
+        letters: list[DeadLetterRecord] = []
         with self._consumer() as consumer:
             for record in self._records(consumer, again=again):
                 letter = parse_dead_letter(record)
                 if letter is not None and letter.stream == self.name:
-                    found.append(letter)
-                if len(found) >= limit:
+                    letters.append(letter)
+                if len(letters) >= limit:
                     break
-        return found
+        return letters
 
     def redrive(self, limit: int | None = None) -> int:
-        """Send letters to the topics they came from, as they were; returns how many."""
+        """Send dead letters, unchanged, to the topics they came from; return how many."""
         if self._of_files:
             raise ConfigError(f"{self.name} reads files: put the rows, corrected, into a new file")
         settings = {name: value for name, value in self._client.items() if name in PRODUCER_CONFIGS}
@@ -115,7 +115,7 @@ class DeadLetters:
             portion: list[Record] = []
             for record in self._records(consumer, again=False):
                 portion.append(record)
-                if len(portion) >= _PORTION:
+                if len(portion) >= _TRANSACTION_RECORDS:
                     sent += self._send(producer, portion, None if limit is None else limit - sent)
                     portion = []
                 if limit is not None and sent + len(portion) >= limit:
@@ -125,7 +125,7 @@ class DeadLetters:
 
     def _send(self, producer: Producer, records: list[Record], limit: int | None) -> int:
         count = 0
-        places: dict[TopicPartition, OffsetAndMetadata] = {}
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         if not records or limit == 0:
             return 0
         with producer.transaction():
@@ -134,30 +134,30 @@ class DeadLetters:
                 if letter is not None and letter.stream == self.name:
                     producer.send(letter.topic, letter.value, key=letter.key, headers=list(letter.headers))
                     count += 1
-                places[TopicPartition(record.topic, record.partition)] = OffsetAndMetadata(record.offset + 1)
-            producer.send_offsets_to_transaction(places, self.group)
+                offsets[TopicPartition(record.topic, record.partition)] = OffsetAndMetadata(record.offset + 1)
+            producer.send_offsets_to_transaction(offsets, self.group)
         return count
 
     def _records(self, consumer: Consumer, *, again: bool) -> Iterator[Record]:
-        """What is in the topic now, from where the last redrive ended."""
-        places = [TopicPartition(self.topic, each) for each in consumer.partitions_for(self.topic)]
-        ends = consumer.end_offsets(places)
-        first = consumer.beginning_offsets(places)
-        sent = {} if again else consumer.committed(places)
-        consumer.assign(places)
-        at = {}
-        for place in places:
-            done = sent.get(place)
-            at[place] = max(first[place], done.offset if done else 0)
-            consumer.seek(place, at[place])
-        deadline = time.monotonic() + _QUIET_S
-        while any(at[place] < ends[place] for place in places):
-            for record in consumer.poll(0.5, _PORTION):
-                where = TopicPartition(record.topic, record.partition)
-                if record.offset < ends[where]:
+        """Yield the topic's records up to its current end, from where the last redrive ended."""
+        partitions = [TopicPartition(self.topic, index) for index in consumer.partitions_for(self.topic)]
+        ends = consumer.end_offsets(partitions)
+        first = consumer.beginning_offsets(partitions)
+        sent = {} if again else consumer.committed(partitions)
+        consumer.assign(partitions)
+        positions = {}
+        for partition in partitions:
+            committed = sent.get(partition)
+            positions[partition] = max(first[partition], committed.offset if committed else 0)
+            consumer.seek(partition, positions[partition])
+        deadline = time.monotonic() + _IDLE_TIMEOUT_S
+        while any(positions[partition] < ends[partition] for partition in partitions):
+            for record in consumer.poll(0.5, _TRANSACTION_RECORDS):
+                record_partition = TopicPartition(record.topic, record.partition)
+                if record.offset < ends[record_partition]:
                     yield record
-                deadline = time.monotonic() + _QUIET_S
-            for place in places:
-                at[place] = consumer.position(place)
+                deadline = time.monotonic() + _IDLE_TIMEOUT_S
+            for partition in partitions:
+                positions[partition] = consumer.position(partition)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.topic} says nothing for {_QUIET_S:.0f} s")
+                raise TimeoutError(f"no record of {self.topic} for {_IDLE_TIMEOUT_S:.0f} s")

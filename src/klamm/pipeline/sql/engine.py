@@ -1,8 +1,8 @@
-"""A pipeline's statements as Spark's frames and queries.
+"""Builds Spark frames and queries from a pipeline's statements.
 
-Each statement with a topic is a query of its own; what reads it reads the topic, so that a result is the same for the
-pipeline and for everybody else. Streams are appended by the sink. Tables of streams are upserted batch by batch; tables
-of tables are computed anew whenever one of them changes, and the difference to what the topic holds is written.
+Each statement with a topic is a query of its own; statements that read it read the topic, so that they see what any
+other consumer sees. Streams are appended. Tables of streams are upserted batch by batch. Tables of tables are computed
+again whenever one of them changes, and the difference to the topic's contents is written.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
@@ -30,18 +31,19 @@ from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW, Column
 from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite_select, versions_view
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
+from klamm.pipeline.sql.spark_jvm import check_append_stream
 from klamm.pipeline.sql.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_RATE: Final = (Column("timestamp", "TIMESTAMP", 0), Column("value", "BIGINT", 0))
+_RATE_COLUMNS: Final = (Column("timestamp", "TIMESTAMP", 0), Column("value", "BIGINT", 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that can be started, again and again on the same checkpoint."""
+    """A query that can be started repeatedly on the same checkpoint."""
 
     name: str
     node: Node
@@ -49,10 +51,10 @@ class Query:
     source: Source
     _writer: Callable[[], Any]
     in_passes: bool = False
-    """Whether it reads tables as they are when it starts, so that seeing them anew takes another start."""
+    """Whether it has state and reads tables: Spark reads tables once per start, so it is started again and again."""
 
     def start(self, *, once: bool, trigger: str | None = None) -> StreamingQuery:
-        """Begin, over what is there now or for ever; SqlError when Spark cannot run such a query as a stream."""
+        """Start it, over the current records or for ever; SqlError when Spark cannot run the query as a stream."""
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
 
         writer = self._writer().queryName(self.name).option("checkpointLocation", self.checkpoint)
@@ -64,13 +66,13 @@ class Query:
             return writer.start()
         except AnalysisException as error:
             select = self.node.create.select
-            offset, words = error_position(error, select.text) if select else (0, str(error))
+            offset, message = error_position(error, select.text) if select else (0, str(error))
             base = self.node.create.offset if select is None else select.offset
-            raise SqlError(self.source, [Problem(base + offset, words)]) from None
+            raise SqlError(self.source, [Problem(base + offset, message)]) from None
 
 
 class Engine:
-    """One pipeline in one session of Spark; its views live in that session."""
+    """One pipeline in one Spark session, which holds its views."""
 
     def __init__(
         self, spark: SparkSession, pipeline: Pipeline, topics: Topics, folder: str, identity: Identity
@@ -86,27 +88,27 @@ class Engine:
         self._versioned = {moment.name.lower() for node in pipeline.nodes for moment in node.temporal_joins}
 
     def build(self, given: Container[str] = ()) -> list[Query]:
-        """All queries, in an order in which each comes after what feeds it; sources that are `given` have none."""
+        """Return all queries, each after those it reads from; sources in `given` have no query: a test feeds them."""
         queries: list[Query] = []
-        for each in self._pipeline.functions:
-            function = load_function(each.target)
-            ship_module(self._spark, each.target.partition(":")[0])
-            self._spark.udf.register(each.name, function, each.returns)
-        read = {name for node in self._pipeline.nodes for name in node.inputs}
+        for declared in self._pipeline.functions:
+            function = load_function(declared.target)
+            ship_module(self._spark, declared.target.partition(":")[0])
+            self._spark.udf.register(declared.name, function, declared.returns)
+        read_names = {name for node in self._pipeline.nodes for name in node.inputs}
         for node in self._pipeline.nodes:
             if node.kind == VIEW:
                 self._sql(node).createOrReplaceTempView(quote_name(node.name))
                 continue
             columns: Sequence[Column] = node.create.columns
             if node.kind == SOURCE and node.name in given:
-                columns = columns or (self._given_columns(node) if node.name in read else ())
+                columns = columns or (self._given_columns(node) if node.name in read_names else ())
             elif node.runs:
                 frame = self._connector(node) if node.kind == SOURCE else self._sql(node)
                 queries.append(self._query(node, frame))
                 columns = columns_of(frame.schema)
                 if node.kind == SOURCE and node.name in self._pipeline.dead_letters:
                     queries.append(self._bad_rows(node))
-            if node.has_topic and node.name in read:
+            if node.has_topic and node.name in read_names:
                 self._check_columns(node, columns)
                 self._columns[node.name] = columns
                 self._relation(node)
@@ -116,25 +118,24 @@ class Engine:
 
     def _given_columns(self, node: Node) -> Sequence[Column]:
         if node.connector == "rate":
-            return _RATE
+            return _RATE_COLUMNS
         raise ConfigError(f"{node.name} is given rows, and its columns are the database's: declare them")
 
     def rows(self, name: str) -> DataFrame:
-        """The rows of one query as a batch, where topics are read in batches; as records if they go to a topic."""
-        self.build({each.name for each in self._pipeline.nodes if each.kind == SOURCE})
+        """Return the rows of one query as a batch (for a backfill); as records if they go to a topic."""
+        self.build({source.name for source in self._pipeline.nodes if source.kind == SOURCE})
         node = self._pipeline.node(name)
-        return self._sql(node) if node.kind == SINK else self._encoded(node, self._sql(node))
-
-    # What is read
+        return self._sql(node) if node.kind == SINK else self._encode(node, self._sql(node))
 
     def _refresh(self, reader: Node, session: SparkSession | None = None) -> None:
-        """Look again at the tables a query reads, where a frame of a table is what there was when it was made."""
-        read = set(reader.inputs)
+        """Create the frames of the tables that a query reads again: a frame is fixed when it is created."""
+        read_names = set(reader.inputs)
+        # Backwards, so that a view of a view is resolved in one pass.
         for node in reversed(self._pipeline.nodes):
-            if node.kind == VIEW and node.name in read:
-                read |= set(node.inputs)
+            if node.kind == VIEW and node.name in read_names:
+                read_names |= set(node.inputs)
         for node in self._pipeline.nodes:
-            if node.name not in read:
+            if node.name not in read_names:
                 continue
             if node.kind == TABLE:
                 self._relation(node, session)
@@ -142,35 +143,35 @@ class Engine:
                 self._sql(node, session).createOrReplaceTempView(quote_name(node.name))
 
     def _relation(self, node: Node, session: SparkSession | None = None) -> None:
-        """Make a topic known to SELECTs by its statement's name."""
+        """Register the view by which SELECTs read a statement's topic."""
         columns = self._columns[node.name]
         self._encodings.reads(node, columns)
-        table = node.kind == TABLE
-        raw = self._topics.whole(session or self._spark, node.topic) if table else self._stream(node)
-        frame = self._judged(raw, node, columns)
+        is_table = node.kind == TABLE
+        raw = self._topics.whole(session or self._spark, node.topic) if is_table else self._stream(node)
+        frame = self._add_errors(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(row_expressions.good_or_raise(node))
         else:
-            if self._pipeline.policy(node) == "drop" and not table:
-                frame = _counting(frame, "drop", node)
+            if self._pipeline.policy(node) == "drop" and not is_table:
+                frame = _count_bad_records(frame, "drop", node)
             frame = frame.where(f"{row_expressions.ERROR} IS NULL")
-        if table and node.name.lower() in self._versioned:
-            _versions(frame, node, columns).createOrReplaceTempView(quote_name(versions_view(node.name)))
-        if table:
-            frame = _newest(frame)
+        if is_table and node.name.lower() in self._versioned:
+            _row_versions(frame, node, columns).createOrReplaceTempView(quote_name(versions_view(node.name)))
+        if is_table:
+            frame = _newest_rows(frame)
         frame = frame.selectExpr(*row_expressions.column_expressions(node, columns))
-        if not table:
-            frame = self._timed(frame, node)
+        if not is_table:
+            frame = self._apply_watermark(frame, node)
         frame.createOrReplaceTempView(quote_name(node.name))
 
     def _stream(self, node: Node) -> DataFrame:
-        """Records as they come; made once, because Spark starts a process to ask a source for its columns."""
+        """Return the stream of a topic; created once, as Spark starts a process to ask a source for its columns."""
         if node.name not in self._streams:
             self._streams[node.name] = self._topics.stream(self._spark, [node.topic], node)
         return self._streams[node.name]
 
     @staticmethod
-    def _judged(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
+    def _add_errors(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
         with_row = raw.selectExpr("*", f"{row_expressions.value_struct(node, columns)} AS {row_expressions.PARSED}")
         key = row_expressions.key_struct(node)
         if key is not None:
@@ -178,19 +179,19 @@ class Engine:
         return with_row.selectExpr("*", f"{row_expressions.error_expression(node, columns)} AS {row_expressions.ERROR}")
 
     @staticmethod
-    def _timed(frame: DataFrame, node: Node) -> DataFrame:
-        stamp, delay = node.option("timestamp"), node.option("watermark")
-        if stamp and delay:
-            frame = frame.withWatermark(stamp, delay)
-        unique = node.option("deduplicate")
-        if unique:
-            names = list(name_list(unique))
+    def _apply_watermark(frame: DataFrame, node: Node) -> DataFrame:
+        timestamp, delay = node.option("timestamp"), node.option("watermark")
+        if timestamp and delay:
+            frame = frame.withWatermark(timestamp, delay)
+        key_columns = node.option("deduplicate")
+        if key_columns:
+            names = list(name_list(key_columns))
             within = delay and frame.isStreaming
             frame = frame.dropDuplicatesWithinWatermark(names) if within else frame.dropDuplicates(names)
         return frame
 
     def _connector(self, node: Node) -> DataFrame:
-        """The rows of a source; of a database only their columns."""
+        """Return the rows of a source; for a database only a frame with its columns."""
         if node.connector == "jdbc":
             return Database(self._spark, node).shape()
         stream = self._spark.readStream
@@ -204,55 +205,58 @@ class Engine:
         return good.selectExpr(*(quote_name(column.name) for column in node.create.columns))
 
     def _file_rows(self, node: Node) -> DataFrame:
-        """Rows of files, judged; `_broken` is the text of those that are no rows of these columns."""
+        """Return rows of files with their errors; `_broken` is the text of a row that does not parse."""
         kind, columns = (node.option("file_format") or "json").lower(), node.create.columns
         reader = self._spark.readStream.format(kind)
         for name, value in node.create.options.items():
             if name.startswith("option."):
                 reader = reader.option(name.removeprefix("option."), expand(value.text, os.environ, name))
-        texts = kind in ("json", "csv")
-        if texts:
+        is_text = kind in ("json", "csv")
+        if is_text:
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", row_expressions.BROKEN)
-        broken = f", {row_expressions.BROKEN} STRING" if texts else ""
+        broken = f", {row_expressions.BROKEN} STRING" if is_text else ""
         frame = reader.schema(row_expressions.ddl(columns) + broken).load(node.option("path"))
-        found = frame.selectExpr(
+        rows = frame.selectExpr(
             "*",
             "_metadata.file_path AS _file",
             "_metadata.file_modification_time AS _written",
-            *(() if texts else (f"cast(NULL AS STRING) AS {row_expressions.BROKEN}",)),
+            *(() if is_text else (f"cast(NULL AS STRING) AS {row_expressions.BROKEN}",)),
         )
-        return found.selectExpr("*", f"{row_expressions.row_error(node, kind)} AS {row_expressions.ERROR}")
+        return rows.selectExpr("*", f"{row_expressions.row_error(node, kind)} AS {row_expressions.ERROR}")
 
     def _sql(self, node: Node, session: SparkSession | None = None) -> DataFrame:
-        """A SELECT, analysed; what Spark refuses is told where it was written."""
+        """Return the frame of a SELECT; SqlError shows where in the file Spark found an error."""
         from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - pyspark is an extra
 
         select = node.create.select
         assert select is not None
-        # PySpark logs every refusal with the JVM's trace; the words below are enough.
+        # PySpark logs every error with the JVM's stack trace, in addition to the SqlError below.
         logging.getLogger("SQLQueryContextLogger").disabled = True
-        told = rewrite_select(select, self._names)
+        rewritten = rewrite_select(select, self._names)
         try:
-            return (session or self._spark).sql(told.text)
+            return (session or self._spark).sql(rewritten.text)
         except (AnalysisException, ParseException) as error:
-            offset, words = error_position(error, told.text)
-            raise SqlError(self._pipeline.source, [Problem(select.offset + told.original(offset), words)]) from None
+            offset, message = error_position(error, rewritten.text)
+            raise SqlError(
+                self._pipeline.source, [Problem(select.offset + rewritten.original(offset), message)]
+            ) from None
 
     def _names(self, table: str) -> list[str]:
         return [column.name for column in self._columns[self._pipeline.node(table).name]]
 
     def _check_columns(self, node: Node, columns: Sequence[Column]) -> None:
-        """Options of a derived statement name columns that only Spark knows."""
+        """Check options that name columns of a SELECT, which only Spark knows."""
         names = {column.name.lower() for column in columns}
         for option in ("key", "timestamp", "deduplicate"):
             value = node.create.options.get(option)
-            for each in name_list(value.text) if value else ():
-                if value and each.lower() not in names:
-                    words = f"{node.name} has no column {each}: it has {', '.join(some.name for some in columns)}"
-                    raise SqlError(self._pipeline.source, [Problem(value.offset, words)])
+            for name in name_list(value.text) if value else ():
+                if value and name.lower() not in names:
+                    existing = ", ".join(column.name for column in columns)
+                    message = f"{node.name} has no column {name}: it has {existing}"
+                    raise SqlError(self._pipeline.source, [Problem(value.offset, message)])
 
     def _check_partitions(self, node: Node, frame: DataFrame) -> None:
-        """A sink's partition_by names columns that only Spark knows, and not all types will do."""
+        """Check that a sink's partition_by names columns of its SELECT, of types that partitions can have."""
         value = node.create.options.get("partition_by")
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         if value is None:
@@ -262,204 +266,213 @@ class Engine:
         except ConfigError as error:
             raise SqlError(self._pipeline.source, [Problem(value.offset, str(error))]) from None
 
-    # What is written
-
     def _query(self, node: Node, frame: DataFrame) -> Query:
         if node.kind == SINK:
             self._check_partitions(node, frame)
-            return self._made(node.name, node, lambda: self._topics.sink(self._sql(node), node, self._app(node)))
+            return self._make_query(node.name, node, partial(self._sink_writer, node))
         self._check_columns(node, columns_of(frame.schema))
-        records = self._encoded(node, frame)
+        records = self._encode(node, frame)
         if node.connector == "jdbc":
-            return self._made(node.name, node, lambda: JdbcWriter(Database(self._spark, node), self._numbered(node)))
+            return self._make_query(node.name, node, partial(self._jdbc_writer, node))
         if node.kind == SOURCE:
-            return self._made(node.name, node, lambda: self._topics.append(records, node.topic, node))
+            return self._make_query(node.name, node, partial(self._topics.append, records, node.topic, node))
         if self._pipeline.looks_up(node):
-            return self._made(node.name, node, lambda: self._looked_up(node))
+            return self._make_query(node.name, node, partial(self._lookup_writer, node))
         if node.recomputed:
-            return self._made(node.name, node, lambda: self._recomputed(node))
-        if node.kind == TABLE:
-            return self._made(node.name, node, lambda: self._upserted(node, self._encoded(node, self._sql(node))))
-        return self._made(
-            node.name, node, lambda: self._topics.append(self._encoded(node, self._sql(node)), node.topic, node)
+            return self._make_query(node.name, node, partial(self._recompute_writer, node))
+        return self._make_query(
+            node.name, node, partial(self._upsert_writer if node.kind == TABLE else self._append_writer, node)
         )
 
-    def _made(self, name: str, node: Node, writer: Callable[[], Any]) -> Query:
+    def _make_query(self, name: str, node: Node, writer: Callable[[], Any]) -> Query:
         generation = self._identity.generations.get(node.name, 0)
 
         def begin() -> Any:
+            # A restarted query shall see the tables as they are then.
             if self._topics.listed:
                 self._refresh(node)
             return writer()
 
-        where = os.path.join(self._folder, f"{name}.{generation}")
-        passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
-        return Query(name, node, where, self._pipeline.source, begin, passes)
+        checkpoint = os.path.join(self._folder, f"{name}.{generation}")
+        in_passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
+        return Query(name, node, checkpoint, self._pipeline.source, begin, in_passes)
 
-    def _encoded(self, node: Node, frame: DataFrame) -> DataFrame:
-        """Rows as key and value; a row without a key has no place in a table."""
-        types = {each.name.lower(): each.type for each in columns_of(frame.schema)}
-        missing = [each for each in node.key if each.lower() not in types]
+    def _encode(self, node: Node, frame: DataFrame) -> DataFrame:
+        """Return rows as records of key and value; rows of a table without a key are dropped."""
+        types = {column.name.lower(): column.type for column in columns_of(frame.schema)}
+        missing = [name for name in node.key if name.lower() not in types]
         if missing:
-            where = node.create.options["key"].offset if "key" in node.create.options else node.create.offset
-            words = (
+            offset = node.create.options["key"].offset if "key" in node.create.options else node.create.offset
+            message = (
                 f"the SELECT of {node.name} has no column {missing[0]} for the key: it has {', '.join(frame.columns)}"
             )
-            raise SqlError(self._pipeline.source, [Problem(where, words)])
+            raise SqlError(self._pipeline.source, [Problem(offset, message)])
         self._encodings.writes(node, frame.schema)
         binary = bool(node.key) and types[node.key[0].lower()] == "BINARY"
         try:
             value = row_expressions.value_expression(node, frame.columns)
         except ValueError:
-            words = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
-            raise SqlError(self._pipeline.source, [Problem(node.create.offset, words)]) from None
-        found = frame.selectExpr(
+            message = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
+            raise SqlError(self._pipeline.source, [Problem(node.create.offset, message)]) from None
+        records = frame.selectExpr(
             f"{row_expressions.key_expression(node, binary)} AS key", f"{value} AS value", *self._constant_headers(node)
         )
-        return found.where("key IS NOT NULL") if node.kind == TABLE else found
+        return records.where("key IS NOT NULL") if node.kind == TABLE else records
 
     def _constant_headers(self, node: Node) -> list[str]:
         headers = self._encodings.headers(node)
         return [f"{row_expressions.headers_expression(headers)} AS headers"] if headers else []
 
     def _app(self, node: Node) -> str:
-        """The name under which a table's batches are numbered: another one with every rebuild."""
+        """Return the app name under which a query's batches are numbered; a rebuild starts a new one."""
         return f"klamm-pipeline-{self._identity.id}.{node.name}.{self._identity.generations.get(node.name, 0)}"
 
-    def _upserted(self, node: Node, records: DataFrame) -> Any:
+    def _sink_writer(self, node: Node) -> Any:
+        return self._topics.sink(self._sql(node), node, self._app(node))
+
+    def _jdbc_writer(self, node: Node) -> JdbcWriter:
+        return JdbcWriter(Database(self._spark, node), self._batch_writer(node))
+
+    def _append_writer(self, node: Node) -> Any:
+        return self._topics.append(self._encode(node, self._sql(node)), node.topic, node)
+
+    def _upsert_writer(self, node: Node) -> Any:
+        records = self._encode(node, self._sql(node))
+
         def save(batch: DataFrame, number: int) -> None:
             self._topics.write(batch, node.topic, node, self._app(node), number)
 
         return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
 
-    def _recomputed(self, node: Node) -> Any:
+    def _recompute_writer(self, node: Node) -> Any:
         changes = self._topics.stream(self._spark, [self._pipeline.node(table).topic for table in node.tables], None)
 
         def save(_: DataFrame, number: int) -> None:
             if self._topics.listed:
                 self._refresh(node)
-            now = self._encoded(node, self._sql(node)).selectExpr(
+            current = self._encode(node, self._sql(node)).selectExpr(
                 "cast(key AS BINARY) key", "cast(value AS BINARY) value"
             )
-            now = now.where("value IS NOT NULL").groupBy("key").agg(_expr("max(value) AS value"))
-            before = _newest(self._topics.whole(self._spark, node.topic)).selectExpr("key", "value AS before")
-            changed = now.join(before, "key", "full_outer").where("NOT (value <=> before)")
+            # max(value) makes rows of one key deterministic: a replay of the batch must compute the same records.
+            current = current.where("value IS NOT NULL").groupBy("key").agg(_expression("max(value) AS value"))
+            previous = _newest_rows(self._topics.whole(self._spark, node.topic)).selectExpr("key", "value AS before")
+            changed = current.join(previous, "key", "full_outer").where("NOT (value <=> before)")
             changed = changed.selectExpr("key", "value", *self._constant_headers(node))
             self._topics.write(changed, node.topic, node, self._app(node), number)
 
         return changes.writeStream.outputMode("append").foreachBatch(save)
 
-    def _numbered(self, node: Node) -> Callable[[DataFrame, int], None]:
-        """What writes a batch of rows under its number."""
+    def _batch_writer(self, node: Node) -> Callable[[DataFrame, int], None]:
+        """Return a function that writes a batch of rows under its number."""
 
         def save(batch: DataFrame, number: int) -> None:
-            self._topics.write(self._encoded(node, batch), node.topic, node, self._app(node), number)
+            self._topics.write(self._encode(node, batch), node.topic, node, self._app(node), number)
 
         return save
 
-    def _looked_up(self, node: Node) -> Any:
-        """Row by row with tables: each batch is joined, as a batch, with the tables as they are after it was cut.
+    def _lookup_writer(self, node: Node) -> Any:
+        """Join each batch, as a batch, with the tables as they are after the batch was planned.
 
-        So a row finds whatever was in the table's topic before it. Spark's own join of a stream with a table would
-        keep the table of the query's start.
+        So a row finds every row that was in the table's topic before it. Spark's own join of a stream with a table
+        would keep the table as of the query's start.
         """
         (name,) = node.streams
-        self._stream_allows(node)
-        write = self._numbered(node)
+        self._check_stream(node)
+        write = self._batch_writer(node)
 
         def save(batch: DataFrame, number: int) -> None:
-            session = batch.sparkSession  # the query's own: others have their own views
+            session = batch.sparkSession  # a streaming query runs in a clone of the session, with views of its own
             batch.createOrReplaceTempView(quote_name(name))
             self._refresh(node, session)
             write(self._sql(node, session), number)
 
         return self._spark.table(quote_name(name)).writeStream.outputMode("append").foreachBatch(save)
 
-    def _stream_allows(self, node: Node) -> None:
-        """Refuse what Spark refuses of a stream: as a batch it would be computed, and mean something else."""
+    def _check_stream(self, node: Node) -> None:
+        """Raise SqlError for a SELECT that Spark rejects on a stream: as a batch it would run, with another meaning."""
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
 
-        frame, jvm = self._sql(node), self._spark._jvm
+        frame = self._sql(node)
         if not frame.isStreaming:  # a backfill
             return
         select = node.create.select
         assert select is not None
         try:
-            jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
-                frame._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.streaming.OutputMode.Append()
-            )
+            check_append_stream(self._spark, frame)
         except AnalysisException as error:
-            _, words = error_position(error, select.text)
-            raise SqlError(self._pipeline.source, [Problem(select.offset, words)]) from None
+            _, message = error_position(error, select.text)
+            raise SqlError(self._pipeline.source, [Problem(select.offset, message)]) from None
 
     def _bad_rows(self, node: Node) -> Query:
-        """Rows of files that are none, to the topic of dead letters."""
-        bad = _counting(self._file_rows(node), "dead_letter", node).where(f"{row_expressions.ERROR} IS NOT NULL")
+        """Return the query that writes bad rows of files to the dead-letter topic."""
+        bad = _count_bad_records(self._file_rows(node), "dead_letter", node).where(
+            f"{row_expressions.ERROR} IS NOT NULL"
+        )
         headers = row_expressions.bad_row_headers(self._identity.name, node)
         letters = bad.selectExpr(
             "cast(NULL AS BINARY) AS key", f"{row_expressions.bad_row(node)} AS value", f"{headers} AS headers"
         )
         topic = self._pipeline.dead_letters[node.name]
-        return self._made(f"{node.name}{DEAD_LETTERS}", node, lambda: self._topics.append(letters, topic, node))
+        return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
 
     def _dead_letters(self, node: Node) -> Query:
         raw = self._stream(node)
-        judged = _counting(self._judged(raw, node, node.create.columns), "dead_letter", node)
+        judged = _count_bad_records(self._add_errors(raw, node, node.create.columns), "dead_letter", node)
         bad = judged.where(f"{row_expressions.ERROR} IS NOT NULL")
         headers = row_expressions.dead_letter_headers(self._identity.name, node)
         letters = bad.selectExpr("key", "value", f"{headers} AS headers")
         topic = self._pipeline.dead_letters[node.name]
-        return self._made(f"{node.name}{DEAD_LETTERS}", node, lambda: self._topics.append(letters, topic, node))
+        return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
 
 
-def _counting(judged: DataFrame, policy: str, node: Node) -> DataFrame:
-    """Have Spark count a stream's bad records batch by batch; `tally` finds the counts in what it tells of them."""
+def _count_bad_records(judged: DataFrame, policy: str, node: Node) -> DataFrame:
+    """Let Spark count a stream's bad records per batch; `query_totals` reads the counts from its progress."""
     return judged.observe(
-        f"{BAD}{policy}.{node.name}", _expr(f"count_if({row_expressions.ERROR} IS NOT NULL) AS records")
+        f"{BAD}{policy}.{node.name}", _expression(f"count_if({row_expressions.ERROR} IS NOT NULL) AS records")
     )
 
 
-def _versions(records: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
-    """Every version of each row with the time it is valid from and, if there is a later one or a deletion, until."""
+def _row_versions(records: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
+    """Return all versions of each row, with the time each is valid from and, if a later version exists, until."""
     time = row_expressions.version_time(node, columns)
     timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")
     ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {FROM}, offset) AS {UNTIL}")
     return ended.where("value IS NOT NULL").selectExpr(*row_expressions.column_expressions(node, columns), FROM, UNTIL)
 
 
-def _newest(records: DataFrame) -> DataFrame:
-    """The newest record of each key, without deleted ones."""
-    newest = records.where("key IS NOT NULL").groupBy("key").agg(_expr("max_by(struct(*), offset) AS newest"))
+def _newest_rows(records: DataFrame) -> DataFrame:
+    """Return the newest record of each key, without deleted keys."""
+    newest = records.where("key IS NOT NULL").groupBy("key").agg(_expression("max_by(struct(*), offset) AS newest"))
     return newest.select("newest.*").where("value IS NOT NULL")
 
 
-def _expr(text: str) -> Any:
+def _expression(text: str) -> Any:
     from pyspark.sql import functions  # noqa: PLC0415
 
     return functions.expr(text)
 
 
 def load_function(target: str) -> Callable[..., Any]:
-    """The Python function of `module:function`."""
+    """Import the Python function of `module:function`."""
     module, _, name = target.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        target_object: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target_object = getattr(target_object, part)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"there is no function {target}: {error}") from None
-    if not callable(found):
+    if not callable(target_object):
         raise ConfigError(f"{target} is no function")
-    return found  # type: ignore[no-any-return]
+    return target_object  # type: ignore[no-any-return]
 
 
 def columns_of(schema: Any) -> list[Column]:
-    """The columns of a frame."""
+    """Return the columns of a frame."""
     return [Column(field.name, spark_type(field.dataType), 0) for field in schema.fields]
 
 
 def spark_type(kind: Any) -> str:
-    """A type of Spark in the spelling of declarations; names of fields are quoted, whatever they are."""
+    """Return a Spark type in the spelling of declarations, with quoted field names."""
     name = kind.typeName()
     if name == "struct":
         return (
@@ -473,8 +486,8 @@ def spark_type(kind: Any) -> str:
 
 
 def error_position(error: Any, text: str) -> tuple[int, str]:
-    """Where in a SELECT Spark found something wrong, and its words without the plan it prints."""
-    words = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
+    """Return where in a SELECT Spark found an error, and its message without the query plan."""
+    message = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
     contexts = error.getQueryContext() if hasattr(error, "getQueryContext") else []
     offset = 0
     for context in contexts or []:
@@ -483,8 +496,8 @@ def error_position(error: Any, text: str) -> tuple[int, str]:
             offset = start
             break
     else:
-        match = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
-        if match is not None:
+        position = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
+        if position is not None:
             lines = text.split("\n")
-            offset = sum(len(line) + 1 for line in lines[: int(match[1]) - 1]) + int(match[2])
-    return min(offset, max(len(text) - 1, 0)), words.split("SQLSTATE")[0].split(";\n")[0].strip().rstrip(".;")
+            offset = sum(len(line) + 1 for line in lines[: int(position[1]) - 1]) + int(position[2])
+    return min(offset, max(len(text) - 1, 0)), message.split("SQLSTATE")[0].split(";\n")[0].strip().rstrip(".;")

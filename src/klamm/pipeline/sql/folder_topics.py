@@ -1,4 +1,4 @@
-"""Topics as folders of Parquet files, so that a pipeline can be tried without a cluster. One partition each."""
+"""Topics as folders of Parquet files, for tests of pipelines without a cluster. Each has one partition."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Raw:
 
 
 class FolderTopics:
-    """Topics under a folder; what was written under (app, batch) before is not written again."""
+    """Topics under a folder; a batch (app, number) that was written is not written again."""
 
     listed = True
 
@@ -52,53 +52,53 @@ class FolderTopics:
 
     def add(self, topic: str, records: Iterable[Raw]) -> None:
         """Append records."""
-        found = list(records)
+        added = list(records)
         path, first = self._folder(topic), self._ends.get(topic, 0)
-        if not found:
+        if not added:
             return
         rows = [
             {
-                "key": each.key,
-                "value": each.value,
+                "key": record.key,
+                "value": record.value,
                 "topic": topic,
                 "partition": 0,
-                "offset": first + place,
-                "timestamp": each.timestamp_ms * 1000,
-                "headers": [{"key": name, "value": value} for name, value in each.headers],
+                "offset": first + index,
+                "timestamp": record.timestamp_ms * 1000,
+                "headers": [{"key": name, "value": value} for name, value in record.headers],
             }
-            for place, each in enumerate(found)
+            for index, record in enumerate(added)
         ]
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
         name = f"{first:012d}.parquet"
-        # A streaming query looks for new files at any time: the whole file or none.
+        # A streaming query may list the folder at any time; it ignores names that begin with a dot.
         pq.write_table(table, os.path.join(path, f".{name}"))
         os.rename(os.path.join(path, f".{name}"), os.path.join(path, name))
-        self._ends[topic] = first + len(found)
+        self._ends[topic] = first + len(added)
 
     def end(self, topic: str) -> int:
-        """The offset of the next record."""
+        """Return the end offset of a topic."""
         return self._ends.get(topic, 0)
 
     def records(self, topic: str) -> list[dict[str, Any]]:
-        """All records of a topic, in order."""
+        """Return all records of a topic, in order."""
         path = self._folder(topic)
-        names = sorted(each for each in os.listdir(path) if each.endswith(".parquet") and not each.startswith("."))
+        names = sorted(name for name in os.listdir(path) if name.endswith(".parquet") and not name.startswith("."))
         return [row for name in names for row in pq.read_table(os.path.join(path, name)).to_pylist()]
 
     def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:  # noqa: ARG002
-        """Files as they come."""
+        """Return the topics' files as a stream."""
         frames = [spark.readStream.schema(_DDL).parquet(self._folder(name)) for name in names]
-        whole = frames[0]
+        union = frames[0]
         for frame in frames[1:]:
-            whole = whole.unionAll(frame)
-        return whole
+            union = union.unionAll(frame)
+        return union
 
     def whole(self, spark: SparkSession, name: str) -> DataFrame:
-        """The files there are."""
+        """Return the topic's files as a batch."""
         return spark.read.schema(_DDL).parquet(self._folder(name))
 
     def append(self, frame: DataFrame, topic: str, node: Node) -> Any:
-        """Through the driver: tests are small."""
+        """Return a writer that collects rows in the driver: tests are small."""
 
         def save(rows: DataFrame, batch: int) -> None:
             self.write(rows, topic, node, f"{node.name}/{topic}", batch)
@@ -106,20 +106,20 @@ class FolderTopics:
         return frame.writeStream.outputMode("append").foreachBatch(save)
 
     def write(self, frame: DataFrame, topic: str, node: Node, app: str, batch: int) -> None:  # noqa: ARG002
-        """Through the driver."""
+        """Write a batch once, through the driver."""
         if (app, batch) in self._done:
             return
-        records = [self._record(each.asDict()) for each in frame.collect()]
+        records = [self._record(row.asDict()) for row in frame.collect()]
         self.add(topic, records)
         self._done.add((app, batch))
 
     def sink(self, frame: DataFrame, node: Node, app: str) -> Any:  # noqa: ARG002
-        """A sink's rows are kept as JSON under its name."""
+        """Return a writer that keeps a sink's rows as JSON under its name."""
         records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_object(frame.columns)} AS value")
         return self.append(records, node.name, node)
 
     def _record(self, row: dict[str, Any]) -> Raw:
-        headers = [(each["key"], each["value"]) for each in row.get("headers") or []]
+        headers = [(header["key"], header["value"]) for header in row.get("headers") or []]
         return Raw(_bytes(row["key"]), _bytes(row["value"]), self.now_ms, headers)
 
 

@@ -1,7 +1,7 @@
-"""Where the positions of a source in a database are kept: ranges that were begun, and those that are done.
+"""The positions of a database source in its checkpoint: ranges that were begun, and those that are done.
 
-Files of the query's checkpoint, `offsets/N` and `commits/N`, as Spark has them for its own sources; here, or wherever
-Spark's file systems reach.
+The files are `offsets/N` and `commits/N`, as Spark has them for its own sources, on this machine or on any file system
+that Spark reaches.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm.pipeline.sql.core.jdbc_cursors import CursorRange
 from klamm.pipeline.sql.object_store_identity import is_remote
+from klamm.pipeline.sql.spark_jvm import hadoop_configuration, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_KEPT: Final = 100
-_BEGUN: Final = "offsets"
-_DONE: Final = "commits"
+_BATCHES_KEPT: Final = 100
+_OFFSETS: Final = "offsets"
+_COMMITS: Final = "commits"
 
 
 class CheckpointFolder(Protocol):
-    """A place for small files."""
+    """A folder of small files in a checkpoint."""
 
     path: str
 
     def names(self, kind: str) -> list[str]:
-        """The files there are."""
+        """Return the names of the files of a kind."""
 
     def read(self, kind: str, name: str) -> str:
-        """The text of one."""
+        """Return a file's text."""
 
     def write(self, kind: str, name: str, text: str) -> None:
-        """Durable, the whole of it or none."""
+        """Write a file atomically and durably."""
 
     def remove(self, kind: str, name: str) -> None:
-        """Forget one."""
+        """Remove a file."""
 
 
 class LocalFolder:
@@ -43,20 +44,20 @@ class LocalFolder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        for each in (_BEGUN, _DONE):
-            os.makedirs(os.path.join(path, each), exist_ok=True)
+        for kind in (_OFFSETS, _COMMITS):
+            os.makedirs(os.path.join(path, kind), exist_ok=True)
 
     def names(self, kind: str) -> list[str]:
-        """The files there are."""
+        """Return the names of the files of a kind."""
         return os.listdir(os.path.join(self.path, kind))
 
     def read(self, kind: str, name: str) -> str:
-        """The text of one."""
+        """Return a file's text."""
         with open(os.path.join(self.path, kind, name), encoding="utf-8") as file:
             return file.read()
 
     def write(self, kind: str, name: str, text: str) -> None:
-        """Durable, the whole of it or none."""
+        """Write a file atomically and durably."""
         folder = os.path.join(self.path, kind)
         temporary = os.path.join(folder, f".{name}.new")
         with open(temporary, "w", encoding="utf-8") as file:
@@ -71,7 +72,7 @@ class LocalFolder:
             os.close(handle)
 
     def remove(self, kind: str, name: str) -> None:
-        """Forget one."""
+        """Remove a file."""
         os.unlink(os.path.join(self.path, kind, name))
 
 
@@ -80,22 +81,20 @@ class HadoopFolder:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
-        self._jvm: Any = spark._jvm
-        self._files: Any = self._jvm.org.apache.hadoop.fs.Path(path).getFileSystem(
-            spark.sparkContext._jsc.hadoopConfiguration()
-        )
-        for each in (_BEGUN, _DONE):
-            self._files.mkdirs(self._at(each))
+        self._jvm: Any = jvm_of(spark)
+        self._files: Any = self._jvm.org.apache.hadoop.fs.Path(path).getFileSystem(hadoop_configuration(spark))
+        for kind in (_OFFSETS, _COMMITS):
+            self._files.mkdirs(self._at(kind))
 
     def _at(self, *names: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path("/".join((self.path, *names)))
 
     def names(self, kind: str) -> list[str]:
-        """The files there are."""
-        return [str(each.getPath().getName()) for each in self._files.listStatus(self._at(kind))]
+        """Return the names of the files of a kind."""
+        return [str(status.getPath().getName()) for status in self._files.listStatus(self._at(kind))]
 
     def read(self, kind: str, name: str) -> str:
-        """The text of one."""
+        """Return a file's text."""
         stream = self._files.open(self._at(kind, name))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -103,7 +102,7 @@ class HadoopFolder:
             stream.close()
 
     def write(self, kind: str, name: str, text: str) -> None:
-        """The whole of it or none; durable as that file system makes it."""
+        """Write a file atomically; as durable as the file system makes it."""
         temporary = self._at(kind, f".{name}.new")
         stream = self._files.create(temporary, True)
         try:
@@ -111,46 +110,49 @@ class HadoopFolder:
         finally:
             stream.close()
         target = self._at(kind, name)
+        # Hadoop's rename does not replace an existing file.
         if self._files.exists(target):
             self._files.delete(target, False)
         if not self._files.rename(temporary, target):
             raise OSError(f"{self.path}/{kind}/{name} cannot be written")
 
     def remove(self, kind: str, name: str) -> None:
-        """Forget one."""
+        """Remove a file."""
         self._files.delete(self._at(kind, name), False)
 
 
 class Positions:
-    """What a source has begun and done."""
+    """The ranges that a source has begun and done."""
 
     def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
 
     @classmethod
     def at(cls, spark: SparkSession, path: str) -> Positions:
-        """In a checkpoint."""
+        """Return the positions in a checkpoint's folder."""
         return cls(HadoopFolder(spark, path) if is_remote(path) else LocalFolder(path))
 
     def _numbers(self, kind: str) -> list[int]:
         return sorted(int(name) for name in self._folder.names(kind) if name.isdecimal())
 
     def last(self) -> tuple[int, CursorRange, bool] | None:
-        """The newest batch: its number, its range and whether it is done."""
-        begun = self._numbers(_BEGUN)
+        """Return the newest batch: its number, its range and whether it is done; None for a new checkpoint."""
+        begun = self._numbers(_OFFSETS)
         if not begun:
             return None
-        number = begun[-1]
-        found = CursorRange.decode(self._folder.read(_BEGUN, str(number)), f"{self._folder.path}/{_BEGUN}/{number}")
-        return number, found, number in self._numbers(_DONE)
+        batch_number = begun[-1]
+        range_ = CursorRange.decode(
+            self._folder.read(_OFFSETS, str(batch_number)), f"{self._folder.path}/{_OFFSETS}/{batch_number}"
+        )
+        return batch_number, range_, batch_number in self._numbers(_COMMITS)
 
     def begin(self, number: int, wanted: CursorRange) -> None:
-        """Durable before it is read."""
-        self._folder.write(_BEGUN, str(number), wanted.encode())
+        """Record a range; it is durable before its rows are read, so that a restart reads the same rows."""
+        self._folder.write(_OFFSETS, str(number), wanted.encode())
 
     def done(self, number: int) -> None:
-        """The range is in the topic."""
-        self._folder.write(_DONE, str(number), "{}")
-        for kind in (_BEGUN, _DONE):
-            for each in self._numbers(kind)[:-_KEPT]:
-                self._folder.remove(kind, str(each))
+        """Record that a range's rows are in the topic, and remove old files."""
+        self._folder.write(_COMMITS, str(number), "{}")
+        for kind in (_OFFSETS, _COMMITS):
+            for old in self._numbers(kind)[:-_BATCHES_KEPT]:
+                self._folder.remove(kind, str(old))

@@ -1,7 +1,7 @@
-"""The identity of a pipeline whose checkpoints lie where all of a cluster sees them: hdfs://, s3a://, gs://, ...
+"""The identity of a pipeline whose checkpoints are on a shared file system: hdfs://, s3a://, gs://, ...
 
-Spark reads and writes there. Status, lock and the wish to stop stay in the folder of the machine that runs it, with a
-copy of the identity, so that `plan` needs no Spark. What lies beside the checkpoints counts.
+It is read and written by Spark's file systems. Status, lock and stop request stay in the folder of the machine that
+runs the pipeline, with a copy of the identity, so that `plan` needs no Spark. The one beside the checkpoints wins.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klamm.pipeline.sql.core.identity import Identity
+from klamm.pipeline.sql.spark_jvm import hadoop_configuration, jvm_of
 from klamm.pipeline.sql.status import IDENTITY
 
 if TYPE_CHECKING:
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a folder is Spark's to reach, and not a path of this machine."""
+    """Whether a path is on a file system that only Spark reaches, not on this machine."""
     return "://" in path
 
 
 class RemoteIdentity:
-    """A folder that Spark's file systems know."""
+    """The identity file in a remote folder."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm: Any = spark._jvm
-        self._configuration: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        self._jvm: Any = jvm_of(spark)
+        self._configuration: Any = hadoop_configuration(spark)
         self.path = path
 
     def _open(self, name: str) -> tuple[Any, Any]:
@@ -33,7 +34,7 @@ class RemoteIdentity:
         return path.getFileSystem(self._configuration), path
 
     def identity(self) -> Identity | None:
-        """What made the checkpoints; None when nothing did yet."""
+        """Return the stored identity; None for a new folder."""
         files, path = self._open(IDENTITY)
         if not files.exists(path):
             return None
@@ -45,7 +46,7 @@ class RemoteIdentity:
         return Identity.decode(text, f"{self.path}/{IDENTITY}")
 
     def keep(self, identity: Identity) -> None:
-        """Write the identity down, the whole of it or none."""
+        """Store the identity atomically."""
         files, part = self._open(f".{IDENTITY}.part")
         stream = files.create(part, True)
         try:

@@ -1,6 +1,6 @@
-"""Formats of a registry on Spark: functions of a session that `rows` calls by name, each made once.
+"""Registers Spark functions for the formats of a schema registry; `row_expressions` calls them by name.
 
-Records name schemas, and asking for them is Python's work; SQL sees a function from bytes to a struct, and one back.
+Schemas are looked up and decoded in Python; SQL sees a function from bytes to a struct, and one back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RegistryFunctions:
-    """What one engine has made known to its session."""
+    """The functions that one engine has registered with its session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self._spark = spark
@@ -30,7 +30,7 @@ class RegistryFunctions:
         self._headers: dict[str, list[tuple[str, bytes]]] = {}
 
     def reads(self, node: Node, columns: Sequence[Column]) -> None:
-        """Functions that read a statement's records."""
+        """Register the functions that decode a statement's records, once."""
         if not self._new(node, "read"):
             return
         names = [column.name for column in columns if column.metadata is None]
@@ -40,29 +40,29 @@ class RegistryFunctions:
             if node.key_registered:
                 self._register(row_expressions.key_reader(node), self._reader(node, KEY, list(node.key)))
         except (ConfigError, KlammError) as error:
-            raise self._refused(node, error) from None
+            raise self._problem_of(node, error) from None
 
     def writes(self, node: Node, schema: Any) -> None:
-        """Schemas of what a statement writes, and functions that write it."""
+        """Register the schemas of what a statement writes, and the functions that encode it, once."""
         if not self._new(node, "write"):
             return
         import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - both are extras
         from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
 
         arrow = to_arrow_type(schema, timezone="UTC")
-        fields = {each.name.lower(): each for each in arrow}
+        fields = {field.name.lower(): field for field in arrow}
         try:
             if node.registered:
-                self._writer(node, VALUE, arrow, [each.name for each in arrow])
+                self._writer(node, VALUE, arrow, [field.name for field in arrow])
             if node.key_registered:
-                keys = [fields[each.lower()] for each in node.key]
+                keys = [fields[column.lower()] for column in node.key]
                 single = len(keys) == 1 and registry_schemas.kind_of(node, KEY) != "PROTOBUF"
                 self._writer(node, KEY, keys[0].type if single else pa.struct(keys), [key.name for key in keys])
         except (ConfigError, KlammError) as error:
-            raise self._refused(node, error) from None
+            raise self._problem_of(node, error) from None
 
     def headers(self, node: Node) -> list[tuple[str, bytes]]:
-        """Headers that records of a statement carry: with framing = 'header' the schema is named there."""
+        """Return the constant headers of a statement's records: with framing = 'header' they name the schema."""
         return self._headers.get(node.name, [])
 
     def _new(self, node: Node, what: str) -> bool:
@@ -87,22 +87,24 @@ class RegistryFunctions:
         from klamm.pipeline.registry.columns import make_writer, schema_header  # noqa: PLC0415 - pyspark is an extra
 
         registry_schemas.register(self._pipeline, node, part, arrow)
-        where, subject = registry_schemas.registry_of(self._pipeline, node), registry_schemas.subject_of(node, part)
+        registry, subject = registry_schemas.registry_of(self._pipeline, node), registry_schemas.subject_of(node, part)
         message, framing = registry_schemas.message_of(node, part), (node.option("framing") or "prefix").lower()
-        made = make_writer(
-            where,
+        function = make_writer(
+            registry,
             subject=subject,
             message=message,
             framing=framing,
             alone=registry_schemas.lone_column(node, names, part),
         )
-        self._register(row_expressions.value_writer(node) if part == VALUE else row_expressions.key_writer(node), made)
+        self._register(
+            row_expressions.value_writer(node) if part == VALUE else row_expressions.key_writer(node), function
+        )
         if framing == "header":
-            header = schema_header(where, subject=subject, message=message, part=part)
+            header = schema_header(registry, subject=subject, message=message, part=part)
             self._headers.setdefault(node.name, []).append(header)
 
     def _register(self, name: str, function: Any) -> None:
         self._spark.udf.register(name, function)
 
-    def _refused(self, node: Node, error: Exception) -> SqlError:
+    def _problem_of(self, node: Node, error: Exception) -> SqlError:
         return SqlError(self._pipeline.source, [Problem(node.create.offset, f"{node.name}: {error}")])

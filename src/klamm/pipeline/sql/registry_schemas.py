@@ -1,6 +1,6 @@
-"""Schemas of a registry, as statements name them: columns that were left out, subjects, what is registered on writing.
+"""Schemas of a registry as statements name them: their columns, their subjects, and what a statement registers.
 
-Asks the registry and nothing else: `klamm pipeline check` needs no Spark for it.
+Only the registry is asked: `klamm pipeline check` needs no Spark for it.
 """
 
 from __future__ import annotations
@@ -24,79 +24,82 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 KINDS: Final = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
-_OF_REGISTRY: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
+_REGISTRY_OPTIONS: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
 VALUE: Final = "value"
 KEY: Final = "key"
 
 
 def registry_of(pipeline: Pipeline, node: Node, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Where a statement's schemas are, and who asks, as serializers are told."""
-    known = os.environ if environment is None else environment
+    """Return address and credentials of a statement's registry, as the settings of Confluent's serializers."""
+    variables = os.environ if environment is None else environment
     url = node.option("registry") or pipeline.settings.get("registry") or ""
-    told = {setting: pipeline.settings.get(f"registry.{setting}") for setting in REGISTRY_SETTINGS}
-    found = {"schema.registry.url": expand(url, known, "registry")}
-    return {**found, **{each: expand(text, known, f"registry.{each}") for each, text in told.items() if text}}
+    credentials = {setting: pipeline.settings.get(f"registry.{setting}") for setting in REGISTRY_SETTINGS}
+    address = {"schema.registry.url": expand(url, variables, "registry")}
+    expanded = {name: expand(text, variables, f"registry.{name}") for name, text in credentials.items() if text}
+    return {**address, **expanded}
 
 
 def subject_of(node: Node, part: str = VALUE) -> str:
-    """The subject of a statement's values or keys: what is said, or the topic's."""
+    """Return the subject of a statement's values or keys: the option, or `<topic>-value`."""
     return node.option("subject" if part == VALUE else "key_subject") or f"{node.topic}-{part}"
 
 
 def kind_of(node: Node, part: str = VALUE) -> str:
-    """The kind of schema."""
+    """Return the kind of schema, as the registry names it."""
     return KINDS[node.format if part == VALUE else node.key_format]
 
 
 def message_of(node: Node, part: str = VALUE) -> str | None:
-    """The message of a Protobuf file that values are."""
+    """Return the message of a Protobuf file that values are."""
     return node.option("message") if part == VALUE else None
 
 
 def lone_column(node: Node, names: Sequence[str], part: str = VALUE) -> str | None:
-    """The column that is the whole value (or key) where a schema is no record; None when there are several."""
-    keys = {each.lower() for each in node.key}
-    found = [name for name in names if (name.lower() in keys) == (part == KEY)]
-    return found[0] if len(found) == 1 else None
+    """Return the column that is the value (or key) of a schema that is no record; None when there are several."""
+    keys = {column.lower() for column in node.key}
+    candidates = [name for name in names if (name.lower() in keys) == (part == KEY)]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def arrow_type_of(pipeline: Pipeline, node: Node, part: str = VALUE) -> pa.DataType:
-    """The type of values (or keys) by the newest schema; ConfigError when that is of another kind."""
-    home = shared_registry(parse_settings(registry_of(pipeline, node)))
+    """Return the type of values (or keys) by the newest schema; ConfigError when that is of another kind."""
+    registry = shared_registry(parse_settings(registry_of(pipeline, node)))
     subject = subject_of(node, part)
-    newest = home.latest(subject)
+    newest = registry.latest(subject)
     if newest.kind != kind_of(node, part):
-        said = node.format if part == VALUE else node.key_format
-        raise ConfigError(f"subject {subject} is {newest.kind.lower()}, not {said}")
-    return compile_schema(home, newest, message_of(node, part)).arrow
+        declared = node.format if part == VALUE else node.key_format
+        raise ConfigError(f"subject {subject} is {newest.kind.lower()}, not {declared}")
+    return compile_schema(registry, newest, message_of(node, part)).arrow
 
 
 def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
-    """The pipeline with the columns that were left out; with `declared` those that were not are compared as well."""
+    """Return the pipeline with omitted columns filled in; with `declared` the others are compared with the schema."""
     problems: list[Problem] = []
     nodes: list[Node] = []
     for node in pipeline.nodes:
-        found = node
+        resolved = node
         if node.registered and not node.runs and (declared or not node.create.columns):
             try:
                 if node.create.columns:
-                    problems.extend(_compared(node, arrow_type_of(pipeline, node)))
+                    problems.extend(_compare_columns(node, arrow_type_of(pipeline, node)))
                 else:
-                    found = replace(node, create=replace(node.create, columns=_columns(pipeline, node), resolved=True))
-                    problems.extend(check_columns(found))
+                    resolved = replace(
+                        node, create=replace(node.create, columns=_columns(pipeline, node), resolved=True)
+                    )
+                    problems.extend(check_columns(resolved))
             except (ConfigError, KlammError) as error:
                 problems.append(Problem(node.create.offset, str(error)))
-        nodes.append(found)
+        nodes.append(resolved)
     if problems:
         raise SqlError(pipeline.source, problems)
     return replace(pipeline, nodes=tuple(nodes))
 
 
 def without_registry(pipeline: Pipeline) -> Pipeline:
-    """The same rows without a registry, as JSON: for trying a pipeline where there is none."""
+    """Return the pipeline with JSON in place of registry formats, for tests without a registry."""
     nodes = []
     for node in pipeline.nodes:
-        options = {name: each for name, each in node.create.options.items() if name not in _OF_REGISTRY}
+        options = {name: value for name, value in node.create.options.items() if name not in _REGISTRY_OPTIONS}
         if node.registered:
             options.pop("format")
         if node.key_registered:
@@ -109,23 +112,23 @@ def _columns(pipeline: Pipeline, node: Node) -> tuple[Column, ...]:
     import pyarrow as pa  # noqa: PLC0415
 
     arrow = arrow_type_of(pipeline, node)
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     if node.key_registered:
         keys = arrow_type_of(pipeline, node, KEY)
         if pa.types.is_struct(keys):
-            found |= {key.name: from_arrow(key.type) for key in keys}
+            types |= {key.name: from_arrow(key.type) for key in keys}
         elif len(node.key) == 1:
-            found[node.key[0]] = from_arrow(keys)
+            types[node.key[0]] = from_arrow(keys)
     if pa.types.is_struct(arrow):
-        known = {each.lower() for each in found}
-        found |= {each.name: from_arrow(each.type) for each in arrow if each.name.lower() not in known}
+        key_names = {name.lower() for name in types}
+        types |= {field.name: from_arrow(field.type) for field in arrow if field.name.lower() not in key_names}
     else:
-        found["value"] = from_arrow(arrow)
-    return tuple(Column(name, kind, node.create.offset) for name, kind in found.items())
+        types["value"] = from_arrow(arrow)
+    return tuple(Column(name, kind, node.create.offset) for name, kind in types.items())
 
 
-def _compared(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
-    """Whether declared columns are in the schema; a column of the key may be in the key alone."""
+def _compare_columns(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
+    """Yield the declared columns that the schema does not have; a column of the key may be in the key only."""
     import pyarrow as pa  # noqa: PLC0415
 
     if not pa.types.is_struct(arrow):
@@ -134,40 +137,40 @@ def _compared(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
             words = f"values of subject {subject_of(node)} are {from_arrow(arrow)}: declare one column beside the key"
             yield Problem(node.create.offset, words)
         return
-    known = {each.name.lower(): from_arrow(each.type) for each in arrow}
-    keys = {each.lower() for each in node.key}
+    types = {field.name.lower(): from_arrow(field.type) for field in arrow}
+    keys = {column.lower() for column in node.key}
     for column in node.create.columns:
         if column.metadata is not None:
             continue
-        found = known.get(column.name.lower())
-        if found is None and column.name.lower() not in keys:
-            there = ", ".join(some.name for some in arrow)
-            yield Problem(column.offset, f"subject {subject_of(node)} has no field {column.name}: it has {there}")
-        elif found is not None and "<" in found + column.type and found.lower() != column.type.lower():
-            yield Problem(column.offset, f"{column.name} is {found} in subject {subject_of(node)}")
+        type_ = types.get(column.name.lower())
+        if type_ is None and column.name.lower() not in keys:
+            fields = ", ".join(field.name for field in arrow)
+            yield Problem(column.offset, f"subject {subject_of(node)} has no field {column.name}: it has {fields}")
+        elif type_ is not None and "<" in type_ + column.type and type_.lower() != column.type.lower():
+            yield Problem(column.offset, f"{column.name} is {type_} in subject {subject_of(node)}")
 
 
 def register(pipeline: Pipeline, node: Node, part: str, arrow: pa.DataType) -> None:
-    """Make the schema of columns the newest of a subject, unless the statement takes what is there."""
+    """Register the schema of columns as the newest of a subject, unless schema = 'latest' takes the existing one."""
     if (node.option("schema") or "derive").lower() == "latest":
         return
     from klamm.pipeline.core.derived_schemas import derive_schema  # noqa: PLC0415 - pyarrow is an extra
 
-    home = shared_registry(parse_settings(registry_of(pipeline, node)))
+    registry = shared_registry(parse_settings(registry_of(pipeline, node)))
     subject, kind = subject_of(node, part), kind_of(node, part)
     name = node.name if part == VALUE else f"{node.name}_key"
-    home.register(subject, derive_schema(kind, name, arrow, _numbers(home, subject, kind)), kind)
+    registry.register(subject, derive_schema(kind, name, arrow, _field_numbers(registry, subject, kind)), kind)
 
 
-def _numbers(home: Registry, subject: str, kind: str) -> dict[str, int]:
-    """The numbers that fields of a Protobuf message have: they are what bytes are read by, so they stay."""
+def _field_numbers(registry: Registry, subject: str, kind: str) -> dict[str, int]:
+    """Return the field numbers of the newest Protobuf message: bytes are read by number, so fields keep them."""
     if kind != "PROTOBUF":
         return {}
     try:
-        newest = home.latest(subject)
+        newest = registry.latest(subject)
     except ConfigError:
         return {}
     if newest.kind != kind:
         return {}
-    codec: Any = compile_schema(home, newest)
+    codec: Any = compile_schema(registry, newest)
     return dict(codec.numbers)

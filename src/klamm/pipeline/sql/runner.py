@@ -1,10 +1,12 @@
-"""Keeping a pipeline's queries running: start, watch, restart with back-off, stop after a batch.
+"""Keeps a pipeline's queries running: start, watch, restart with back-off, stop after a batch.
 
-One process runs one pipeline. What it is and how far it is lies in its folder; a pipeline that died goes on there.
+One process runs one pipeline. Identity and checkpoints are in its folder, from where a restarted pipeline continues.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import signal
 import threading
@@ -30,18 +32,17 @@ from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, committed_offsets, error_line, error_summary
 from klamm.pipeline.sql.topic_lag import Lag, LagWatch, ReadOffsets
 from klamm.pipeline.sql.topics import ClusterTopics
-from klamm.telemetry.log import get_logger
 
-_log = get_logger("pipeline")
-_LOOK_S: Final = 0.25
-_LONGEST_PAUSE_S: Final = 60.0
-_PATIENCE_S: Final = 120.0
-"""How long a batch may take to finish once the pipeline shall stop; after that the next run does it again."""
+_log = logging.getLogger(__name__)
+_WATCH_INTERVAL_S: Final = 0.25
+_RESTART_PAUSE_MAX_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 120.0
+"""How long a stop waits for a running batch; an interrupted batch is repeated by the next run."""
 _BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
 _NO_PYTHON: Final = "the Python of this executor"
-_HOPELESS: Final = (*_BAD_RECORD, _NO_PYTHON)
-_BEGINNING: Final = "Initializing"
-"""What Spark says of a query until its sources are there."""
+_NOT_RETRIED: Final = (*_BAD_RECORD, _NO_PYTHON)
+_STARTING: Final = "Initializing"
+"""The status message of a query whose sources have not started yet."""
 DEFAULT_RESTARTS: Final = 10
 
 SPARK_SETTINGS: Final = {
@@ -52,39 +53,45 @@ SPARK_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
 }
-"""Where Spark's own defaults do not fit: big state, and few cores; SET spark.* wins."""
+"""Defaults for large state on few cores; SET spark.* wins."""
+
+
+def say_nothing(_: str) -> None:
+    """Report no progress: the default of `say`."""
 
 
 def name_of(pipeline: Pipeline) -> str:
-    """What a pipeline is called: SET name, or its file's name."""
-    said = pipeline.settings.get("name")
-    return said or os.path.splitext(os.path.basename(pipeline.source.name))[0]
+    """Return a pipeline's name: SET name, or its file's name."""
+    name = pipeline.settings.get("name")
+    return name or os.path.splitext(os.path.basename(pipeline.source.name))[0]
 
 
 def home_of(pipeline: Pipeline) -> Home:
-    """Where its state lies, or what this machine knows of it: SET checkpoint, or a folder of its name."""
-    said = pipeline.settings.get("checkpoint")
-    return Home(said if said and not is_remote(said) else os.path.join(DEFAULT_HOME, name_of(pipeline)))
+    """Return the folder of a pipeline's state and status: SET checkpoint if that is local, or a folder of its name."""
+    checkpoint = pipeline.settings.get("checkpoint")
+    return Home(
+        checkpoint if checkpoint and not is_remote(checkpoint) else os.path.join(DEFAULT_HOME, name_of(pipeline))
+    )
 
 
 def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> Identity:
-    """The identity to run with; ConfigError when the file and the folder do not go together."""
+    """Return the identity to run with; ConfigError when the file has changed in a way that the checkpoints forbid."""
     stored = home.identity()
-    wanted = frozenset(rebuild)
-    unknown = wanted - {query.name for query in pipeline.queries}
+    rebuilt = frozenset(rebuild)
+    unknown = rebuilt - {query.name for query in pipeline.queries}
     if unknown:
         raise ConfigError(f"there is no query {min(unknown)} to rebuild")
     changes = compare(stored, pipeline)
     for change in changes:
         if change.verdict == INCOMPATIBLE:
-            raise ConfigError(f"{change.name} cannot go on: {change.reason}; give it another name or topic")
-        if change.verdict == REBUILD and change.name not in wanted:
+            raise ConfigError(f"{change.name} cannot continue: {change.reason}; give it another name or topic")
+        if change.verdict == REBUILD and change.name not in rebuilt:
             raise ConfigError(
                 f"{change.name} must be rebuilt: {change.reason}; "
                 f"--rebuild {change.name} reads its topics from the beginning"
             )
     base = stored or Identity(uuid.uuid4().hex, name_of(pipeline), {}, {})
-    return base.renewed(pipeline, wanted if stored else frozenset())
+    return base.renewed(pipeline, rebuilt if stored else frozenset())
 
 
 def run_pipeline(
@@ -98,11 +105,11 @@ def run_pipeline(
     log_batches: bool = False,
     metrics: str | int | None = None,
     spark: Any = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = say_nothing,
 ) -> None:
-    """Run it until it is stopped, or with `once` over what is there now, in a session of its own or in `spark`.
+    """Run a pipeline until it is stopped, or with `once` over the current records, in a new session or in `spark`.
 
-    `log_batches` writes a line of the log for every batch, `metrics` (a port, or host:port) answers scrapes.
+    `log_batches` logs a line per batch, `metrics` (a port, or host:port) serves Prometheus.
     """
     from klamm.pipeline.sessions import check_requirements, session  # noqa: PLC0415 - pyspark is an extra
 
@@ -114,43 +121,44 @@ def run_pipeline(
         home.clear_stop_request()
         identity = renew_identity(pipeline, home, rebuild)
         topics = ClusterTopics(pipeline, client)
-        own = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
+        spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         if spark is None:
             say("starting Spark")
-            config = {**SPARK_SETTINGS, **own, **driver_jars(pipeline, own)}
-            running = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
+            config = {**SPARK_SETTINGS, **spark_settings, **driver_jars(pipeline, spark_settings)}
+            session_ = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
         else:
-            running = spark
+            session_ = spark
         try:
-            far = _far_folder(running, pipeline, home, say)
-            if far is not None:
+            remote = _open_remote(session_, pipeline, home, say)
+            if remote is not None:
                 identity = renew_identity(pipeline, home, rebuild)
-            engine = Engine(running, pipeline, topics, home.path if far is None else far.path, identity)
-            for each in topics.ensure():
-                say(f"created topic {each}")
-            queries = _built(engine)
+            engine = Engine(session_, pipeline, topics, home.path if remote is None else remote.path, identity)
+            for topic in topics.ensure():
+                say(f"created topic {topic}")
+            queries = _build_queries(engine)
+            # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
-            if far is not None:
-                far.keep(identity)
+            if remote is not None:
+                remote.keep(identity)
             limit = int(pipeline.settings.get("restarts") or DEFAULT_RESTARTS)
             trigger = pipeline.settings.get("trigger")
             runner = Runner(queries, home, limit=limit, trigger=trigger, say=say, log_batches=log_batches)
-            with ExitStack() as beside:
+            with ExitStack() as stack:
                 address = metrics if metrics is not None else pipeline.settings.get("metrics")
-                place = beside.enter_context(serve_metrics(name_of(pipeline), runner.status, address))
-                if place is not None:
-                    say(f"metrics on http://{place[0]}:{place[1]}/metrics")
+                listening = stack.enter_context(serve_metrics(name_of(pipeline), runner.status, address))
+                if listening is not None:
+                    say(f"metrics on http://{listening[0]}:{listening[1]}/metrics")
                 if not once:
-                    runner.lags = beside.enter_context(LagWatch(topics.watcher, runner.positions))
-                beside.enter_context(_signals(runner.stop))
+                    runner.lags = stack.enter_context(LagWatch(topics.watcher, runner.positions))
+                stack.enter_context(_signals(runner.stop))
                 runner.run(once=once)
         finally:
             if spark is None:
-                running.stop()
+                session_.stop()
 
 
-def _built(engine: Engine) -> list[Query]:
-    """The queries; ConfigError when Spark's Python lacks what the package needs."""
+def _build_queries(engine: Engine) -> list[Query]:
+    """Build the queries; ConfigError when an executor's Python lacks a package."""
     try:
         return engine.build()
     except SqlError:
@@ -161,24 +169,24 @@ def _built(engine: Engine) -> list[Query]:
         raise ConfigError(error_line(error).partition("ConfigError: ")[2]) from None
 
 
-def _far_folder(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str], None]) -> RemoteIdentity | None:
-    """Where checkpoints lie if not in the home, whose identity is then the one found there."""
-    said = pipeline.settings.get("checkpoint") or ""
-    if is_remote(said):
-        far = RemoteIdentity(spark, said)
-        stored = far.identity()
+def _open_remote(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str], None]) -> RemoteIdentity | None:
+    """Return the remote folder of the checkpoints, if any, and copy its identity to the home."""
+    checkpoint = pipeline.settings.get("checkpoint") or ""
+    if is_remote(checkpoint):
+        remote = RemoteIdentity(spark, checkpoint)
+        stored = remote.identity()
         if stored is not None:
             home.keep(stored)
-        return far
+        return remote
     if not is_local(spark.sparkContext.master) and any(query.stateful for query in pipeline.queries):
-        words = "executors keep state there: on other machines they must see it too, or SET checkpoint = 'hdfs://...'"
-        say(f"checkpoints are in {os.path.abspath(home.path)}; {words}")
+        warning = "executors keep state there: other machines must see that folder, or SET checkpoint = 'hdfs://...'"
+        say(f"checkpoints are in {os.path.abspath(home.path)}; {warning}")
     return None
 
 
 @dataclass(slots=True)
-class _Running:
-    """A query and its troubles."""
+class _RunningQuery:
+    """A query, its current run, and its failures."""
 
     query: Query
     handle: Any = None
@@ -191,7 +199,7 @@ class _Running:
 
 
 class Runner:
-    """All queries of a pipeline in this process."""
+    """Runs all queries of a pipeline in this process."""
 
     def __init__(
         self,
@@ -201,15 +209,15 @@ class Runner:
         limit: int = DEFAULT_RESTARTS,
         trigger: str | None = None,
         first_pause_s: float = 1.0,
-        say: Callable[[str], None] = lambda _: None,
+        say: Callable[[str], None] = say_nothing,
         log_batches: bool = False,
     ) -> None:
         self.lags: LagWatch | None = None
         self._log_batches = log_batches
         self._status: dict[str, Any] = {}
         self._first_pause_s = first_pause_s
-        self._all = [
-            _Running(query, tally=QueryTotals(position=committed_offsets(query.checkpoint))) for query in queries
+        self._running = [
+            _RunningQuery(query, tally=QueryTotals(position=committed_offsets(query.checkpoint))) for query in queries
         ]
         self._home = home
         self._limit = limit
@@ -219,142 +227,150 @@ class Runner:
         self._began_ms = _now_ms()
 
     def stop(self) -> None:
-        """Finish the batches and leave; may be called from anywhere."""
+        """Request a stop after the running batches; callable from any thread."""
         self._stopping.set()
 
     def status(self) -> Mapping[str, Any]:
-        """How it is doing, as it was last told; may be called from anywhere."""
+        """Return the last published status; callable from any thread."""
         return self._status
 
     def positions(self) -> dict[str, ReadOffsets]:
-        """How far queries have read; may be called from anywhere."""
-        return {each.query.name: each.tally.position for each in self._all}
+        """Return the offsets that queries have read up to; callable from any thread."""
+        return {running.query.name: running.tally.position for running in self._running}
 
     def run(self, *, once: bool) -> None:
-        """Until stopped, or until everything there is now is read; raises what a query ended with."""
+        """Run until stopped, or with `once` until the current records are read; raise the error of a failed query."""
         try:
             if once:
-                self._once()
+                self._run_once()
             else:
-                self._on_and_on()
+                self._run_forever()
         except BaseException as error:
-            self._halt(patiently=False)
-            self._tell("stopped" if isinstance(error, KeyboardInterrupt) else "failed", error_summary(error))
+            self._halt(after_batch=False)
+            self._publish_status("stopped" if isinstance(error, KeyboardInterrupt) else "failed", error_summary(error))
             raise
-        self._halt(patiently=True)
-        self._tell("stopped")
+        self._halt(after_batch=True)
+        self._publish_status("stopped")
 
-    def _once(self) -> None:
-        """One after the other, so that each finds what those before it wrote."""
-        for each in self._all:
+    def _run_once(self) -> None:
+        """Run queries one after the other, so that each reads what those before it wrote."""
+        for running in self._running:
             while not self._leaving():
-                self._start(each, once=True)
-                while each.handle is not None and each.handle.isActive and not self._leaving():
-                    with suppress(Exception):  # what it ended with is asked for below
-                        each.handle.awaitTermination(_LOOK_S)
-                    self._tell("running")
-                if not self._failed(each):
-                    self._tell("running")
-                    self._say(f"{each.query.name}: done")
+                self._start(running, once=True)
+                while running.handle is not None and running.handle.isActive and not self._leaving():
+                    with suppress(Exception):  # `_failed` reads the query's error below
+                        running.handle.awaitTermination(_WATCH_INTERVAL_S)
+                    self._publish_status("running")
+                if not self._failed(running):
+                    self._publish_status("running")
+                    self._say(f"{running.query.name}: done")
                     break
-                self._stopping.wait(max(each.restart_at - time.monotonic(), 0.0))
+                self._stopping.wait(max(running.restart_at - time.monotonic(), 0.0))
 
-    def _on_and_on(self) -> None:
+    def _run_forever(self) -> None:
         while not self._leaving():
-            for each in self._all:
-                if each.handle is None and time.monotonic() >= each.restart_at:
-                    self._start(each, once=_in_passes(each.query))
-                    self._wait_for_sources(each)
-                elif each.handle is not None and not each.handle.isActive and not self._failed(each):
-                    each.handle = None
-                    each.restart_at = time.monotonic() + self._pause_s(each.query)
-            self._tell("running")
-            self._stopping.wait(_LOOK_S)
+            for running in self._running:
+                if running.handle is None and time.monotonic() >= running.restart_at:
+                    self._start(running, once=running.query.in_passes)
+                    self._wait_for_sources(running)
+                elif running.handle is not None and not running.handle.isActive and not self._failed(running):
+                    running.handle = None
+                    running.restart_at = time.monotonic() + self._pause_s(running.query)
+            self._publish_status("running")
+            self._stopping.wait(_WATCH_INTERVAL_S)
 
-    def _wait_for_sources(self, each: _Running) -> None:
-        """Let a query's sources begin before the next query starts.
+    def _wait_for_sources(self, running: _RunningQuery) -> None:
+        """Wait until a query's sources have started, before the next query starts.
 
-        Spark gives the Python process of a source ten seconds, and those that start all at once slow each other down.
+        Spark gives the Python process of a source ten seconds to start; many at once on few cores would not make it.
         """
-        while each.handle is not None and each.handle.isActive and not self._leaving():
-            if not str(each.handle.status.get("message", "")).startswith(_BEGINNING):
+        while running.handle is not None and running.handle.isActive and not self._leaving():
+            if not str(running.handle.status.get("message", "")).startswith(_STARTING):
                 return
-            self._tell("running")
-            self._stopping.wait(_LOOK_S)
+            self._publish_status("running")
+            self._stopping.wait(_WATCH_INTERVAL_S)
 
     def _pause_s(self, query: Query) -> float:
-        """How long a query that runs in passes rests between two of them."""
-        said = duration_ms(query.node.option("trigger") or self._trigger or "")
-        return self._first_pause_s if said is None else said / 1000
+        """Return the pause between two passes of a query that runs in passes."""
+        pause_ms = duration_ms(query.node.option("trigger") or self._trigger or "")
+        return self._first_pause_s if pause_ms is None else pause_ms / 1000
 
     def _leaving(self) -> bool:
         if self._home.stop_requested():
             self._stopping.set()
         return self._stopping.is_set()
 
-    def _start(self, each: _Running, *, once: bool) -> None:
-        trigger = each.query.node.option("trigger") or self._trigger
+    def _start(self, running: _RunningQuery, *, once: bool) -> None:
+        trigger = running.query.node.option("trigger") or self._trigger
         try:
-            each.handle = each.query.start(once=once, trigger=trigger)
+            running.handle = running.query.start(once=once, trigger=trigger)
         except SqlError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever Spark says, another try may go well
-            self._note(each, error)
+        except Exception as error:  # noqa: BLE001 - Spark raises any exception; a restart may succeed
+            self._handle_failure(running, error)
 
-    def _failed(self, each: _Running) -> bool:
-        """Whether a query that ended has failed; it is then due again after a pause. Raises when there were enough."""
-        if each.handle is None:
+    def _failed(self, running: _RunningQuery) -> bool:
+        """Whether a query that ended has failed; it then restarts after a pause. Raises after too many failures."""
+        if running.handle is None:
             return True
-        self._look(each)
-        error = each.handle.exception()
+        self._take_progress(running)
+        error = running.handle.exception()
         if error is None:
             return False
-        self._note(each, error)
+        self._handle_failure(running, error)
         return True
 
-    def _note(self, each: _Running, error: Exception) -> None:
-        each.handle = None
-        each.error = error_summary(error)
-        each.error_ms = _now_ms()
-        each.failures += 1
-        if all(word in each.error for word in _BAD_RECORD):
-            each.tally.bad["fail"] = each.tally.bad.get("fail", 0) + 1
-        name = each.query.name
-        if each.failures > self._limit or any(word in each.error for word in _HOPELESS):
-            words = error_line(each.error).partition("ConfigError: ")[2] if _NO_PYTHON in each.error else each.error
-            raise ConfigError(f"{name} failed: {words}")
-        each.restarts += 1
-        pause_s = min(self._first_pause_s * 2.0 ** (each.failures - 1), _LONGEST_PAUSE_S)
-        each.restart_at = time.monotonic() + pause_s
-        _log.warning("a query failed and is started again", query=name, pause_s=pause_s, reason=each.error)
-        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(each.error)}")
+    def _handle_failure(self, running: _RunningQuery, error: Exception) -> None:
+        running.handle = None
+        running.error = error_summary(error)
+        running.error_ms = _now_ms()
+        running.failures += 1
+        if all(word in running.error for word in _BAD_RECORD):
+            running.tally.bad["fail"] = running.tally.bad.get("fail", 0) + 1
+        name = running.query.name
+        if running.failures > self._limit or any(word in running.error for word in _NOT_RETRIED):
+            reason = (
+                error_line(running.error).partition("ConfigError: ")[2]
+                if _NO_PYTHON in running.error
+                else running.error
+            )
+            raise ConfigError(f"{name} failed: {reason}")
+        running.restarts += 1
+        pause_s = min(self._first_pause_s * 2.0 ** (running.failures - 1), _RESTART_PAUSE_MAX_S)
+        running.restart_at = time.monotonic() + pause_s
+        _log.warning("query failed query=%s restart_in_s=%g: %s", name, pause_s, running.error)
+        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(running.error)}")
 
-    def _look(self, each: _Running) -> None:
-        """Take over what a query says of its last batch; a batch that went well ends a row of failures."""
-        if each.handle is None:
+    def _take_progress(self, running: _RunningQuery) -> None:
+        """Add a query's progress to its totals; a completed batch resets the count of failures."""
+        if running.handle is None:
             return
-        handle, tally = each.handle, each.tally
-        before = tally.done_batch
-        batches = tally.take(handle.lastProgress, lambda: handle.recentProgress, _now_ms())
-        if tally.done_batch > before:
-            each.failures = 0
+        handle, tally = running.handle, running.tally
+        done_before = tally.done_batch
+        batches = tally.take(handle.lastProgress, functools.partial(getattr, handle, "recentProgress"), _now_ms())
+        if tally.done_batch > done_before:
+            running.failures = 0
         if self._log_batches:
-            for told in batches:
-                known = {name: value for name, value in told.items() if value is not None}
-                _log.info("batch done", query=each.query.name, **known)
+            for facts in batches:
+                fields = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+                _log.info("batch done query=%s %s", running.query.name, fields)
 
-    def _tell(self, state: str, error: str | None = None) -> None:
+    def _publish_status(self, state: str, error: str | None = None) -> None:
         queries: dict[str, Any] = {}
-        lags: Mapping[str, Lag] = self.lags.found if self.lags is not None else {}
-        for each in self._all:
-            self._look(each)
-            told = each.tally.status()
-            if each.query.name in lags:
-                lag = lags[each.query.name]
-                told |= {"lag_records": lag.records, "lag_ms": lag.age_ms}
-            told |= {"failures": each.failures, "restarts": each.restarts}
-            told |= {"error": each.error, "error_ms": each.error_ms, "error_gist": error_line(each.error or "") or None}
-            queries[each.query.name] = told
+        lags: Mapping[str, Lag] = self.lags.lags if self.lags is not None else {}
+        for running in self._running:
+            self._take_progress(running)
+            status = running.tally.status()
+            if running.query.name in lags:
+                lag = lags[running.query.name]
+                status |= {"lag_records": lag.records, "lag_ms": lag.age_ms}
+            status |= {"failures": running.failures, "restarts": running.restarts}
+            status |= {
+                "error": running.error,
+                "error_ms": running.error_ms,
+                "error_gist": error_line(running.error or "") or None,
+            }
+            queries[running.query.name] = status
         self._status = {
             "state": state,
             "pid": os.getpid(),
@@ -363,23 +379,18 @@ class Runner:
             "error": error,
             "queries": queries,
         }
-        self._home.tell(self._status)
+        self._home.write_status(self._status)
 
-    def _halt(self, *, patiently: bool) -> None:
-        """Stop every query, between batches where there is time for that."""
-        deadline = time.monotonic() + (_PATIENCE_S if patiently else 0.0)
-        for each in self._all:
-            handle = each.handle
+    def _halt(self, *, after_batch: bool) -> None:
+        """Stop every query, with `after_batch` once its running batch has ended."""
+        deadline = time.monotonic() + (_STOP_TIMEOUT_S if after_batch else 0.0)
+        for running in self._running:
+            handle = running.handle
             while handle is not None and handle.isActive:
                 if time.monotonic() >= deadline or not handle.status.get("isTriggerActive"):
                     handle.stop()
                     break
                 time.sleep(0.05)
-
-
-def _in_passes(query: Query) -> bool:
-    """Whether a query keeps what it remembers and reads tables too: Spark reads those once for each start."""
-    return query.in_passes
 
 
 def _now_ms() -> int:
@@ -388,22 +399,22 @@ def _now_ms() -> int:
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and TERM stop after the batch; a second one at once. Only the main thread is told of signals."""
+    """Make SIGINT and SIGTERM stop after the batch, a second one at once; only the main thread gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def caught(number: int, _: Any) -> None:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    def request_stop(_number: int, _frame: Any) -> None:
+        # The second signal goes to the handlers of before, which end the process.
+        for number, handler in before.items():
+            signal.signal(number, handler)
         stop()
-        del number
 
-    for each in before:
-        signal.signal(each, caught)
+    for number in before:
+        signal.signal(number, request_stop)
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,12 +1,14 @@
-"""How far queries are behind their topics now, asked of the cluster and not of Spark.
+"""Measures the lag of queries by the cluster's end offsets, and not by Spark's progress.
 
-Spark tells a lag with every batch that ends. A query that fails, or is stuck in a batch, ends none, and it is the one
-whose lag is looked at. So a thread asks for the topics' ends every few seconds, and reads the oldest unread record
-of each query to tell its age.
+Spark reports a lag with every batch that ends. A query that fails, or hangs in a batch, ends none, and its lag is the
+one that matters. So a thread looks up end offsets every few seconds, and reads the first unread record of each query's
+partitions for its age.
 """
 
 from __future__ import annotations
 
+import logging
+import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,120 +16,120 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from klamm.model.ids import TopicPartition
-from klamm.telemetry.log import get_logger
 
-_log = get_logger("pipeline")
-EVERY_S: Final = 5.0
-_LOOKED_AT: Final = 8
-"""At how many partitions of a query the age is looked up: those with the most to read."""
-_PATIENCE_S: Final = 3.0
+_log = logging.getLogger(__name__)
+INTERVAL_S: Final = 5.0
+_PARTITIONS_POLLED: Final = 8
+"""For so many partitions of a query, those with the most unread records, the age is read."""
+_POLL_TIMEOUT_S: Final = 3.0
 
 ReadOffsets = Mapping[tuple[str, int], int]
 
 
 class Cluster(Protocol):
-    """The part of a consumer that is needed."""
+    """The methods of a consumer that are used."""
 
     def end_offsets(self, partitions: Any) -> Mapping[TopicPartition, int]:
-        """Where topics end."""
+        """Return end offsets."""
 
     def assign(self, partitions: Any) -> None:
-        """Choose what is polled."""
+        """Assign partitions."""
 
     def seek(self, partition: Any, offset: int) -> None:
-        """Choose where."""
+        """Set a partition's position."""
 
     def poll(self, timeout_s: float, max_records: int) -> Any:
-        """Read."""
+        """Return records."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a query has not read yet: how much, and how old it is."""
+    """The unread records of a query: how many, and the age of the oldest."""
 
     records: int
     age_ms: int | None
 
 
 def unread_records(position: ReadOffsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """How many records of which partitions are unread, those with the most first."""
-    found = {}
+    """Return the number of unread records by partition, the largest first."""
+    unread = {}
     for (topic, part), offset in position.items():
-        where = TopicPartition(topic, part)
-        if ends.get(where, 0) > offset:
-            found[where] = ends[where] - offset
-    return dict(sorted(found.items(), key=lambda each: -each[1]))
+        partition = TopicPartition(topic, part)
+        if ends.get(partition, 0) > offset:
+            unread[partition] = ends[partition] - offset
+    return dict(sorted(unread.items(), key=operator.itemgetter(1), reverse=True))
 
 
 def measure_lag(cluster: Cluster, positions: Mapping[str, ReadOffsets], now_ms: int) -> dict[str, Lag]:
-    """The lag of each query."""
-    places = {TopicPartition(*where) for position in positions.values() for where in position}
-    if not places:
+    """Return the lag of each query."""
+    partitions = {TopicPartition(*partition) for position in positions.values() for partition in position}
+    if not partitions:
         return {}
-    ends = cluster.end_offsets(sorted(places))
-    found = {}
+    ends = cluster.end_offsets(sorted(partitions))
+    lags = {}
     for query, position in positions.items():
         if position:
             unread = unread_records(position, ends)
-            oldest = _oldest(cluster, position, list(unread)[:_LOOKED_AT]) if unread else now_ms
-            found[query] = Lag(sum(unread.values()), None if oldest is None else max(now_ms - oldest, 0))
-    return found
+            oldest = _oldest_unread_ms(cluster, position, list(unread)[:_PARTITIONS_POLLED]) if unread else now_ms
+            lags[query] = Lag(sum(unread.values()), None if oldest is None else max(now_ms - oldest, 0))
+    return lags
 
 
-def _oldest(cluster: Cluster, position: ReadOffsets, places: list[TopicPartition]) -> int | None:
-    """The time of the oldest first unread record; None when none of them is read in time."""
-    cluster.assign(places)
-    for place in places:
-        cluster.seek(place, position[place.topic, place.partition])
-    waiting, oldest = set(places), None
-    deadline = time.monotonic() + _PATIENCE_S
-    while waiting and time.monotonic() < deadline:
-        for record in cluster.poll(0.2, len(places)):
-            where = TopicPartition(record.topic, record.partition)
-            if where in waiting:
-                waiting.remove(where)
+def _oldest_unread_ms(cluster: Cluster, position: ReadOffsets, partitions: list[TopicPartition]) -> int | None:
+    """Return the timestamp of the oldest first unread record; None when none arrives in time."""
+    cluster.assign(partitions)
+    for partition in partitions:
+        cluster.seek(partition, position[partition.topic, partition.partition])
+    pending, oldest = set(partitions), None
+    deadline = time.monotonic() + _POLL_TIMEOUT_S
+    while pending and time.monotonic() < deadline:
+        for record in cluster.poll(0.2, len(partitions)):
+            record_partition = TopicPartition(record.topic, record.partition)
+            if record_partition in pending:
+                pending.remove(record_partition)
                 oldest = record.timestamp if oldest is None else min(oldest, record.timestamp)
-        cluster.assign(sorted(waiting))
-        for each in waiting:
-            cluster.seek(each, position[each.topic, each.partition])
+        cluster.assign(sorted(pending))
+        for partition in pending:
+            # Assigning again dropped the positions.
+            cluster.seek(partition, position[partition.topic, partition.partition])
     cluster.assign([])
     return oldest
 
 
 class LagWatch:
-    """Measures again and again in a thread of its own, so that a cluster that is away holds nobody up."""
+    """Measures lags periodically in a thread, so that an unreachable cluster does not block the runner."""
 
     def __init__(
         self,
         connect: Callable[[], Cluster],
         positions: Callable[[], Mapping[str, ReadOffsets]],
-        every_s: float = EVERY_S,
+        every_s: float = INTERVAL_S,
     ) -> None:
         self._connect = connect
         self._positions = positions
         self._every_s = every_s
-        self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lags", daemon=True)
-        self.found: Mapping[str, Lag] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="klamm-lag", daemon=True)
+        self.lags: Mapping[str, Lag] = {}
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leaving.set()
-        self._thread.join(2 * _PATIENCE_S)
+        self._closing.set()
+        self._thread.join(2 * _POLL_TIMEOUT_S)
 
     def _run(self) -> None:
         cluster: Cluster | None = None
-        while not self._leaving.wait(self._every_s):
+        while not self._closing.wait(self._every_s):
             try:
                 cluster = cluster or self._connect()
-                self.found = measure_lag(cluster, self._positions(), time.time_ns() // 1_000_000)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may go well
-                _log.debug("lags are unknown", reason=str(error))
+                self.lags = measure_lag(cluster, self._positions(), time.time_ns() // 1_000_000)
+            except Exception as error:  # noqa: BLE001 - the next measurement may succeed
+                _log.debug("lag measurement failed: %s", error)
         if cluster is not None:
             cluster.close()

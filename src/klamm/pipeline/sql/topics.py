@@ -1,4 +1,4 @@
-"""Where a pipeline's rows come from and go to. `Topics` is what the engine asks for; `ClusterTopics` is a cluster.
+"""Topics as Spark frames: `Topics` is the interface that the engine uses, `ClusterTopics` implements it on a cluster.
 
 Rows are those of `format("klamm")`: key, value, topic, partition, offset, timestamp, headers.
 """
@@ -27,7 +27,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 def lake_table(node: Node) -> LakeTable | None:
-    """Where a sink's rows go, when that is a table of a lake."""
+    """Return the lake table that a sink writes to; None for another kind of sink."""
     kind = (node.option("format") or "").lower()
     if node.kind != SINK or kind not in FORMATS:
         return None
@@ -36,30 +36,30 @@ def lake_table(node: Node) -> LakeTable | None:
         for name, value in node.create.options.items()
         if name.startswith("option.")
     }
-    parts = name_list(node.option("partition_by") or "")
-    return LakeTable(node.name, kind, node.option("path"), node.option("table"), parts, options)
+    partition_by = name_list(node.option("partition_by") or "")
+    return LakeTable(node.name, kind, node.option("path"), node.option("table"), partition_by, options)
 
 
 class Topics(Protocol):
-    """Topics as frames."""
+    """Reads and writes topics as frames."""
 
     listed: bool
-    """Whether a frame of a whole topic is what there was when it was made, and not what there is."""
+    """Whether a frame of a topic is fixed when it is created: it has to be created again to see newer records."""
 
     def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
-        """Records as they come; `node` is the statement that reads them."""
+        """Return a stream of records; `node` is the statement that reads them."""
 
     def whole(self, spark: SparkSession, name: str) -> DataFrame:
-        """All records there are now, asked again whenever the frame is computed."""
+        """Return all records of a topic as a batch."""
 
     def append(self, frame: DataFrame, topic: str, node: Node) -> Any:
-        """A writer of a stream of key, value and perhaps headers: whatever has `start`."""
+        """Return a writer of a stream of key, value and optional headers; its `start` runs it."""
 
     def write(self, frame: DataFrame, topic: str, node: Node, app: str, batch: int) -> None:
-        """Write a batch of key and value once, however often it is asked to."""
+        """Write a batch of key and value; a batch number that was written is not written again."""
 
     def sink(self, frame: DataFrame, node: Node, app: str) -> Any:
-        """A writer of a SINK's rows, whose batches are numbered under `app`."""
+        """Return a writer of a SINK's rows, whose batches are numbered under `app`."""
 
 
 class ClusterTopics:
@@ -71,32 +71,33 @@ class ClusterTopics:
         settings = pipeline.settings
         self._pipeline = pipeline
         self.bootstrap = settings.get("bootstrap") or (client or {}).get("bootstrap.servers") or DEFAULT_BOOTSTRAP
-        said = {
+        client_settings = {
             name.removeprefix("kafka."): expand(value, os.environ, name)
             for name, value in settings.items()
             if name.startswith("kafka.")
         }
-        self._client = {**(client or {}), **said, "bootstrap.servers": self.bootstrap}
+        self._client = {**(client or {}), **client_settings, "bootstrap.servers": self.bootstrap}
 
     def _settings(self, definition: Any, node: Node | None) -> dict[str, str]:
-        own = node.create.options if node is not None else {}
-        said = {
-            name.removeprefix("kafka."): expand(each.text, os.environ, name)
-            for name, each in own.items()
+        options = node.create.options if node is not None else {}
+        client_settings = {
+            name.removeprefix("kafka."): expand(value.text, os.environ, name)
+            for name, value in options.items()
             if name.startswith("kafka.")
         }
-        return {f"kafka.{name}": each for name, each in {**self._client, **said}.items() if name in definition}
+        merged = {**self._client, **client_settings}
+        return {f"kafka.{name}": value for name, value in merged.items() if name in definition}
 
     def consumer_settings(self) -> dict[str, str]:
-        """What a look at topics is made with."""
+        """Return the settings for offset lookups."""
         return {**self._client, "isolation.level": "read_committed"}
 
     def admin(self) -> Admin:
-        """For questions about topics."""
+        """Return an admin client."""
         return Admin({name: value for name, value in self._client.items() if name in ADMIN_CONFIGS})
 
     def watcher(self) -> Consumer:
-        """For questions about how much is left to read; of no group."""
+        """Return a consumer for lag measurements, without a group."""
         settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}
         settings |= {
             "isolation.level": "read_committed",
@@ -106,33 +107,33 @@ class ClusterTopics:
         return Consumer({name: value for name, value in settings.items() if name != "group.id"})
 
     def absent(self) -> list[tuple[int, str]]:
-        """What is read and not there, with the place of the statement that reads it."""
+        """Return a message for each topic that is read and does not exist, with the statement's offset."""
         with self.admin() as admin:
             return self._absent({topic.name for topic in admin.list_topics()})
 
-    def _absent(self, there: Container[str]) -> list[tuple[int, str]]:
+    def _absent(self, existing: Container[str]) -> list[tuple[int, str]]:
         return [
-            (node.create.offset, f"topic {node.topic} is not there; create it, or have it made by partitions = N")
+            (node.create.offset, f"topic {node.topic} does not exist; create it, or let partitions = N do so")
             for node in self._pipeline.nodes
-            if node.has_topic and not node.runs and node.topic not in there and node.option("partitions") is None
+            if node.has_topic and not node.runs and node.topic not in existing and node.option("partitions") is None
         ]
 
     def ensure(self) -> list[str]:
-        """Create the topics that are written and not there; returns their names. What is read must be there."""
+        """Create missing topics that the pipeline writes; return their names. Topics that are only read must exist."""
         pipeline = self._pipeline
-        made: list[str] = []
+        created: list[str] = []
         with self.admin() as admin:
-            there = {topic.name for topic in admin.list_topics()}
-            absent = self._absent(there)
+            existing = {topic.name for topic in admin.list_topics()}
+            absent = self._absent(existing)
             if absent:
                 raise SqlError(pipeline.source, [Problem(offset, words) for offset, words in absent])
             for node in pipeline.nodes:
-                if node.has_topic and node.topic not in there:
-                    made.extend(self._create(admin, node.topic, node))
+                if node.has_topic and node.topic not in existing:
+                    created.extend(self._create(admin, node.topic, node))
             for name in dict.fromkeys(pipeline.dead_letters.values()):
-                if name not in there:
-                    made.extend(self._create(admin, name, None))
-        return made
+                if name not in existing:
+                    created.extend(self._create(admin, name, None))
+        return created
 
     def _create(self, admin: Admin, name: str, node: Node | None) -> list[str]:
         settings = self._pipeline.settings
@@ -146,32 +147,32 @@ class ClusterTopics:
         return [name]
 
     def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
-        """Records as they come, from the earliest on unless told otherwise."""
+        """Return a stream of records, from the earliest unless `starting` says otherwise."""
         settings = self._pipeline.settings
-        said = node.option if node is not None else (lambda _: None)
+        starting = node.option("starting") if node is not None else None
         options = {
             **self._settings(CONSUMER_CONFIGS, node),
             "subscribe": ",".join(names),
             "includeHeaders": "true",
-            "startingOffsets": said("starting") or settings.get("starting") or "earliest",
+            "startingOffsets": starting or settings.get("starting") or "earliest",
         }
-        most = said("max_records") or settings.get("max_records")
-        if most:
-            options["maxOffsetsPerTrigger"] = most
+        max_records = (node.option("max_records") if node is not None else None) or settings.get("max_records")
+        if max_records:
+            options["maxOffsetsPerTrigger"] = max_records
         return spark.readStream.format("klamm").options(**options).load()
 
     def whole(self, spark: SparkSession, name: str) -> DataFrame:
-        """All records there are now."""
+        """Return all current records of a topic."""
         options = {**self._settings(CONSUMER_CONFIGS, None), "subscribe": name, "includeHeaders": "true"}
         return spark.read.format("klamm").options(**options).load()
 
     def append(self, frame: DataFrame, topic: str, node: Node) -> Any:
-        """Exactly once, by the sink's own protocol."""
+        """Return a writer that appends exactly once, by the sink's commit protocol."""
         options = {**self._settings(PRODUCER_CONFIGS, node), "topic": topic}
         return frame.writeStream.format("klamm").options(**options).outputMode("append")
 
     def write(self, frame: DataFrame, topic: str, node: Node, app: str, batch: int) -> None:
-        """Exactly once: a numbered write that was done is not done again."""
+        """Write a numbered batch; one that was written is not written again."""
         options = {
             **self._settings(PRODUCER_CONFIGS, node),
             "topic": topic,
@@ -181,20 +182,20 @@ class ClusterTopics:
         frame.write.format("klamm").options(**options).mode("append").save()
 
     def sink(self, frame: DataFrame, node: Node, app: str) -> Any:
-        """A table of a lake, exactly once; or a sink of Spark: files elsewhere are written by one."""
+        """Return the writer of a lake table, exactly once; or Spark's own sink, for the console and remote files."""
         table = lake_table(node)
         if table is not None and (table.format not in FILES or table.local is not None):
-            lake = open_sink(table)
+            lake_sink = open_sink(table)
 
             def save(batch: DataFrame, number: int) -> None:
-                lake.write(batch, app, number)
+                lake_sink.write(batch, app, number)
 
             return frame.writeStream.outputMode("append").foreachBatch(save)
         writer = frame.writeStream.format((node.option("format") or "").lower()).outputMode("append")
         for name, value in node.create.options.items():
             if name.startswith("option."):
                 writer = writer.option(name.removeprefix("option."), value.text)
-        path, parts = node.option("path"), node.option("partition_by")
+        path, partition_by = node.option("path"), node.option("partition_by")
         if path:
             writer = writer.option("path", path)
-        return writer.partitionBy(*name_list(parts)) if parts else writer
+        return writer.partitionBy(*name_list(partition_by)) if partition_by else writer

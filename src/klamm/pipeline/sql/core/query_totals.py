@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm.pipeline.sql.status import read_offsets, summarize_progress
+from klamm.pipeline.sql.core.query_progress import read_offsets, summarize_progress
 
 BAD: Final = "bad."
 """What observed counts of bad records begin with; the policy follows, and the stream."""

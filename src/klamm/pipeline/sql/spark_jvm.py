@@ -1,0 +1,39 @@
+"""JVM objects of a Spark session, for which PySpark has no public interface; no other module uses its private names."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_JVM: Final = operator.attrgetter("_jvm")
+_JAVA_CONTEXT: Final = operator.attrgetter("sparkContext._jsc")
+_JAVA_SESSION: Final = operator.attrgetter("_jsparkSession")
+_JAVA_FRAME: Final = operator.attrgetter("_jdf")
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """Return the gateway to the JVM's classes."""
+    return _JVM(spark)
+
+
+def hadoop_configuration(spark: SparkSession) -> Any:
+    """Return the configuration with which Hadoop's file systems are opened."""
+    return _JAVA_CONTEXT(spark).hadoopConfiguration()
+
+
+def activate_session(spark: SparkSession) -> None:
+    """Make a session the active one of the calling thread's JVM thread."""
+    session_class = operator.methodcaller("_get_j_spark_session_class", _JVM(spark))(spark)
+    session_class.setActiveSession(_JAVA_SESSION(spark))
+
+
+def check_append_stream(spark: SparkSession, frame: DataFrame) -> None:
+    """Raise AnalysisException when Spark would not run a frame as a stream in append mode."""
+    jvm = _JVM(spark)
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+        _JAVA_FRAME(frame).queryExecution().analyzed(), jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+    )
