@@ -177,7 +177,7 @@ def run_backfill(
                 f"{job.node.name} was filled with an overlapping range before ({described}): rows would be duplicated;"
                 " --replace replaces partitions, --again writes anyway"
             )
-    session_ = spark
+    spark_session = spark
     if spark is None:
         from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
 
@@ -185,12 +185,12 @@ def run_backfill(
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         config = {**SPARK_SETTINGS, **spark_settings}
         session_options: dict[str, Any] = {} if master is None else {"master": master}
-        session_ = session(f"klamm {name_of(pipeline)} backfill", config=config, **session_options)
+        spark_session = session(f"klamm {name_of(pipeline)} backfill", config=config, **session_options)
     try:
-        written = _write(session_, pipeline, job, client, home, identity, app)
+        written = _write(spark_session, pipeline, job, client, home, identity, app)
     finally:
         if spark is None:
-            session_.stop()
+            spark_session.stop()
     _record_job(home, job, app)
     return written
 

@@ -125,14 +125,14 @@ def run_pipeline(
         if spark is None:
             say("starting Spark")
             config = {**SPARK_SETTINGS, **spark_settings, **driver_jars(pipeline, spark_settings)}
-            session_ = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
+            spark_session = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
         else:
-            session_ = spark
+            spark_session = spark
         try:
-            remote = _open_remote(session_, pipeline, home, say)
+            remote = _open_remote(spark_session, pipeline, home, say)
             if remote is not None:
                 identity = renew_identity(pipeline, home, rebuild)
-            engine = Engine(session_, pipeline, topics, home.path if remote is None else remote.path, identity)
+            engine = Engine(spark_session, pipeline, topics, home.path if remote is None else remote.path, identity)
             for topic in topics.ensure():
                 say(f"created topic {topic}")
             queries = _build_queries(engine)
@@ -154,7 +154,7 @@ def run_pipeline(
                 runner.run(once=once)
         finally:
             if spark is None:
-                session_.stop()
+                spark_session.stop()
 
 
 def _build_queries(engine: Engine) -> list[Query]:

@@ -1,4 +1,4 @@
-"""Column types: Spark's names, checked here so that a misspelt one is found without Spark."""
+"""Column types by Spark's names, parsed here so that a misspelt one is reported without Spark."""
 
 from __future__ import annotations
 
@@ -39,81 +39,81 @@ _SIZED: Final = {"DECIMAL": 2, "DEC": 2, "NUMERIC": 2, "CHAR": 1, "VARCHAR": 1}
 _NESTED: Final = ("ARRAY", "MAP", "STRUCT")
 TIMES: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 WHOLE: Final = ("TINYINT", "BYTE", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG", "DECIMAL", "DEC", "NUMERIC")
-_DEEPEST: Final = 32
+_DEPTH_MAX: Final = 32
 
 
-def parse_type(tokens: list[Token], place: int, end_offset: int, depth: int = 0) -> tuple[str, int]:
-    """The type that begins at `place`, in one spelling, and the place behind it."""
-    if place >= len(tokens) or tokens[place].kind != WORD:
-        where = tokens[place].start if place < len(tokens) else end_offset
-        raise ParseError(where, "a type belongs here, e.g. STRING, BIGINT, DECIMAL(12,2) or TIMESTAMP")
-    token = tokens[place]
+def parse_type(tokens: list[Token], index: int, end_offset: int, depth: int = 0) -> tuple[str, int]:
+    """Parse the type that begins at token `index`; return its canonical spelling and the index behind it."""
+    if index >= len(tokens) or tokens[index].kind != WORD:
+        offset = tokens[index].start if index < len(tokens) else end_offset
+        raise ParseError(offset, "a type belongs here, e.g. STRING, BIGINT, DECIMAL(12,2) or TIMESTAMP")
+    token = tokens[index]
     word = token.text.upper()
-    if depth > _DEEPEST:
-        raise ParseError(token.start, f"types can be nested {_DEEPEST} deep")
+    if depth > _DEPTH_MAX:
+        raise ParseError(token.start, f"types can be nested {_DEPTH_MAX} deep")
     if word in SIMPLE:
-        return _sized(word, tokens, place + 1)
+        return _parse_size(word, tokens, index + 1)
     if word not in _NESTED:
         raise ParseError(token.start, f"{token.text} is no type{suggest(word, (*SIMPLE, *_NESTED))}")
-    place = _expect(tokens, place + 1, "<", end_offset)
+    index = _expect(tokens, index + 1, "<", end_offset)
     parts: list[str] = []
     while True:
         if word == "STRUCT":
-            if place >= len(tokens) or tokens[place].kind not in (WORD, NAME):
-                raise ParseError(_offset(tokens, place, end_offset), "a field's name belongs here")
-            field = tokens[place].value
-            place += 1
-            if place < len(tokens) and tokens[place].says(":"):
-                place += 1
-            inner, place = parse_type(tokens, place, end_offset, depth + 1)
+            if index >= len(tokens) or tokens[index].kind not in (WORD, NAME):
+                raise ParseError(_offset(tokens, index, end_offset), "a field's name belongs here")
+            field = tokens[index].value
+            index += 1
+            if index < len(tokens) and tokens[index].says(":"):
+                index += 1
+            inner, index = parse_type(tokens, index, end_offset, depth + 1)
             parts.append(f"{quote_name(field)}: {inner}")
         else:
-            inner, place = parse_type(tokens, place, end_offset, depth + 1)
+            inner, index = parse_type(tokens, index, end_offset, depth + 1)
             parts.append(inner)
-        if place < len(tokens) and tokens[place].says(","):
-            place += 1
+        if index < len(tokens) and tokens[index].says(","):
+            index += 1
             continue
         break
-    place = _close(tokens, place, end_offset)
+    index = _close(tokens, index, end_offset)
     count = {"ARRAY": 1, "MAP": 2}.get(word)
     if count is not None and len(parts) != count:
         raise ParseError(token.start, f"{word} takes {count} type{'s' if count > 1 else ''}, not {len(parts)}")
-    return f"{word}<{', '.join(parts)}>", place
+    return f"{word}<{', '.join(parts)}>", index
 
 
-def _sized(word: str, tokens: list[Token], place: int) -> tuple[str, int]:
-    if word not in _SIZED or place >= len(tokens) or not tokens[place].says("("):
-        return word, place
+def _parse_size(word: str, tokens: list[Token], index: int) -> tuple[str, int]:
+    if word not in _SIZED or index >= len(tokens) or not tokens[index].says("("):
+        return word, index
     numbers: list[str] = []
-    opening = tokens[place]
-    place += 1
-    while place < len(tokens) and tokens[place].kind == NUMBER:
-        numbers.append(tokens[place].text)
-        place += 1
-        if place < len(tokens) and tokens[place].says(","):
-            place += 1
-    if not numbers or len(numbers) > _SIZED[word] or place >= len(tokens) or not tokens[place].says(")"):
+    opening = tokens[index]
+    index += 1
+    while index < len(tokens) and tokens[index].kind == NUMBER:
+        numbers.append(tokens[index].text)
+        index += 1
+        if index < len(tokens) and tokens[index].says(","):
+            index += 1
+    if not numbers or len(numbers) > _SIZED[word] or index >= len(tokens) or not tokens[index].says(")"):
         example = "(12,2)" if _SIZED[word] == 2 else "(20)"
-        raise ParseError(opening.start, f"{word} takes its size so: {word}{example}")
-    return f"{word}({','.join(numbers)})", place + 1
+        raise ParseError(opening.start, f"{word} takes a size: {word}{example}")
+    return f"{word}({','.join(numbers)})", index + 1
 
 
-def _close(tokens: list[Token], place: int, end_offset: int) -> int:
-    return _expect(tokens, place, ">", end_offset)
+def _close(tokens: list[Token], index: int, end_offset: int) -> int:
+    return _expect(tokens, index, ">", end_offset)
 
 
-def _expect(tokens: list[Token], place: int, sign: str, end_offset: int) -> int:
-    if place >= len(tokens) or not tokens[place].says(sign):
-        raise ParseError(_offset(tokens, place, end_offset), f"{sign} belongs here")
-    return place + 1
+def _expect(tokens: list[Token], index: int, sign: str, end_offset: int) -> int:
+    if index >= len(tokens) or not tokens[index].says(sign):
+        raise ParseError(_offset(tokens, index, end_offset), f"{sign} belongs here")
+    return index + 1
 
 
-def _offset(tokens: list[Token], place: int, end_offset: int) -> int:
-    return tokens[place].start if place < len(tokens) else end_offset
+def _offset(tokens: list[Token], index: int, end_offset: int) -> int:
+    return tokens[index].start if index < len(tokens) else end_offset
 
 
 def quote_name(name: str) -> str:
-    """A name as Spark always reads it, whatever characters it has."""
+    """Return a name in back-quotes, which Spark accepts with any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -135,7 +135,7 @@ _FROM_ARROW: Final = {
 
 
 def from_arrow(kind: Any) -> str:
-    """A type of Arrow in the spelling of declarations."""
+    """Return an Arrow type in the spelling of declarations."""
     text = str(kind)
     if text in _FROM_ARROW:
         return _FROM_ARROW[text]
@@ -144,7 +144,7 @@ def from_arrow(kind: Any) -> str:
     if text.startswith("decimal"):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if text.startswith("struct<"):
-        return f"STRUCT<{', '.join(f'{quote_name(each.name)}: {from_arrow(each.type)}' for each in kind)}>"
+        return f"STRUCT<{', '.join(f'{quote_name(field.name)}: {from_arrow(field.type)}' for field in kind)}>"
     if text.startswith("map<"):
         return f"MAP<{from_arrow(kind.key_type)}, {from_arrow(kind.item_type)}>"
     if text.startswith(("list<", "large_list<")):

@@ -1,11 +1,11 @@
-"""Statements as a graph: who reads whom, in which order they can be built, and whether that makes sense.
+"""Compiles statements to a graph: which reads which, the order to build them in, and whether they are valid.
 
 The rules of streams and tables, checked without Spark:
 
-- a STREAM is made of at least one stream; its rows are added and never taken back;
-- a TABLE has a key; made of streams it is upserted, made of tables only it is computed anew and the difference written;
-- a VIEW is a name for a SELECT and has no topic; it is what it reads: a stream, or a table;
-- a SINK and a SOURCE are ends; nothing reads a SINK, a SOURCE is read as the stream of its topic.
+- a STREAM reads at least one stream; its rows are appended and never changed;
+- a TABLE has a key; one of streams is upserted, one of tables is computed again and the difference written;
+- a VIEW is a name for a SELECT and has no topic; it is a stream or a table as what it reads is;
+- nothing reads a SINK; a SOURCE is read as the stream of its topic.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ from klamm.pipeline.sql.core.temporal_joins import TemporalJoin, find_temporal_j
 SINGLE: Final = ("string", "raw")
 """Formats whose value is one column."""
 
-_BY_ROW: Final = "a table is read as of a time row by row: make that a stream of its own, and group or join that one"
+_BY_ROW: Final = (
+    "a table is read as of a time row by row: do that in a stream of its own, and group or join that stream"
+)
 DEAD_LETTERS: Final = ".dead_letters"
-"""What the topic of a stream's bad records is called after it."""
+"""The suffix of the topic of a stream's bad records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A statement in its place."""
+    """A statement and what it reads."""
 
     create: Create
     scan: SelectScan | None
     inputs: tuple[str, ...]
-    """Names it reads, as they are declared."""
+    """Names it reads, as declared."""
     streams: tuple[str, ...]
-    """Streams it reads in the end, through views."""
+    """Streams it reads, directly or through views."""
     tables: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The statement's name."""
         return self.create.name
 
     @property
@@ -55,12 +57,12 @@ class Node:
 
     @property
     def runs(self) -> bool:
-        """Whether it is a query of its own."""
+        """Whether it runs as a query."""
         return self.kind in (SINK, SOURCE) or (self.create.select is not None and self.kind != VIEW)
 
     @property
     def has_topic(self) -> bool:
-        """Whether its rows live in a topic."""
+        """Whether its rows are in a topic."""
         return self.kind in (STREAM, TABLE, SOURCE)
 
     @property
@@ -74,13 +76,13 @@ class Node:
         return self.kind == TABLE and self.create.select is not None and not self.streams
 
     def option(self, name: str, default: str | None = None) -> str | None:
-        """The text of an option."""
-        found = self.create.options.get(name)
-        return default if found is None else found.text
+        """Return the text of an option."""
+        value = self.create.options.get(name)
+        return default if value is None else value.text
 
     @property
     def topic(self) -> str:
-        """Its topic: its name, unless told otherwise."""
+        """Its topic: the option, or its name."""
         return self.option("topic") or self.name
 
     @property
@@ -90,63 +92,63 @@ class Node:
 
     @property
     def key_format(self) -> str:
-        """The format of its key: what is said, JSON for several columns, text for one."""
+        """The format of its key: the option, or JSON for several columns and text for one."""
         return (self.option("key_format") or ("json" if len(self.key) > 1 else "string")).lower()
 
     @property
     def registered(self) -> bool:
-        """Whether its values name schemas of a registry."""
+        """Whether its values have a schema in a registry."""
         return self.format in REGISTRY_FORMATS and self.has_topic
 
     @property
     def key_registered(self) -> bool:
-        """Whether its keys do."""
+        """Whether its keys have a schema in a registry."""
         return self.key_format in REGISTRY_FORMATS and self.has_topic and bool(self.key)
 
     @property
     def connector(self) -> str:
-        """Of a source, what it reads."""
+        """The connector of a source."""
         return (self.option("connector") or "").lower()
 
     @property
     def temporal_joins(self) -> tuple[TemporalJoin, ...]:
-        """Tables it reads as of a time."""
+        """The tables it reads as of a time."""
         return find_temporal_joins(self.create.select) if self.create.select is not None else ()
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of its key: those said, or a table's plain GROUP BY."""
-        said = self.option("key")
-        if said is not None:
-            return name_list(said)
+        """The columns of its key: the option, or those of a table's plain GROUP BY."""
+        option = self.option("key")
+        if option is not None:
+            return name_list(option)
         if self.kind == TABLE and self.scan is not None and self.scan.group_names:
             return self.scan.group_names
         return ()
 
     @property
     def final(self) -> bool:
-        """Whether rows are written once, when their window has closed; otherwise at every change."""
-        said = self.option("emit")
-        if said is not None:
-            return said.lower() == "final"
+        """Whether rows are written once, when their window has closed, and not at every change."""
+        emit = self.option("emit")
+        if emit is not None:
+            return emit.lower() == "final"
         if self.kind != TABLE:
             return True
-        reading = self.scan
-        return reading is not None and (reading.session or (reading.joined and len(self.streams) > 1))
+        scan = self.scan
+        return scan is not None and (scan.session or (scan.joined and len(self.streams) > 1))
 
     @property
     def stateful(self) -> bool:
-        """Whether its query remembers rows between batches."""
-        reading = self.scan
-        if reading is None:
+        """Whether its query keeps state between batches."""
+        scan = self.scan
+        if scan is None:
             return False
-        several = reading.joined and len(self.streams) > 1
-        return bool(self.streams) and (reading.grouped or reading.distinct or several)
+        several = scan.joined and len(self.streams) > 1
+        return bool(self.streams) and (scan.grouped or scan.distinct or several)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A file that makes sense; nodes in an order in which each comes after what it reads."""
+    """A valid file; each node comes after those it reads."""
 
     source: Source
     nodes: tuple[Node, ...]
@@ -159,12 +161,12 @@ class Pipeline:
         object.__setattr__(self, "_by_name", {node.name.lower(): node for node in self.nodes})
 
     def node(self, name: str) -> Node:
-        """The statement of a name; KeyError when there is none."""
+        """Return the statement of a name; KeyError when there is none."""
         return self._by_name[name.lower()]
 
     @property
     def queries(self) -> tuple[Node, ...]:
-        """Those that run."""
+        """The statements that run as queries."""
         return tuple(node for node in self.nodes if node.runs)
 
     @property
@@ -173,13 +175,13 @@ class Pipeline:
         return tuple(node.topic for node in self.nodes if node.runs and node.has_topic)
 
     def policy(self, node: Node) -> str:
-        """What happens to bad records; in our own results there are none, and if there are we stop."""
+        """Return what happens to bad records. The pipeline's own results must have none, so they fail the query."""
         if node.runs:
             return "fail"
         return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
 
     def source_policy(self, node: Node) -> str:
-        """What happens to rows that a source cannot read; only files have such."""
+        """Return what happens to bad rows of a source; only files have any."""
         if node.connector != "files":
             return "fail"
         parsed = (node.option("file_format") or "json").lower() in ("json", "csv")
@@ -188,34 +190,36 @@ class Pipeline:
         return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
 
     def looks_up(self, node: Node) -> bool:
-        """Whether it takes each row of one stream to tables and remembers nothing: then every batch looks anew."""
+        """Whether it joins rows of one stream with tables, without state: then every batch reads the tables again."""
         if node.kind not in (STREAM, TABLE) or len(node.streams) != 1 or not node.tables:
             return False
         views = self.views_of(node)
-        flowing = {stream.lower() for stream in node.streams} | {view.name.lower() for view in views if view.streams}
-        readings = [each.scan for each in (node, *views) if each.scan is not None]
+        stream_names = {stream.lower() for stream in node.streams} | {
+            view.name.lower() for view in views if view.streams
+        }
+        scans = [part.scan for part in (node, *views) if part.scan is not None]
         return not any(
-            reading.grouped
-            or reading.distinct
-            or reading.limited
-            or sum(some.name.lower() in flowing for some in reading.reads) > 1
-            for reading in readings
+            scan.grouped
+            or scan.distinct
+            or scan.limited
+            or sum(reference.name.lower() in stream_names for reference in scan.reads) > 1
+            for scan in scans
         )
 
     def views_of(self, node: Node) -> list[Node]:
-        """The views it reads, and those they read."""
-        found: dict[str, Node] = {}
-        waiting = list(node.inputs)
-        while waiting:
-            each = self.node(waiting.pop())
-            if each.kind == VIEW and each.name not in found:
-                found[each.name] = each
-                waiting.extend(each.inputs)
-        return list(found.values())
+        """Return the views it reads, directly or through other views."""
+        views: dict[str, Node] = {}
+        pending = list(node.inputs)
+        while pending:
+            candidate = self.node(pending.pop())
+            if candidate.kind == VIEW and candidate.name not in views:
+                views[candidate.name] = candidate
+                pending.extend(candidate.inputs)
+        return list(views.values())
 
     @property
     def dead_letters(self) -> dict[str, str]:
-        """The topics of bad records, by the name of the stream, table or source they are of."""
+        """The dead-letter topics, by the name of the stream, table or source."""
         read = {name for node in self.nodes for name in node.inputs}
         return {
             node.name: node.option("dead_letter_topic")
@@ -228,18 +232,18 @@ class Pipeline:
 
 
 def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, str] | None = None) -> Pipeline:
-    """A pipeline from its text, `overrides` over its SETs; SqlError with all that is wrong with it."""
+    """Compile a pipeline's text, with `overrides` of its SETs; SqlError has all problems of the text."""
     source = Source(text, name)
     statements, problems = parse(text)
-    unread = bool(problems)
+    has_unparsed = bool(problems)
     settings: dict[str, str] = {}
     for statement in statements:
         if isinstance(statement, Set):
             problems.extend(check_setting(statement))
             settings[statement.name] = statement.value.text
     for setting, value in (overrides or {}).items():
-        wrong = list(check_setting(Set(setting, Value(value, 0, 0))))
-        problems.extend(Problem(0, f"--set: {each.words}") for each in wrong)
+        setting_problems = list(check_setting(Set(setting, Value(value, 0, 0))))
+        problems.extend(Problem(0, f"--set: {problem.words}") for problem in setting_problems)
         settings[setting] = value
     creates: dict[str, Create] = {}
     functions = [statement for statement in statements if isinstance(statement, CreateFunction)]
@@ -248,55 +252,58 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
             continue
         if statement.name.lower() in creates:
             line, _ = source.position(creates[statement.name.lower()].offset)
-            problems.append(Problem(statement.offset, f"there is a {statement.name} already, in line {line}"))
+            problems.append(Problem(statement.offset, f"{statement.name} is declared already, in line {line}"))
             continue
         creates[statement.name.lower()] = statement
         problems.extend(check_options(statement))
-    nodes, wrong_names = _resolve(creates, unread=unread)
-    problems.extend(wrong_names)
+    nodes, name_problems = _resolve(creates, has_unparsed=has_unparsed)
+    problems.extend(name_problems)
     for node in nodes:
         problems.extend(_check(node))
         problems.extend(check_registry(node, settings))
         problems.extend(check_temporal_joins(node, creates))
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
-        problems.append(Problem(0, "there is nothing in it: write CREATE STREAM ..."))
+        problems.append(Problem(0, "the file has no statement: write CREATE STREAM ..."))
     errors = [problem for problem in problems if not problem.warning]
-    found = Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
+    pipeline = Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
     if not errors:
         errors = [
             Problem(moment.offset, _BY_ROW)
             for node in nodes
             for moment in node.temporal_joins
-            if not found.looks_up(node)
+            if not pipeline.looks_up(node)
         ]
     if errors:
         raise SqlError(source, errors)
-    return found
+    return pipeline
 
 
-def _resolve(creates: Mapping[str, Create], *, unread: bool) -> tuple[list[Node], list[Problem]]:
-    """Nodes in order, unknown names and circles; with `unread` statements a name may be one of theirs."""
+def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list[Node], list[Problem]]:
+    """Return nodes in build order, and problems: unknown names and cycles.
+
+    With `has_unparsed` unknown names are no problem: a statement that could not be parsed may declare them.
+    """
     problems: list[Problem] = []
-    readings = {name: scan_select(each.select) for name, each in creates.items() if each.select is not None}
+    scans = {name: scan_select(create.select) for name, create in creates.items() if create.select is not None}
     order: list[str] = []
-    state: dict[str, int] = {}
+    state: dict[str, int] = {}  # 1 while a name is being visited, 2 when it is done
 
     def visit(name: str, path: list[tuple[str, TableReference]]) -> None:
         state[name] = 1
-        for read in readings[name].reads if name in readings else ():
+        for read in scans[name].reads if name in scans else ():
             target = read.name.lower()
             if target not in creates:
-                if not unread:
+                if not has_unparsed:
                     hint = suggest(read.name, [create.name for create in creates.values() if create.kind != SINK])
                     problems.append(Problem(read.offset, f"there is no stream or table {read.name}{hint}"))
             elif creates[target].kind == SINK:
                 problems.append(Problem(read.offset, f"{read.name} is a sink: nothing can be read from it"))
             elif state.get(target) == 1:
-                names = [each for each, _ in path] + [name]
-                ring = [creates[each].name for each in names[names.index(target) :]]
-                words = " reads ".join([*ring, creates[target].name])
-                problems.append(Problem(read.offset, f"statements go round in a circle: {words}"))
+                names = [step for step, _ in path] + [name]
+                cycle = [creates[step].name for step in names[names.index(target) :]]
+                description = " reads ".join([*cycle, creates[target].name])
+                problems.append(Problem(read.offset, f"statements read each other in a cycle: {description}"))
             elif target not in state:
                 visit(target, [*path, (name, read)])
         state[name] = 2
@@ -307,33 +314,33 @@ def _resolve(creates: Mapping[str, Create], *, unread: bool) -> tuple[list[Node]
             visit(name, [])
     nodes: dict[str, Node] = {}
     for name in order:
-        reading = readings.get(name)
-        inputs = [creates[each.lower()].name for each in (reading.names if reading else ()) if each.lower() in nodes]
+        scan = scans.get(name)
+        inputs = [creates[read.lower()].name for read in (scan.names if scan else ()) if read.lower() in nodes]
         streams: dict[str, None] = {}
         tables: dict[str, None] = {}
-        for fromkey in dict.fromkeys(inputs):
-            node = nodes[fromkey.lower()]
+        for input_name in dict.fromkeys(inputs):
+            node = nodes[input_name.lower()]
             if node.kind == VIEW:
                 streams |= dict.fromkeys(node.streams)
                 tables |= dict.fromkeys(node.tables)
             else:
-                (tables if node.kind == TABLE else streams)[fromkey] = None
-        nodes[name] = Node(creates[name], reading, tuple(dict.fromkeys(inputs)), tuple(streams), tuple(tables))
+                (tables if node.kind == TABLE else streams)[input_name] = None
+        nodes[name] = Node(creates[name], scan, tuple(dict.fromkeys(inputs)), tuple(streams), tuple(tables))
     return list(nodes.values()), problems
 
 
 def _check(node: Node) -> Iterator[Problem]:
     create = node.create
-    here = create.offset
+    offset = create.offset
     if create.select is not None:
         yield from _check_derived(node)
     elif create.kind in (VIEW, SINK):
-        yield Problem(here, f"a {create.kind} needs AS SELECT ...")
+        yield Problem(offset, f"a {create.kind} needs AS SELECT ...")
     elif create.kind in (STREAM, TABLE) and not create.columns and not node.registered:
-        yield Problem(here, f"{create.name} has neither columns nor AS SELECT: write ({create.name} columns) first")
+        yield Problem(offset, f"{create.name} has neither columns nor AS SELECT: write ({create.name} columns) first")
     if create.kind == TABLE and not node.key:
         example = create.columns[0].name if create.columns else "id"
-        yield Problem(here, f"a table needs a key: WITH (key = '{example}')")
+        yield Problem(offset, f"a table needs a key: WITH (key = '{example}')")
     if create.kind == SOURCE:
         yield from check_source(node)
     if create.columns:
@@ -343,14 +350,14 @@ def _check(node: Node) -> Iterator[Problem]:
 
 
 def _check_derived(node: Node) -> Iterator[Problem]:
-    create, reading = node.create, node.scan
-    assert reading is not None
+    create, scan = node.create, node.scan
+    assert scan is not None
     if create.columns and create.kind != SOURCE:
         yield Problem(create.columns[0].offset, "columns are those of the SELECT: leave the list out")
     if create.kind == SOURCE:
         yield Problem(create.offset, "a source takes no SELECT: read its stream in another statement")
-    known = len(node.inputs) == len({name.lower() for name in reading.names})
-    if not reading.reads:
+    known = len(node.inputs) == len({name.lower() for name in scan.names})
+    if not scan.reads:
         yield Problem(create.offset, f"{create.name} reads nothing: its SELECT has no FROM")
     if create.kind == STREAM and known and node.tables and not node.streams:
         yield Problem(create.offset, f"{create.name} reads tables only: CREATE TABLE {create.name} AS SELECT ...")
@@ -358,10 +365,10 @@ def _check_derived(node: Node) -> Iterator[Problem]:
         yield Problem(create.offset, f"{create.name} reads tables only; a sink is fed by a stream")
     if create.kind == VIEW and create.options:
         yield Problem(next(iter(create.options.values())).name_offset, "a view has no topic and no options")
-    if create.kind == TABLE and node.streams and reading.having is not None:
+    if create.kind == TABLE and node.streams and scan.having is not None:
         yield Problem(
-            reading.having,
-            "a row that HAVING lets go would stay in the table: use delete_when = 'condition' in WITH instead",
+            scan.having,
+            "a row that HAVING drops would stay in the table: use delete_when = 'condition' in WITH instead",
         )
     if create.kind == STREAM and node.option("emit") == "changes":
         yield Problem(
@@ -378,29 +385,30 @@ def _check_derived(node: Node) -> Iterator[Problem]:
 
 
 def _has_catalog(node: Node, kind: str) -> bool:
-    """Whether an Iceberg table lies where its catalog says."""
-    return kind == "iceberg" and any(each in node.create.options for each in ("option.uri", "option.catalog"))
+    """Whether an Iceberg table's location comes from its catalog."""
+    return kind == "iceberg" and any(option in node.create.options for option in ("option.uri", "option.catalog"))
 
 
 def check_columns(node: Node) -> Iterator[Problem]:
-    """What is wrong with a statement's columns."""
+    """Yield the problems of a statement's columns."""
     create = node.create
-    names = {each.name.lower(): each for each in create.columns}
+    names = {column.name.lower(): column for column in create.columns}
     for option in ("key", "timestamp", "deduplicate"):
         value = create.options.get(option)
-        for each in name_list(value.text) if value else ():
-            if value and each.lower() not in names:
-                hint = suggest(each, [some.name for some in create.columns])
-                yield Problem(value.offset, f"{create.name} has no column {each}{hint}")
-    stamp = create.options.get("timestamp")
-    column = names.get(stamp.text.lower()) if stamp else None
-    if stamp and column is not None and column.type not in TIMES:
-        yield Problem(stamp.offset, f"{column.name} is {column.type}; a timestamp is TIMESTAMP")
-    for some in create.columns:
-        yield from _check_metadata(some.name, some.metadata, some.type, some.offset)
-    values = [each for each in create.columns if each.metadata is None]
+        for name in name_list(value.text) if value else ():
+            if value and name.lower() not in names:
+                hint = suggest(name, [declared.name for declared in create.columns])
+                yield Problem(value.offset, f"{create.name} has no column {name}{hint}")
+    timestamp = create.options.get("timestamp")
+    column = names.get(timestamp.text.lower()) if timestamp else None
+    if timestamp and column is not None and column.type not in TIMES:
+        yield Problem(timestamp.offset, f"{column.name} is {column.type}; a timestamp is TIMESTAMP")
+    for declared in create.columns:
+        yield from _check_metadata(declared.name, declared.metadata, declared.type, declared.offset)
+    values = [column for column in create.columns if column.metadata is None]
     if node.format in SINGLE and create.kind != SOURCE:
-        value_columns = [each for each in values if each.name.lower() not in {k.lower() for k in node.key}]
+        keys = {name.lower() for name in node.key}
+        value_columns = [column for column in values if column.name.lower() not in keys]
         if len(value_columns) != 1:
             yield Problem(
                 create.offset, f"format {node.format} has one column beside its key, not {len(value_columns)}"
@@ -436,5 +444,5 @@ def _shared_topics(nodes: list[Node]) -> Iterator[Problem]:
         writers[node.topic] = node
     for node in nodes:
         if node.has_topic and not node.runs and node.topic in writers:
-            words = f"{writers[node.topic].name} writes to topic {node.topic}: read it by that name"
-            yield Problem(node.create.offset, words, warning=True)
+            message = f"{writers[node.topic].name} writes to topic {node.topic}: read it by that name"
+            yield Problem(node.create.offset, message, warning=True)

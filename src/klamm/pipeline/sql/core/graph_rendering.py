@@ -1,4 +1,4 @@
-"""A pipeline as a picture in text: what feeds what, and what a run would mean for a folder."""
+"""Renders a pipeline's graph as text, with what a run would do to each query's checkpoint."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from klamm.pipeline.sql.core.identity import QueryChange
 
 
 def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> list[str]:
-    """The graph from its beginnings down; a statement met again is only named."""
+    """Return the lines of the graph from its inputs down; a statement that appears again is only named."""
     verdicts = {change.name: change for change in changes}
     readers: dict[str, list[Node]] = {}
     for node in pipeline.nodes:
         for name in node.inputs:
             readers.setdefault(name, []).append(node)
     lines: list[str] = []
-    drawn: set[str] = set()
+    rendered: set[str] = set()
 
-    def visit(node: Node, lead: str, branch: str, below: str) -> None:
-        again = node.name in drawn
-        lines.append(lead + branch + (f"{node.name} (above)" if again else _line(node, verdicts.get(node.name))))
-        if again:
+    def visit(node: Node, indent: str, branch: str, below: str) -> None:
+        is_repeated = node.name in rendered
+        lines.append(
+            indent + branch + (f"{node.name} (above)" if is_repeated else _line(node, verdicts.get(node.name)))
+        )
+        if is_repeated:
             return
-        drawn.add(node.name)
-        following = readers.get(node.name, [])
-        for place, each in enumerate(following):
-            last = place == len(following) - 1
-            visit(each, lead + below, "└─ " if last else "├─ ", "   " if last else "│  ")
+        rendered.add(node.name)
+        children = readers.get(node.name, [])
+        for index, child in enumerate(children):
+            last = index == len(children) - 1
+            visit(child, indent + below, "└─ " if last else "├─ ", "   " if last else "│  ")
 
     for node in pipeline.nodes:
         if not node.inputs:

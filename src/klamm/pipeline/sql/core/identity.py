@@ -1,11 +1,11 @@
-"""What a checkpoint was made by, and what a changed file means for it.
+"""The identity of a pipeline's checkpoints, and what a changed file means for them.
 
-Spark keeps a query's position and state in a folder that only the same query understands. The identity is kept beside
-it: what matters of each query, in words that can be compared.
+Spark keeps a query's position and state in a folder that only the same query can use. The identity, stored beside it,
+describes each query in a form that can be compared.
 
-    continues       goes on where it stopped; rows from now on are made by the new words
-    rebuild         its state was made by other words: it must be read again from the beginning of its topics
-    incompatible    its topic holds rows that the new words cannot live with: give it another topic
+    continues       the query continues; new rows are computed by the new statement
+    rebuild         its state was computed by the old statement: it must read its topics from the beginning
+    incompatible    its topic holds rows that contradict the new statement: it needs another topic
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ REBUILD: Final = "rebuild"
 INCOMPATIBLE: Final = "incompatible"
 REMOVED: Final = "removed"
 VERSION: Final = 1
-_TUNING: Final = frozenset(
+_TUNING_OPTIONS: Final = frozenset(
     {
         *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic"),
         *("batch_size", "fetch_size", "delay", "driver", "driver_jar", "user", "url", "registry"),
     }
 )
-"""Options that change how fast or how safe, not what."""
+"""Options that change how a query runs, but not its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryChange:
-    """What becomes of one query."""
+    """What a changed file means for one query."""
 
     name: str
     verdict: str
@@ -47,7 +47,7 @@ class QueryChange:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a folder was made by: the pipeline's id, and a description and a generation for each query."""
+    """The pipeline that a folder belongs to: its id, and a description and a generation of each query."""
 
     id: str
     name: str
@@ -55,29 +55,29 @@ class Identity:
     generations: Mapping[str, int]
 
     def encode(self) -> str:
-        """As text for a file."""
-        whole = {
+        """Return the text of the identity file."""
+        document = {
             "version": VERSION,
             "id": self.id,
             "name": self.name,
             "queries": self.queries,
             "generations": self.generations,
         }
-        return json.dumps(whole, indent=2, sort_keys=True) + "\n"
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def decode(cls, text: str, where: str) -> Identity:
-        """From a file's text."""
+    def decode(cls, text: str, path: str) -> Identity:
+        """Parse the text of an identity file."""
         try:
-            whole = json.loads(text)
-            if whole["version"] != VERSION:
-                raise ConfigError(f"{where} is of version {whole['version']}; this Klamm knows {VERSION}")
-            return cls(whole["id"], whole["name"], whole["queries"], whole["generations"])
+            document = json.loads(text)
+            if document["version"] != VERSION:
+                raise ConfigError(f"{path} is of version {document['version']}; this Klamm knows {VERSION}")
+            return cls(document["id"], document["name"], document["queries"], document["generations"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{where} is no identity of a pipeline: {error!r}") from None
+            raise ConfigError(f"{path} is no identity of a pipeline: {error!r}") from None
 
     def renewed(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> Identity:
-        """The identity once `pipeline` runs here; queries that are rebuilt begin a new generation."""
+        """Return the identity with `pipeline`'s queries; a rebuilt query gets a new generation, so a new checkpoint."""
         described = describe(pipeline)
         generations = dict(self.generations)
         for name in described:
@@ -86,12 +86,12 @@ class Identity:
 
 
 def describe(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
-    """What matters of each query."""
-    return {query.name: _described(pipeline, query) for query in pipeline.queries}
+    """Return a comparable description of each query."""
+    return {query.name: _describe_query(pipeline, query) for query in pipeline.queries}
 
 
-def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
-    inputs = {name: _input(pipeline.node(name)) for name in (*node.streams, *node.tables)}
+def _describe_query(pipeline: Pipeline, node: Node) -> dict[str, Any]:
+    inputs = {name: _describe_input(pipeline.node(name)) for name in (*node.streams, *node.tables)}
     views = sorted(
         " ".join((view.name, *normalize_select(view.create.select)))
         for view in _views(pipeline, node)
@@ -100,7 +100,7 @@ def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
     options = {
         name: mask_secrets(value.text)
         for name, value in node.create.options.items()
-        if name not in _TUNING and not is_secret(name)
+        if name not in _TUNING_OPTIONS and not is_secret(name)
     }
     return {
         "kind": node.kind,
@@ -121,8 +121,8 @@ def _described(pipeline: Pipeline, node: Node) -> dict[str, Any]:
     }
 
 
-def _input(node: Node) -> dict[str, Any]:
-    """What a reader depends on of what it reads."""
+def _describe_input(node: Node) -> dict[str, Any]:
+    """Return what a reader depends on of one of its inputs."""
     return {
         "topic": node.topic,
         "kind": node.kind,
@@ -133,74 +133,77 @@ def _input(node: Node) -> dict[str, Any]:
 
 
 def _columns(node: Node) -> list[str]:
-    """Declared columns; those of a registry change when somebody registers a schema, and say nothing of this file."""
+    """Return the declared columns; not those of a registry, which change without a change of the file."""
     if node.create.resolved:
         return []
     return [f"{column.name} {column.type} {column.metadata or ''}".strip() for column in node.create.columns]
 
 
 def _views(pipeline: Pipeline, node: Node) -> list[Node]:
-    found: dict[str, Node] = {}
-    waiting = list(node.inputs)
-    while waiting:
-        each = pipeline.node(waiting.pop())
-        if each.kind == "view" and each.name not in found:
-            found[each.name] = each
-            waiting.extend(each.inputs)
-    return list(found.values())
+    views: dict[str, Node] = {}
+    pending = list(node.inputs)
+    while pending:
+        candidate = pipeline.node(pending.pop())
+        if candidate.kind == "view" and candidate.name not in views:
+            views[candidate.name] = candidate
+            pending.extend(candidate.inputs)
+    return list(views.values())
 
 
 def compare(stored: Identity | None, pipeline: Pipeline) -> list[QueryChange]:
-    """What running `pipeline` on a folder would mean, query by query."""
+    """Return what running `pipeline` on a folder means for each query."""
     described = describe(pipeline)
     before = stored.queries if stored else {}
-    found = [
-        QueryChange(name, NEW) if name not in before else _compared(name, before[name], now)
+    changes = [
+        QueryChange(name, NEW) if name not in before else _compare_query(name, before[name], now)
         for name, now in described.items()
     ]
-    found.extend(QueryChange(name, REMOVED, "its state and its topic stay") for name in before if name not in described)
-    return found
+    changes.extend(
+        QueryChange(name, REMOVED, "its state and its topic stay") for name in before if name not in described
+    )
+    return changes
 
 
-def _compared(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> QueryChange:
+def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> QueryChange:
     if before == now:
         return QueryChange(name, SAME)
-    for part, words in (
+    for part, template in (
         ("kind", "was a {} before"),
         ("format", "its topic holds {}"),
         ("key", "its topic has the key {}"),
     ):
         if before[part] != now[part] and before["topic"] == now["topic"]:
-            was = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
-            return QueryChange(name, INCOMPATIBLE, words.format(was or "nothing"))
+            previous = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
+            return QueryChange(name, INCOMPATIBLE, template.format(previous or "nothing"))
     if before["topic"] != now["topic"]:
         return QueryChange(name, REBUILD, f"writes to {now['topic']} instead of {before['topic']}")
-    if _topics(before) != _topics(now):
-        gone, come = _topics(before) - _topics(now), _topics(now) - _topics(before)
-        told = [f"reads {each} as well" for each in sorted(come)] + [f"reads {each} no more" for each in sorted(gone)]
-        return QueryChange(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(told))
-    for each in ("connector", "table", "query", "cursor"):
-        was, told = before["options"].get(each), now["options"].get(each)
-        if was != told and "connector" in before["options"]:
-            return QueryChange(name, REBUILD, f"{each} is {told or 'not said'} instead of {was or 'nothing'}")
+    if _input_topics(before) != _input_topics(now):
+        removed, added = _input_topics(before) - _input_topics(now), _input_topics(now) - _input_topics(before)
+        differences = [f"now reads {topic}" for topic in sorted(added)]
+        differences += [f"no longer reads {topic}" for topic in sorted(removed)]
+        return QueryChange(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(differences))
+    for option in ("connector", "table", "query", "cursor"):
+        previous, current = before["options"].get(option), now["options"].get(option)
+        if previous != current and "connector" in before["options"]:
+            return QueryChange(name, REBUILD, f"{option} is {current or 'not set'} instead of {previous or 'nothing'}")
     reason = _differences(before, now)
     stateful = before["stateful"] or now["stateful"]
     if stateful:
-        return QueryChange(name, REBUILD, f"{reason}, and its state was made by the old words")
+        return QueryChange(name, REBUILD, f"{reason}, and its state was computed by the old statement")
     return QueryChange(name, CONTINUES, reason)
 
 
-def _topics(description: Mapping[str, Any]) -> set[str]:
-    return {each["topic"] for each in description["inputs"].values()}
+def _input_topics(description: Mapping[str, Any]) -> set[str]:
+    return {source["topic"] for source in description["inputs"].values()}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    words = {
+    reasons = {
         "select": "its SELECT changed",
         "views": "a view it reads changed",
-        "inputs": "what it reads is declared otherwise",
+        "inputs": "the declaration of an input changed",
         "columns": "its columns changed",
         "options": "its options changed",
     }
-    found = [text for part, text in words.items() if before.get(part) != now.get(part)]
-    return " and ".join(found) or "it changed"
+    changed = [text for part, text in reasons.items() if before.get(part) != now.get(part)]
+    return " and ".join(changed) or "it changed"

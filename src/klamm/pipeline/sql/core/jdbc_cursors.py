@@ -1,8 +1,8 @@
-"""Positions in a table of a database: which range of its cursor column is read next. Pure.
+"""Ranges of a database table's cursor column: which one the next batch reads. Pure.
 
-A position is a whole number: the value of an integer column, or the microseconds of a timestamp. A range goes from its
-start up to, not including, its end, so that the next one begins where it ended: rows whose values are equal are in one
-range, and no row is in two.
+A position is an integer: the value of an integer column, or the microseconds of a timestamp. A range goes from its
+start up to, not including, its end, and the next one begins where it ends: rows of equal values are in one range, and
+no row is in two.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from klamm.model.errors import ConfigError
 INTEGER: Final = "integer"
 TIMESTAMP: Final = "timestamp"
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a database's timestamp has no zone, and so has this one
-_GUESSES: Final = 8
-_GROWTH: Final = 16
+_GUESSES_MAX: Final = 8
+_GROWTH_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class CursorRange:
-    """What one batch reads; `start` is None where the table begins. `rows` is how many were counted."""
+    """The range that one batch reads; `start` is None for the table's beginning. `rows` is the number counted."""
 
     kind: str
     start: int | None
@@ -33,84 +33,88 @@ class CursorRange:
     rows: int = 0
 
     def encode(self) -> str:
-        """As text for a file."""
+        """Return the text of a checkpoint file."""
         return json.dumps({"version": 1, "kind": self.kind, "start": self.start, "end": self.end, "rows": self.rows})
 
     @classmethod
-    def decode(cls, text: str, where: str) -> CursorRange:
-        """From a file's text."""
+    def decode(cls, text: str, path: str) -> CursorRange:
+        """Parse the text of a checkpoint file."""
         try:
-            found = json.loads(text)
-            if found["version"] != 1 or found["kind"] not in (INTEGER, TIMESTAMP):
+            document = json.loads(text)
+            if document["version"] != 1 or document["kind"] not in (INTEGER, TIMESTAMP):
                 raise ValueError("of another version or kind")
-            start = None if found["start"] is None else int(found["start"])
-            return cls(found["kind"], start, int(found["end"]), int(found["rows"]))
+            start = None if document["start"] is None else int(document["start"])
+            return cls(document["kind"], start, int(document["end"]), int(document["rows"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{where} is no position in a table: {error!r}") from None
+            raise ConfigError(f"{path} is no position in a table: {error!r}") from None
 
     def condition(self, column: str) -> str:
-        """The rows of this range, in the database's SQL."""
+        """Return the SQL condition for the rows of this range."""
         until = f"{column} < {literal(self.kind, self.end)}"
         return until if self.start is None else f"{column} >= {literal(self.kind, self.start)} AND {until}"
 
 
 def literal(kind: str, position: int) -> str:
-    """A position in SQL: a number, or a timestamp in the form that every JDBC driver reads."""
+    """Return a position in SQL: a number, or a timestamp in JDBC's escape syntax, which every driver reads."""
     if kind == INTEGER:
         return str(position)
     moment = _EPOCH + dt.timedelta(microseconds=position)
     return f"{{ts '{moment:%Y-%m-%d %H:%M:%S.%f}'}}"
 
 
-def choose_width(low: int, high: int, most: int, guess: int, count: Callable[[int], int]) -> tuple[int, int]:
-    """How many positions from `low` on the next batch takes, and how many rows that is: at most `most`, if it can be.
+def choose_width(low: int, high: int, max_rows: int, guess: int, count: Callable[[int], int]) -> tuple[int, int]:
+    """Return how many positions from `low` on the next batch takes, and how many rows these have: at most `max_rows`.
 
-    `high` is the last position there is. `count(width)` counts the rows of the first `width` positions. Rows of one
-    position stay together, so a single position is taken whatever it holds. `guess` is the width to begin with.
+    `high` is the last position. `count(width)` counts the rows of the first `width` positions. Rows of one position are
+    not split, so a single position is taken even if it has more rows. `guess` is the width to start with.
     """
     span = high - low + 1
-    fits, rows, over = 0, 0, span + 1
+    fitting, fitting_rows, too_wide = 0, 0, span + 1
     width = min(max(guess, 1), span)
-    turn = 0
+    guesses = 0
     while True:
-        found = count(width)
-        if found <= most or width == 1:
-            fits, rows = width, found
-            if width == span or found > most or 2 * found >= most:
-                return fits, rows
-            wanted = min(width * most // max(found, 1), width * _GROWTH)
+        rows_in_width = count(width)
+        if rows_in_width <= max_rows or width == 1:
+            fitting, fitting_rows = width, rows_in_width
+            if width == span or rows_in_width > max_rows or 2 * rows_in_width >= max_rows:
+                return fitting, fitting_rows
+            estimate = min(width * max_rows // max(rows_in_width, 1), width * _GROWTH_MAX)
         else:
-            over = width
-            wanted = width * most // found
-        if over - fits <= 1:
-            return fits, rows
-        turn += 1
-        # Rows may lie so unevenly that guessing does not end; halving does.
-        width = min(max(wanted, fits + 1), over - 1) if turn < _GUESSES or over > span else (fits + over) // 2
+            too_wide = width
+            estimate = width * max_rows // rows_in_width
+        if too_wide - fitting <= 1:
+            return fitting, fitting_rows
+        guesses += 1
+        # Rows may be so unevenly distributed that estimates do not converge; bisection does.
+        width = (
+            min(max(estimate, fitting + 1), too_wide - 1)
+            if guesses < _GUESSES_MAX or too_wide > span
+            else (fitting + too_wide) // 2
+        )
 
 
 class StablePositions:
-    """Which positions can be believed: those that were passed `delay_s` ago.
+    """The positions below which no more rows are expected: those first seen `delay_s` ago.
 
-    A row gets its value when it is inserted and is seen when its transaction ends, so a smaller value may appear after
-    a larger one. Waiting gives such transactions time to end.
+    A row gets its value when it is inserted, and is visible when its transaction commits, so a smaller value may appear
+    after a larger one. The delay gives such transactions time to commit.
     """
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
         self._seen: deque[tuple[float, int]] = deque()
-        self._noted: int | None = None
-        self._settled: int | None = None
+        self._newest: int | None = None
+        self._stable: int | None = None
 
-    def look(self, now_s: float, newest: int | None) -> int | None:
-        """Note the newest position there is now; returns the newest that can be believed."""
-        if newest is not None and (self._noted is None or newest > self._noted):
-            self._noted = newest
-            self._seen.append((now_s, newest))
+    def look(self, now_s: float, newest_position: int | None) -> int | None:
+        """Record the newest position; return the newest stable one."""
+        if newest_position is not None and (self._newest is None or newest_position > self._newest):
+            self._newest = newest_position
+            self._seen.append((now_s, newest_position))
         while self._seen and now_s - self._seen[0][0] >= self._delay_s:
-            self._settled = self._seen.popleft()[1]
-        return self._settled
+            self._stable = self._seen.popleft()[1]
+        return self._stable
 
     def wait_s(self, now_s: float) -> float:
-        """How long until something more can be believed; 0 when nothing waits."""
+        """Return the time until another position is stable; 0 when none is pending."""
         return max(self._seen[0][0] + self._delay_s - now_s, 0.0) if self._seen else 0.0

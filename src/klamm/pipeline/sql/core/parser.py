@@ -1,4 +1,4 @@
-"""Statements from text. A statement that cannot be read is one problem; the ones after it are read all the same.
+"""Parses statements. A statement with a syntax error is one problem, and parsing continues after it.
 
 The forms:
 
@@ -23,85 +23,81 @@ from klamm.pipeline.sql.core.tokens import NAME, NUMBER, STRING, WORD, Token, to
 _KINDS: Final = ("STREAM", "TABLE", "VIEW", "SINK", "SOURCE", "FUNCTION")
 _BEGINNINGS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 METADATA: Final = ("headers", "key", "offset", "partition", "timestamp", "topic")
-"""The parts of a record that a column may be taken from."""
+"""The parts of a record that a METADATA column may be taken from."""
 
 
 def parse(text: str) -> tuple[list[Statement], list[Problem]]:
-    """The statements of a text, and what could not be read."""
+    """Return the statements of a text, and the problems of those that could not be parsed."""
     try:
         tokens = tokenize(text)
     except ParseError as refused:
         return [], [refused.problem]
     statements: list[Statement] = []
     problems: list[Problem] = []
-    begin = 0
-    for place in range(len(tokens) + 1):
-        if place < len(tokens) and not tokens[place].says(";"):
+    start = 0
+    for index in range(len(tokens) + 1):
+        if index < len(tokens) and not tokens[index].says(";"):
             continue
-        piece = tokens[begin:place]
-        begin = place + 1
-        if not piece:
+        statement_tokens = tokens[start:index]
+        start = index + 1
+        if not statement_tokens:
             continue
         try:
-            statements.append(_Statement(text, piece).read())
+            statements.append(_Statement(text, statement_tokens).read())
         except ParseError as refused:
             problems.append(refused.problem)
     return statements, problems
 
 
 class _Statement:
-    """One statement's tokens, read from left to right."""
+    """A recursive-descent parser over one statement's tokens."""
 
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self._text = text
         self._tokens = tokens
-        self._place = 0
+        self._index = 0
         self._end = tokens[-1].end
-
-    # Small steps
 
     @property
     def _offset(self) -> int:
-        """Where the next token is, or where the statement ends."""
-        return self._tokens[self._place].start if self._place < len(self._tokens) else self._end
+        """The offset of the next token, or of the statement's end."""
+        return self._tokens[self._index].start if self._index < len(self._tokens) else self._end
 
     def _peek(self, *words: str) -> bool:
-        return self._place < len(self._tokens) and self._tokens[self._place].says(*words)
+        return self._index < len(self._tokens) and self._tokens[self._index].says(*words)
 
     def _take(self, *words: str) -> bool:
-        found = self._peek(*words)
-        self._place += found
-        return found
+        matches = self._peek(*words)
+        self._index += matches
+        return matches
 
     def _next(self, kinds: tuple[str, ...], what: str) -> Token:
-        if self._place >= len(self._tokens) or self._tokens[self._place].kind not in kinds:
+        if self._index >= len(self._tokens) or self._tokens[self._index].kind not in kinds:
             raise ParseError(self._offset, f"{what} belongs here")
-        self._place += 1
-        return self._tokens[self._place - 1]
+        self._index += 1
+        return self._tokens[self._index - 1]
 
     def _expect(self, sign: str, where: str) -> None:
         if not self._take(sign):
             raise ParseError(self._offset, f"{sign} belongs here, {where}")
 
     def _finish(self, expected: str) -> None:
-        if self._place < len(self._tokens):
-            token = self._tokens[self._place]
+        if self._index < len(self._tokens):
+            token = self._tokens[self._index]
             raise ParseError(token.start, f"{token.text} does not belong here: {expected}, or ; between statements")
 
-    # Statements
-
     def read(self) -> Statement:
-        """The statement."""
+        """Parse the statement."""
         if self._take("SET"):
             return self._set()
         first = self._tokens[0]
         if not self._take("CREATE"):
             hint = suggest(first.text, ("CREATE", "SET"))
             if first.says(*_BEGINNINGS):
-                hint = ": a SELECT says nowhere to go; write CREATE STREAM name AS SELECT ..."
+                hint = ": a SELECT alone has no target; write CREATE STREAM name AS SELECT ..."
             raise ParseError(first.start, f"a statement begins with CREATE or SET, not {first.text}{hint}")
         if self._peek("OR", "IF"):
-            raise ParseError(self._offset, "a pipeline file says what there shall be: leave OR REPLACE and IF out")
+            raise ParseError(self._offset, "a pipeline file declares what exists: leave OR REPLACE and IF out")
         offset = self._offset
         kind = self._next((WORD,), f"one of {join_words(_KINDS)}")
         word = kind.text.upper()
@@ -110,7 +106,7 @@ class _Statement:
                 offset, f"there is no CREATE {kind.text}{suggest(word, _KINDS) or f': {join_words(_KINDS)}'}"
             )
         if self._peek("IF"):
-            raise ParseError(self._offset, "a pipeline file says what there shall be: leave IF NOT EXISTS out")
+            raise ParseError(self._offset, "a pipeline file declares what exists: leave IF NOT EXISTS out")
         name = self._next((WORD, NAME), f"the {word.lower()}'s name")
         if name.says("AS", "WITH", "SELECT"):
             raise ParseError(name.start, f"the {word.lower()}'s name belongs here")
@@ -128,13 +124,13 @@ class _Statement:
     def _function(self, name: Token) -> CreateFunction:
         if not self._take("RETURNS"):
             raise ParseError(self._offset, "RETURNS and a type belong here")
-        returns, self._place = parse_type(self._tokens, self._place, self._end)
+        returns, self._index = parse_type(self._tokens, self._index, self._end)
         if not self._take("AS"):
             raise ParseError(self._offset, "AS 'module:function' belongs here")
         target = self._next((STRING,), "'module:function'")
         self._finish("a function ends after its target")
         module, colon, function = target.value.partition(":")
-        if not (colon and all(each.isidentifier() for each in (*module.split("."), *function.split(".")))):
+        if not (colon and all(part.isidentifier() for part in (*module.split("."), *function.split(".")))):
             raise ParseError(target.start, f"write 'module:function', e.g. 'bank.rules:risk', not {target.text}")
         return CreateFunction(name.value, name.start, returns, target.value, target.start)
 
@@ -145,15 +141,15 @@ class _Statement:
         if self._take("AS"):
             select = self._select()
         else:
-            expected = "AS SELECT" if options else "(columns), WITH (options) or AS SELECT"
-            self._finish(f"{expected} may follow" if kind in ("stream", "table") else f"{expected} follows")
+            following = "AS SELECT" if options else "(columns), WITH (options) or AS SELECT"
+            self._finish(f"{following} may follow" if kind in ("stream", "table") else f"{following} follows")
         return Create(kind, name.value, name.start, columns, options, select)
 
     def _columns(self) -> tuple[Column, ...]:
-        found: dict[str, Column] = {}
+        columns: dict[str, Column] = {}
         while True:
             name = self._next((WORD, NAME), "a column's name")
-            kind, self._place = parse_type(self._tokens, self._place, self._end)
+            kind, self._index = parse_type(self._tokens, self._index, self._end)
             nullable, metadata = True, None
             if self._take("NOT"):
                 if not self._take("NULL"):
@@ -161,11 +157,11 @@ class _Statement:
                 nullable = False
             if self._take("METADATA"):
                 metadata = self._metadata(name)
-            if name.value.lower() in found:
+            if name.value.lower() in columns:
                 raise ParseError(name.start, f"there are two columns {name.value}")
-            found[name.value.lower()] = Column(name.value, kind, name.start, nullable, metadata)
+            columns[name.value.lower()] = Column(name.value, kind, name.start, nullable, metadata)
             if self._take(")"):
-                return tuple(found.values())
+                return tuple(columns.values())
             self._expect(",", "or ) after the last column")
 
     def _metadata(self, name: Token) -> str:
@@ -179,17 +175,17 @@ class _Statement:
 
     def _options(self) -> dict[str, Value]:
         self._expect("(", "as in WITH (topic = 'orders')")
-        found: dict[str, Value] = {}
+        options: dict[str, Value] = {}
         if self._take(")"):
-            return found
+            return options
         while True:
             name, offset = self._dotted("an option's name")
             self._expect("=", f"as in {name} = 'value'")
-            if name in found:
-                raise ParseError(offset, f"{name} is said twice")
-            found[name] = self._value(offset)
+            if name in options:
+                raise ParseError(offset, f"{name} is given twice")
+            options[name] = self._value(offset)
             if self._take(")"):
-                return found
+                return options
             self._expect(",", "or ) after the last option")
 
     def _dotted(self, what: str) -> tuple[str, int]:
@@ -209,6 +205,6 @@ class _Statement:
     def _select(self) -> Select:
         if not self._peek(*_BEGINNINGS):
             raise ParseError(self._offset, "SELECT belongs after AS")
-        tokens = tuple(self._tokens[self._place :])
+        tokens = tuple(self._tokens[self._index :])
         start = tokens[0].start
         return Select(self._text[start : self._end], start, tokens)

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file, and where: file, line, column, one sentence, the line itself."""
+"""Problems of a pipeline file: a message with file, line and column, and the line itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One refusal; `offset` is where in the text, counted in characters from 0."""
+    """An error or warning; `offset` is its position in the text, in characters from 0."""
 
     offset: int
     words: str
@@ -25,18 +25,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text and its name, which turns offsets into lines and columns."""
+    """A text and its file's name; converts offsets to lines and columns."""
 
     text: str
     name: str = "pipeline.sql"
     _starts: list[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        starts = [0, *(place + 1 for place, each in enumerate(self.text) if each == "\n")]
+        starts = [0, *(index + 1 for index, character in enumerate(self.text) if character == "\n")]
         object.__setattr__(self, "_starts", starts)
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column, both counted from 1."""
+        """Return line and column of an offset, both counted from 1."""
         low, high = 0, len(self._starts) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -47,22 +47,26 @@ class Source:
         return low + 1, offset - self._starts[low] + 1
 
     def line(self, number: int) -> str:
-        """The text of a line counted from 1."""
+        """Return the text of a line, counted from 1."""
         start = self._starts[number - 1]
         end = self.text.find("\n", start)
         return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
 
     def show(self, problem: Problem) -> str:
-        """A problem as a person reads it: the place and the sentence, then the line with a mark under the place."""
+        """Return a problem as a compiler prints it: position and message, then the line with a caret below."""
         line, column = self.position(problem.offset)
-        text = _SECRET.sub(lambda match: match[1] + "*" * len(match[2]), self.line(line))
-        pad = "".join("\t" if each == "\t" else " " for each in text[: column - 1])
+        text = _SECRET.sub(_mask, self.line(line))
+        pad = "".join("\t" if character == "\t" else " " for character in text[: column - 1])
         kind = "warning: " if problem.warning else ""
         return f"{self.name}:{line}:{column}: {kind}{problem.words}\n  {text}\n  {pad}^"
 
 
+def _mask(match: re.Match[str]) -> str:
+    return match[1] + "*" * len(match[2])  # of the same length, so that the caret stays in place
+
+
 class SqlError(ConfigError):
-    """A pipeline file that cannot run; `problems` in the order of the text."""
+    """Raised for a pipeline file that cannot run; `problems` are in the order of the text."""
 
     def __init__(self, source: Source, problems: Sequence[Problem]) -> None:
         self.source = source
@@ -71,7 +75,7 @@ class SqlError(ConfigError):
 
 
 class ParseError(Exception):
-    """Raised where reading cannot go on; whoever collects problems catches it."""
+    """Raised where a statement cannot be parsed; the parser adds its problem to the list."""
 
     def __init__(self, offset: int, words: str) -> None:
         super().__init__(words)
@@ -79,13 +83,13 @@ class ParseError(Exception):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing when no known word is near."""
-    proper = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(word.lower(), proper, n=1, cutoff=0.6)
-    return f"; did you mean {proper[found[0]]}?" if found else ""
+    """Return `; did you mean X?`, or an empty string when no known word is similar."""
+    spellings = {name.lower(): name for name in known}
+    matches = difflib.get_close_matches(word.lower(), spellings, n=1, cutoff=0.6)
+    return f"; did you mean {spellings[matches[0]]}?" if matches else ""
 
 
 def join_words(words: Iterable[str], last: str = "or") -> str:
-    """`a, b or c`."""
-    *some, end = words
-    return f"{', '.join(some)} {last} {end}" if some else end
+    """Return `a, b or c`."""
+    *first, last_word = words
+    return f"{', '.join(first)} {last} {last_word}" if first else last_word

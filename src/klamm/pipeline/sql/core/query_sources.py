@@ -1,8 +1,8 @@
-"""What a SELECT reads and what it must remember, by a light scan of its words.
+"""Scans a SELECT for the tables it reads and the state it needs, without Spark.
 
-Spark parses SELECTs; this scan answers only what must be known without it: the names after FROM and JOIN (not those of
-its own WITH, not table functions), whether there is state, and the plain names it groups by. It errs to the safe side:
-a name it cannot place is reported, a query it takes for stateful is rebuilt rather than continued.
+Spark parses SELECTs; this scan answers only what must be known before: the names after FROM and JOIN (not those of its
+own WITH, not table functions), whether it has state, and the plain names of GROUP BY. It errs on the safe side: an
+unknown name is reported, and a query that seems stateful is rebuilt rather than continued.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CLAUSES: Final = frozenset(
         "FROM",
     ]
 )
-"""Words that follow a table and are no alias of it."""
+"""Words that may follow a table and are not its alias."""
 _AGGREGATES: Final = frozenset(
     [
         "COUNT",
@@ -83,7 +83,7 @@ _AGGREGATES: Final = frozenset(
         "STRING_AGG",
     ]
 )
-_OF_ALL_ROWS: Final = (
+_ACROSS_ROWS: Final = (
     *("LIMIT", "OFFSET", "ORDER", "SORT", "OVER", "QUALIFY", "PIVOT", "UNPIVOT"),
     *("UNION", "EXCEPT", "MINUS", "INTERSECT"),
 )
@@ -91,7 +91,7 @@ _OF_ALL_ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """A name that is read, and where."""
+    """A name that a SELECT reads, and its offset."""
 
     name: str
     offset: int
@@ -99,7 +99,7 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class SelectScan:
-    """What the scan found."""
+    """The result of a scan."""
 
     reads: tuple[TableReference, ...]
     grouped: bool = False
@@ -107,169 +107,173 @@ class SelectScan:
     joined: bool = False
     session: bool = False
     limited: bool = False
-    """Whether its rows depend on one another: LIMIT, ORDER BY, OVER, UNION and the like."""
+    """Whether its rows depend on each other: LIMIT, ORDER BY, OVER, UNION and the like."""
     having: int | None = None
     group_names: tuple[str, ...] | None = ()
     """Names of a plain GROUP BY; None when it has expressions."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names once each, in the order they were written."""
+        """The distinct names, in the order of the text."""
         return tuple(dict.fromkeys(read.name for read in self.reads))
 
 
 def scan_select(select: Select) -> SelectScan:
-    """Read a SELECT's words."""
+    """Scan a SELECT's tokens."""
     tokens = select.tokens
-    own = _own_names(tokens)
+    cte_names = _cte_names(tokens)
     reads: list[TableReference] = []
     grouped = distinct = joined = session = limited = False
     having: int | None = None
     group_names: tuple[str, ...] | None = ()
     depths = _depths(tokens)
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.says("FROM", "JOIN"):
             joined = joined or token.says("JOIN")
-            if token.says("FROM") and _is_function_from(tokens, place, depths):
+            if token.says("FROM") and _is_function_from(tokens, index, depths):
                 continue
-            reads.extend(each for each in _after(tokens, place + 1) if each.name.lower() not in own)
-        elif token.says("GROUP") and _says(tokens, place + 1, "BY"):
+            reads.extend(
+                reference
+                for reference in _table_references(tokens, index + 1)
+                if reference.name.lower() not in cte_names
+            )
+        elif token.says("GROUP") and _says(tokens, index + 1, "BY"):
             grouped = True
-            group_names = _group_names(tokens, place + 2) if not depths[place] else group_names
-        elif token.says("DISTINCT") and not _says(tokens, place - 1, "IS", "NOT", "("):
+            group_names = _group_names(tokens, index + 2) if not depths[index] else group_names
+        elif token.says("DISTINCT") and not _says(tokens, index - 1, "IS", "NOT", "("):
             distinct = True
         elif token.says("HAVING"):
             having = token.start
-        elif token.says(*_OF_ALL_ROWS):
+        elif token.says(*_ACROSS_ROWS):
             limited = True
-        elif token.kind == WORD and _says(tokens, place + 1, "("):
+        elif token.kind == WORD and _says(tokens, index + 1, "("):
             word = token.text.upper()
             session = session or word == "SESSION_WINDOW"
-            grouped = grouped or (word in _AGGREGATES and not _windowed(tokens, place + 1))
+            grouped = grouped or (word in _AGGREGATES and not _has_over(tokens, index + 1))
     return SelectScan(tuple(reads), grouped, distinct, joined, session, limited, having, group_names)
 
 
 def normalize_select(select: Select) -> tuple[str, ...]:
-    """The words of a SELECT without what does not matter: space, comments, the case of unquoted words."""
+    """Return the tokens of a SELECT without differences in space, comments and the case of unquoted words."""
     return tuple(token.text.upper() if token.kind == WORD else token.text for token in select.tokens)
 
 
-def _says(tokens: Sequence[Token], place: int, *words: str) -> bool:
-    return 0 <= place < len(tokens) and tokens[place].says(*words)
+def _says(tokens: Sequence[Token], index: int, *words: str) -> bool:
+    return 0 <= index < len(tokens) and tokens[index].says(*words)
 
 
 def _depths(tokens: Sequence[Token]) -> list[int]:
-    depth, found = 0, []
+    depth, depths = 0, []
     for token in tokens:
         if token.says(")"):
             depth -= 1
-        found.append(depth)
+        depths.append(depth)
         if token.says("("):
             depth += 1
-    return found
+    return depths
 
 
-def _own_names(tokens: Sequence[Token]) -> set[str]:
-    """Names that WITH gives to queries inside this one: `name AS (` or `name (columns) AS (`."""
-    found: set[str] = set()
-    for place, token in enumerate(tokens):
-        if token.kind not in (WORD, NAME) or not _says(tokens, place - 1, "WITH", "RECURSIVE", ","):
+def _cte_names(tokens: Sequence[Token]) -> set[str]:
+    """Return the names of common table expressions: `name AS (` or `name (columns) AS (`."""
+    names: set[str] = set()
+    for index, token in enumerate(tokens):
+        if token.kind not in (WORD, NAME) or not _says(tokens, index - 1, "WITH", "RECURSIVE", ","):
             continue
-        after = place + 1
-        if _says(tokens, after, "("):
-            after = _closing(tokens, after) + 1
-        if _says(tokens, after, "AS") and _says(tokens, after + 1, "("):
-            found.add(token.value.lower())
-    return found
+        next_index = index + 1
+        if _says(tokens, next_index, "("):
+            next_index = _closing(tokens, next_index) + 1
+        if _says(tokens, next_index, "AS") and _says(tokens, next_index + 1, "("):
+            names.add(token.value.lower())
+    return names
 
 
-def _closing(tokens: Sequence[Token], place: int) -> int:
+def _closing(tokens: Sequence[Token], start: int) -> int:
     depth = 0
-    for each in range(place, len(tokens)):
-        if tokens[each].says("("):
+    for index in range(start, len(tokens)):
+        if tokens[index].says("("):
             depth += 1
-        elif tokens[each].says(")"):
+        elif tokens[index].says(")"):
             depth -= 1
             if not depth:
-                return each
+                return index
     return len(tokens) - 1
 
 
-def _is_function_from(tokens: Sequence[Token], place: int, depths: Sequence[int]) -> bool:
-    """FROM inside extract(year FROM x), trim(both FROM x), overlay, position; or in IS DISTINCT FROM."""
-    if _says(tokens, place - 1, "DISTINCT") and _says(tokens, place - 2, "IS", "NOT"):
+def _is_function_from(tokens: Sequence[Token], from_index: int, depths: Sequence[int]) -> bool:
+    """Whether a FROM belongs to extract(year FROM x), trim(both FROM x) and the like, or to IS DISTINCT FROM."""
+    if _says(tokens, from_index - 1, "DISTINCT") and _says(tokens, from_index - 2, "IS", "NOT"):
         return True
-    depth = depths[place]
+    depth = depths[from_index]
     if not depth:
         return False
-    for each in range(place - 1, -1, -1):
-        if depths[each] < depth:
-            inside = tokens[each + 1] if tokens[each].says("(") else tokens[each]
-            return _says(tokens, each - 1, "EXTRACT", "TRIM", "OVERLAY", "SUBSTRING", "SUBSTR") and not inside.says(
+    for index in range(from_index - 1, -1, -1):
+        if depths[index] < depth:
+            inside = tokens[index + 1] if tokens[index].says("(") else tokens[index]
+            return _says(tokens, index - 1, "EXTRACT", "TRIM", "OVERLAY", "SUBSTRING", "SUBSTR") and not inside.says(
                 "SELECT"
             )
     return False
 
 
-def _after(tokens: Sequence[Token], place: int) -> list[TableReference]:
-    """The names of `a [AS] x, b y, LATERAL ..., STREAM(c)`: those separated by commas at the depth they began with."""
-    found: list[TableReference] = []
-    while place < len(tokens):
-        if _says(tokens, place, "LATERAL", "STREAM") and place + 1 < len(tokens):
-            if tokens[place].says("LATERAL"):
-                return found
-            place += 1
-        if _says(tokens, place, "("):
-            # A query in parentheses is met by its own FROM; names in parentheses (a JOIN b) are read here.
-            if not _says(tokens, place + 1, "SELECT", "WITH", "VALUES", "FROM", "(", "TABLE"):
-                found.extend(_after(tokens, place + 1))
-            place = _closing(tokens, place) + 1
-        elif place < len(tokens) and tokens[place].kind in (WORD, NAME) and not tokens[place].says("VALUES"):
-            name, offset = tokens[place].value, tokens[place].start
-            place += 1
-            while _says(tokens, place, ".") and place + 1 < len(tokens):
-                name = f"{name}.{tokens[place + 1].value}"
-                place += 2
-            if _says(tokens, place, "("):
-                place = _closing(tokens, place) + 1
+def _table_references(tokens: Sequence[Token], index: int) -> list[TableReference]:
+    """Return the names of `a [AS] x, b y, LATERAL ..., STREAM(c)`, separated by commas at the depth of the first."""
+    references: list[TableReference] = []
+    while index < len(tokens):
+        if _says(tokens, index, "LATERAL", "STREAM") and index + 1 < len(tokens):
+            if tokens[index].says("LATERAL"):
+                return references
+            index += 1
+        if _says(tokens, index, "("):
+            # A subquery is found by its own FROM; names in parentheses (a JOIN b) are read here.
+            if not _says(tokens, index + 1, "SELECT", "WITH", "VALUES", "FROM", "(", "TABLE"):
+                references.extend(_table_references(tokens, index + 1))
+            index = _closing(tokens, index) + 1
+        elif index < len(tokens) and tokens[index].kind in (WORD, NAME) and not tokens[index].says("VALUES"):
+            name, offset = tokens[index].value, tokens[index].start
+            index += 1
+            while _says(tokens, index, ".") and index + 1 < len(tokens):
+                name = f"{name}.{tokens[index + 1].value}"
+                index += 2
+            if _says(tokens, index, "("):
+                index = _closing(tokens, index) + 1
             else:
-                found.append(TableReference(name, offset))
-        place = _behind_alias(tokens, place)
-        if not _says(tokens, place, ","):
-            return found
-        place += 1
-    return found
+                references.append(TableReference(name, offset))
+        index = _skip_alias(tokens, index)
+        if not _says(tokens, index, ","):
+            return references
+        index += 1
+    return references
 
 
-def _behind_alias(tokens: Sequence[Token], place: int) -> int:
+def _skip_alias(tokens: Sequence[Token], index: int) -> int:
     """Skip `AS x (a, b)`, `WATERMARK ...` and the like, up to a comma, a clause or the end of the parentheses."""
-    while place < len(tokens):
-        token = tokens[place]
+    while index < len(tokens):
+        token = tokens[index]
         if token.says(",", ")", "|") or (token.kind == WORD and token.text.upper() in CLAUSES):
-            return place
-        place = _closing(tokens, place) + 1 if token.says("(") else place + 1
-    return place
+            return index
+        index = _closing(tokens, index) + 1 if token.says("(") else index + 1
+    return index
 
 
-def _group_names(tokens: Sequence[Token], place: int) -> tuple[str, ...] | None:
+def _group_names(tokens: Sequence[Token], index: int) -> tuple[str, ...] | None:
     names: list[str] = []
     while (
-        place < len(tokens) and tokens[place].kind in (WORD, NAME) and not tokens[place].says("ALL", "ROLLUP", "CUBE")
+        index < len(tokens) and tokens[index].kind in (WORD, NAME) and not tokens[index].says("ALL", "ROLLUP", "CUBE")
     ):
-        name = tokens[place].value
-        place += 1
-        while _says(tokens, place, ".") and place + 1 < len(tokens):
-            name = tokens[place + 1].value
-            place += 2
+        name = tokens[index].value
+        index += 1
+        while _says(tokens, index, ".") and index + 1 < len(tokens):
+            name = tokens[index + 1].value
+            index += 2
         names.append(name)
-        if not _says(tokens, place, ","):
-            if place < len(tokens) and not tokens[place].says("HAVING", "ORDER", "LIMIT", ")", "UNION", "WINDOW"):
+        if not _says(tokens, index, ","):
+            if index < len(tokens) and not tokens[index].says("HAVING", "ORDER", "LIMIT", ")", "UNION", "WINDOW"):
                 return None
             return tuple(names)
-        place += 1
+        index += 1
     return None
 
 
-def _windowed(tokens: Sequence[Token], place: int) -> bool:
+def _has_over(tokens: Sequence[Token], index: int) -> bool:
     """Whether a call is followed by OVER: a window function needs no group."""
-    return _says(tokens, _closing(tokens, place) + 1, "OVER")
+    return _says(tokens, _closing(tokens, index) + 1, "OVER")

@@ -1,7 +1,7 @@
-"""What one query has done since its pipeline was started, added up from what Spark tells of each batch.
+"""Totals of one query since its pipeline was started, added up from Spark's progress reports.
 
-Spark tells of idle looks for data, too, and a look from time to time does not see every batch. So batches are told
-from idle looks, counted once, and fetched where some were missed.
+Spark also reports idle triggers, and polling from time to time misses batches. So idle reports are told apart, each
+batch is counted once, and missed reports are taken from those that Spark keeps.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 from klamm.pipeline.sql.core.query_progress import read_offsets, summarize_progress
 
 BAD: Final = "bad."
-"""What observed counts of bad records begin with; the policy follows, and the stream."""
+"""The prefix of the observed counts of bad records; the policy and the stream follow."""
 
 
 @dataclass(slots=True)
 class QueryTotals:
-    """One query's numbers. Of a query that never did anything there are zeros."""
+    """The totals of one query."""
 
-    told: dict[str, Any] = field(default_factory=dict)
+    last_summary: dict[str, Any] = field(default_factory=dict)
     done_batch: int = -1
     rows: int = 0
     batches: int = 0
@@ -33,42 +33,44 @@ class QueryTotals:
     def take(
         self, last: Mapping[str, Any] | None, recent: Callable[[], Sequence[Mapping[str, Any]]], now_ms: int
     ) -> list[dict[str, Any]]:
-        """Add what is new; returns the facts of each new batch. `recent` are the last ones Spark remembers."""
+        """Add new reports; return a summary of each new batch. `recent` returns the last reports that Spark keeps."""
         if last is None or self._key(last) == self._newest:
             return []
-        new: Sequence[Mapping[str, Any]] = [last]
+        reports: Sequence[Mapping[str, Any]] = [last]
         if last.get("batchId", 0) > self.done_batch + 1:
-            new = [each for each in recent() if self._newest is None or self._key(each) > self._newest] or [last]
-        found = []
-        for each in new:
-            self._newest = self._key(each)
-            self.told = summarize_progress(each, now_ms)
-            self.position = read_offsets(each)
-            if _executed(each):
-                found.append(self._count(each, now_ms))
-        return found
+            reports = [report for report in recent() if self._newest is None or self._key(report) > self._newest] or [
+                last
+            ]
+        batches = []
+        for report in reports:
+            self._newest = self._key(report)
+            self.last_summary = summarize_progress(report, now_ms)
+            self.position = read_offsets(report)
+            if _executed(report):
+                batches.append(self._count(report, now_ms))
+        return batches
 
     def _count(self, progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
         batch: int = progress.get("batchId", self.done_batch)
         self.done_batch = max(self.done_batch, batch)
         self.batches += 1
         self.rows += progress.get("numInputRows") or 0
-        self.batch_ms += self.told["batch_ms"] or 0
+        self.batch_ms += self.last_summary["batch_ms"] or 0
         self.batch_done_ms = now_ms
         bad = bad_records(progress)
         for policy, count in bad.items():
             self.bad[policy] = self.bad.get(policy, 0) + count
-        return {**self.told, **({"bad_records": sum(bad.values())} if bad else {})}
+        return {**self.last_summary, **({"bad_records": sum(bad.values())} if bad else {})}
 
     @staticmethod
     def _key(progress: Mapping[str, Any]) -> tuple[str, int]:
-        """Spark's times are text that sorts; a batch that was begun in the same millisecond has another number."""
+        """Return a key that orders reports: Spark's timestamps sort as text, batches of one millisecond by number."""
         return str(progress.get("timestamp", "")), progress.get("batchId", -1)
 
     def status(self) -> dict[str, Any]:
-        """For `klamm pipeline show`, and for metrics."""
+        """Return the totals for `klamm pipeline show` and for metrics."""
         return {
-            **self.told,
+            **self.last_summary,
             "rows_total": self.rows,
             "batches_total": self.batches,
             "batch_ms_total": self.batch_ms,
@@ -78,16 +80,16 @@ class QueryTotals:
 
 
 def _executed(progress: Mapping[str, Any]) -> bool:
-    """Whether a batch ran; what Spark tells when there is nothing to do names the batch that comes next."""
+    """Whether a report is of a batch that ran; an idle report has the number of the next batch."""
     return bool(progress.get("numInputRows")) or "addBatch" in (progress.get("durationMs") or {})
 
 
 def bad_records(progress: Mapping[str, Any]) -> dict[str, int]:
-    """How many records of a batch could not be read, by policy."""
-    found: dict[str, int] = {}
+    """Return the number of bad records of a batch, by policy."""
+    counts_by_policy: dict[str, int] = {}
     for name, row in (progress.get("observedMetrics") or {}).items():
         if name.startswith(BAD):
             counts = row.asDict() if hasattr(row, "asDict") else row
             policy = name.split(".")[1]
-            found[policy] = found.get(policy, 0) + int(counts.get("records") or 0)
-    return found
+            counts_by_policy[policy] = counts_by_policy.get(policy, 0) + int(counts.get("records") or 0)
+    return counts_by_policy

@@ -1,7 +1,7 @@
-"""Values that shall not be shown: where they come from, and how they are kept out of words for others.
+"""Secrets in options: environment variables, and masking in messages.
 
-An option may say `${NAME}`: the value of a variable of the environment, looked up when it is used, so that neither the
-file nor the pipeline's folder has it.
+An option may contain `${NAME}`: the value of an environment variable, looked up on use, so that neither the file nor
+the pipeline's folder contains it.
 """
 
 from __future__ import annotations
@@ -15,28 +15,33 @@ from klamm.model.errors import ConfigError
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _HIDDEN: Final = re.compile(r"password|secret|token|jaas|user\.info|private|credential|passphrase", re.IGNORECASE)
 _IN_URL: Final = re.compile(r"((?:password|pwd|secret|token)=)[^;&\s]+|(//[^/@:\s]+:)[^/@\s]+(?=@)", re.IGNORECASE)
-SHOWN_INSTEAD: Final = "***"
+MASK: Final = "***"
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of an option of this name is nobody's business."""
+    """Whether the value of an option of this name is a secret."""
     return _HIDDEN.search(name) is not None
 
 
 def expand(text: str, environment: Mapping[str, str], what: str) -> str:
-    """A value with its `${NAME}`s replaced; ConfigError when the environment has none of that name."""
+    """Return a value with its `${NAME}`s replaced; ConfigError when the environment has no such variable."""
 
     def value(match: re.Match[str]) -> str:
-        found = environment.get(match[1])
-        if found is None:
+        variable = environment.get(match[1])
+        if variable is None:
             raise ConfigError(f"{what} takes {match[0]} from the environment, which has no {match[1]}: export it")
-        return found
+        return variable
 
     return _VARIABLE.sub(value, text)
 
 
 def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """A text in which secrets, and passwords inside of addresses, cannot be read."""
-    for each in sorted((secret for secret in secrets if secret), key=len, reverse=True):
-        text = text.replace(each, SHOWN_INSTEAD)
-    return _IN_URL.sub(lambda match: f"{match[1] or match[2]}{SHOWN_INSTEAD}", text)
+    """Return a text with secrets, and passwords in URLs, masked."""
+    # The longest first: a secret may contain another one.
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return _IN_URL.sub(_mask_url, text)
+
+
+def _mask_url(match: re.Match[str]) -> str:
+    return f"{match[1] or match[2]}{MASK}"

@@ -1,4 +1,4 @@
-"""What is wrong with statements of particular kinds: sources, formats of a registry, tables as of a time. Pure."""
+"""Checks of particular statements: sources, registry formats, tables as of a time. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def check_source(node: Node) -> Iterator[Problem]:
-    """What is wrong with a source."""
+    """Yield the problems of a source."""
     connector = node.connector
     create = node.create
     if not connector:
         yield Problem(create.offset, "a source needs a connector: WITH (connector = 'files', path = '...')")
         return
     for name, value in create.options.items():
-        of = [each for each, names in CONNECTOR_OPTIONS.items() if name in names]
-        if of and connector not in of:
-            yield Problem(value.name_offset, f"{name} is an option of connector {of[0]}, not of {connector}")
+        connectors = [known for known, names in CONNECTOR_OPTIONS.items() if name in names]
+        if connectors and connector not in connectors:
+            yield Problem(value.name_offset, f"{name} is an option of connector {connectors[0]}, not of {connector}")
     if connector == "files":
         if node.option("path") is None:
             yield Problem(create.offset, "files need a path")
@@ -43,11 +43,11 @@ def _check_jdbc(node: Node) -> Iterator[Problem]:
     if (node.option("table") is None) == (node.option("query") is None):
         yield Problem(create.offset, "jdbc needs either table = '...' or query = 'SELECT ...'")
     if "driver_jar" in create.options and "driver" not in create.options:
-        where = create.options["driver_jar"].name_offset
-        yield Problem(where, "a driver from a jar is named by its class, too: driver = 'org.postgresql.Driver'")
+        offset = create.options["driver_jar"].name_offset
+        yield Problem(offset, "a driver from a jar is named by its class, too: driver = 'org.postgresql.Driver'")
     cursor = create.options.get("cursor")
     if cursor is None:
-        yield Problem(create.offset, "jdbc needs a cursor: the column by which rows that are new are told from others")
+        yield Problem(create.offset, "jdbc needs a cursor: the column by which new rows are recognized")
         return
     bare = cursor.text.rsplit(".", 1)[-1].strip('"`[]').lower()
     for column in create.columns:
@@ -57,16 +57,16 @@ def _check_jdbc(node: Node) -> Iterator[Problem]:
             yield Problem(cursor.offset, f"{column.name} is {column.type}; a cursor is a whole number or a TIMESTAMP")
 
 
-_OF_REGISTRY: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
+_REGISTRY_OPTIONS: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
 
 
 def check_registry(node: Node, settings: Mapping[str, str]) -> Iterator[Problem]:
-    """Whether formats and options of a registry go together."""
+    """Yield the problems of registry formats and their options."""
     create = node.create
     if node.registered or node.key_registered:
         if node.option("registry") is None and "registry" not in settings:
-            which = node.format if node.registered else node.key_format
-            yield Problem(create.offset, f"{which} needs a registry: SET registry = 'http://host:8081'")
+            format_name = node.format if node.registered else node.key_format
+            yield Problem(create.offset, f"{format_name} needs a registry: SET registry = 'http://host:8081'")
         if "message" in create.options and node.format != "protobuf":
             yield Problem(create.options["message"].name_offset, "only protobuf has messages to choose from")
         if "subject" in create.options and not node.registered:
@@ -74,25 +74,25 @@ def check_registry(node: Node, settings: Mapping[str, str]) -> Iterator[Problem]
         if "key_subject" in create.options and not node.key_registered:
             yield Problem(create.options["key_subject"].name_offset, "a subject needs a key_format of a registry")
         return
-    for name in _OF_REGISTRY:
+    for name in _REGISTRY_OPTIONS:
         if name in create.options and node.has_topic:
             formats = ", ".join(REGISTRY_FORMATS)
-            words = f"{name} is for formats of a registry ({formats}); format is {node.format}"
-            yield Problem(create.options[name].name_offset, words)
+            message = f"{name} is for formats of a registry ({formats}); format is {node.format}"
+            yield Problem(create.options[name].name_offset, message)
 
 
 def check_temporal_joins(node: Node, creates: Mapping[str, Create]) -> Iterator[Problem]:
-    """Whether tables may be read as of a time here."""
+    """Yield the problems of tables that are read as of a time."""
     try:
-        found = node.temporal_joins
+        joins = node.temporal_joins
     except ParseError as refused:
         yield refused.problem
         return
-    for each in found:
-        table = creates.get(each.name.lower())
+    for join in joins:
+        table = creates.get(join.name.lower())
         if table is None:
             continue
         if table.kind != TABLE:
-            yield Problem(each.offset, f"{each.name} is a {table.kind}: only a table is read as of a time")
+            yield Problem(join.offset, f"{join.name} is a {table.kind}: only a table is read as of a time")
         elif node.kind not in (STREAM, TABLE) or len(node.streams) != 1:
-            yield Problem(each.offset, "a table is read as of a time beside one stream, in a STREAM or TABLE AS SELECT")
+            yield Problem(join.offset, "a table is read as of a time beside one stream, in a STREAM or TABLE AS SELECT")

@@ -1,7 +1,7 @@
-"""WITH options and settings: which there are for each kind of statement, and what they may say.
+"""WITH options and SET settings: the names of each kind of statement, and their valid values.
 
-A name nobody knows is refused with the nearest right one. `kafka.` introduces a setting of the client, in a SINK and a
-SOURCE `option.` one of Spark's format, in SET `spark.` one of Spark and `registry.` one of the registry.
+An unknown name is a problem that suggests the nearest known one. `kafka.` introduces a setting of the client, `option.`
+in a SINK or SOURCE one of Spark's format, `spark.` in SET one of Spark, and `registry.` one of the registry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm.pipeline.sql.core.secrets import is_secret
 from klamm.pipeline.sql.core.statements import Create, Set, Value
 
 REGISTRY_FORMATS: Final = ("avro", "json_schema", "protobuf")
-"""Formats whose records name a schema of a registry."""
+"""Formats whose records have a schema in a registry."""
 FORMATS: Final = ("json", "csv", "string", "raw", *REGISTRY_FORMATS)
 KEY_FORMATS: Final = ("string", "json", *REGISTRY_FORMATS)
 CONNECTORS: Final = ("files", "jdbc", "rate")
@@ -43,7 +43,7 @@ Check = Callable[[str], str | None]
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of `10 seconds`, `1 minute`, `500 ms`; None when it is no duration."""
+    """Parse `10 seconds`, `1 minute`, `500 ms` to milliseconds; None when it is no duration."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]+)\s*", text)
     if match is None:
         return None
@@ -53,8 +53,8 @@ def duration_ms(text: str) -> int | None:
 
 
 def name_list(text: str) -> tuple[str, ...]:
-    """Names of `a, b`."""
-    return tuple(each.strip() for each in text.split(",") if each.strip())
+    """Return the names of `a, b`."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _one_of(*words: str) -> Check:
@@ -95,7 +95,7 @@ def _topic(text: str) -> str | None:
 
 
 def _registry(text: str) -> str | None:
-    urls = [each.strip() for each in text.split(",")]
+    urls = [url.strip() for url in text.split(",")]
     fine = all(url.startswith(("http://", "https://", "${")) for url in urls)
     return None if fine else "write where the registry is: 'http://host:8081'"
 
@@ -105,7 +105,7 @@ def _jdbc(text: str) -> str | None:
 
 
 def _table(text: str) -> str | None:
-    fine = all(re.fullmatch(r"\w[\w-]*", each) for each in text.split("."))
+    fine = all(re.fullmatch(r"\w[\w-]*", part) for part in text.split("."))
     return None if fine else "write a table's name in its catalog: 'namespace.name'"
 
 
@@ -115,7 +115,7 @@ def _starting(text: str) -> str | None:
     return "write earliest, latest or JSON with an offset for each partition"
 
 
-_FORM: Final[Mapping[str, Check]] = {
+_TOPIC_OPTIONS: Final[Mapping[str, Check]] = {
     "topic": _topic,
     "format": _one_of(*FORMATS),
     "key": _names,
@@ -130,23 +130,27 @@ _FORM: Final[Mapping[str, Check]] = {
     "partitions": _number(1),
     "replication": _number(1),
 }
-_READ: Final[Mapping[str, Check]] = {
+_READ_OPTIONS: Final[Mapping[str, Check]] = {
     "bad_records": _one_of(*BAD_RECORDS),
     "dead_letter_topic": _topic,
     "starting": _starting,
     "max_records": _number(1),
 }
-_REGISTERS: Final[Mapping[str, Check]] = {
+_REGISTRY_WRITE_OPTIONS: Final[Mapping[str, Check]] = {
     "schema": _one_of("derive", "latest"),
     "framing": _one_of("prefix", "header"),
 }
-_WRITE: Final[Mapping[str, Check]] = {"trigger": _duration, "emit": _one_of("changes", "final"), **_REGISTERS}
+_WRITE_OPTIONS: Final[Mapping[str, Check]] = {
+    "trigger": _duration,
+    "emit": _one_of("changes", "final"),
+    **_REGISTRY_WRITE_OPTIONS,
+}
 
 KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
-    "stream": {**_FORM, **_READ},
-    "table": {**_FORM, **_READ},
-    "stream as": {**_FORM, **_WRITE},
-    "table as": {**_FORM, **_WRITE, "delete_when": _text},
+    "stream": {**_TOPIC_OPTIONS, **_READ_OPTIONS},
+    "table": {**_TOPIC_OPTIONS, **_READ_OPTIONS},
+    "stream as": {**_TOPIC_OPTIONS, **_WRITE_OPTIONS},
+    "table as": {**_TOPIC_OPTIONS, **_WRITE_OPTIONS, "delete_when": _text},
     "view as": {},
     "sink as": {
         "format": _one_of(*SINK_FORMATS),
@@ -156,8 +160,8 @@ KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
         "trigger": _duration,
     },
     "source": {
-        **{name: check for name, check in _FORM.items() if name != "format"},
-        **_REGISTERS,
+        **{name: check for name, check in _TOPIC_OPTIONS.items() if name != "format"},
+        **_REGISTRY_WRITE_OPTIONS,
         "connector": _one_of(*CONNECTORS),
         "format": _one_of("json", "csv", "string", *REGISTRY_FORMATS),
         "bad_records": _one_of(*BAD_RECORDS),
@@ -197,7 +201,7 @@ SETTINGS: Final[Mapping[str, Check]] = {
     "registry": _registry,
 }
 REGISTRY_SETTINGS: Final = ("basic.auth.user.info", "bearer.auth.token", "ssl.ca.location")
-"""What `registry.` introduces in SET."""
+"""Settings with the prefix `registry.` in SET."""
 CONNECTOR_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "files": ("path", "file_format", "bad_records", "dead_letter_topic"),
     "rate": ("rows_per_second",),
@@ -206,69 +210,69 @@ CONNECTOR_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         *("driver", "driver_jar", "user", "password"),
     ),
 }
-"""Options that only one connector has."""
+"""Options of a single connector."""
 _PREFIXES: Final = {
     "stream": ("kafka.",),
     "table": ("kafka.",),
     "source": ("kafka.", "option."),
     "sink": ("option.",),
 }
-_OURS: Final = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
+_RESERVED: Final = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
 
 
 def option_kind(create: Create) -> str:
-    """Which options a statement takes."""
+    """Return the key of a statement's options in KIND_OPTIONS."""
     return f"{create.kind} as" if create.select is not None else create.kind
 
 
 def check_options(create: Create) -> Iterator[Problem]:
-    """What is wrong with a statement's options."""
+    """Yield the problems of a statement's options."""
     kind = option_kind(create)
     known = KIND_OPTIONS.get(kind, {})
     prefixes = _PREFIXES.get(create.kind, ())
     for name, value in create.options.items():
         check = known.get(name)
         if check is not None:
-            yield from _checked(name, value, check)
+            yield from _check_value(name, value, check)
         elif "kafka." in prefixes and name.startswith("kafka."):
-            yield from _client_setting(name, value)
+            yield from _check_client_setting(name, value)
         elif not name.startswith(prefixes or ("\0",)):
-            elsewhere = [each for each, some in KIND_OPTIONS.items() if name in some]
-            words = f"{name} is no option of a {kind.upper()}{' SELECT' if create.select else ''}"
+            other_kinds = [kind_name for kind_name, options in KIND_OPTIONS.items() if name in options]
+            message = f"{name} is no option of a {kind.upper()}{' SELECT' if create.select else ''}"
             hint = suggest(name, known)
-            if elsewhere:
-                hint = f"; it is one of {join_words([each.upper() for each in elsewhere], 'and')}"
-            yield Problem(value.name_offset, words + hint)
+            if other_kinds:
+                hint = f"; it is one of {join_words([kind_name.upper() for kind_name in other_kinds], 'and')}"
+            yield Problem(value.name_offset, message + hint)
 
 
 def check_setting(setting: Set) -> Iterator[Problem]:
-    """What is wrong with a SET."""
+    """Yield the problems of a SET."""
     check = SETTINGS.get(setting.name)
     if check is not None:
-        yield from _checked(setting.name, setting.value, check)
+        yield from _check_value(setting.name, setting.value, check)
     elif setting.name.startswith("kafka."):
-        yield from _client_setting(setting.name, setting.value)
+        yield from _check_client_setting(setting.name, setting.value)
     elif setting.name.startswith("registry."):
         known = [f"registry.{registry_setting}" for registry_setting in REGISTRY_SETTINGS]
         if setting.name not in known:
-            words = f"there is no setting {setting.name}{suggest(setting.name, known) or f': {join_words(known)}'}"
-            yield Problem(setting.value.name_offset, words)
+            message = f"there is no setting {setting.name}{suggest(setting.name, known) or f': {join_words(known)}'}"
+            yield Problem(setting.value.name_offset, message)
     elif not setting.name.startswith("spark."):
         hint = suggest(setting.name, SETTINGS) or f": {join_words(SETTINGS)}"
         yield Problem(setting.value.name_offset, f"there is no setting {setting.name}{hint}")
 
 
-def _checked(name: str, value: Value, check: Check) -> Iterator[Problem]:
-    words = check(value.text)
-    if words is not None:
-        yield Problem(value.offset, f"{name} = '{'***' if is_secret(name) else value.text}': {words}")
+def _check_value(name: str, value: Value, check: Check) -> Iterator[Problem]:
+    complaint = check(value.text)
+    if complaint is not None:
+        yield Problem(value.offset, f"{name} = '{'***' if is_secret(name) else value.text}': {complaint}")
 
 
-def _client_setting(name: str, value: Value) -> Iterator[Problem]:
+def _check_client_setting(name: str, value: Value) -> Iterator[Problem]:
     setting = name.removeprefix("kafka.")
-    if setting in _OURS:
-        hint = "SET bootstrap says it" if setting == "bootstrap.servers" else "the pipeline sets it"
-        yield Problem(value.name_offset, f"{name} is not yours to set: {hint}")
+    if setting in _RESERVED:
+        hint = "use SET bootstrap" if setting == "bootstrap.servers" else "the pipeline sets it"
+        yield Problem(value.name_offset, f"{name} cannot be set: {hint}")
     elif setting not in CONSUMER_CONFIGS and setting not in PRODUCER_CONFIGS:
         known = [f"kafka.{key}" for key in (*CONSUMER_CONFIGS.keys, *PRODUCER_CONFIGS.keys)]
         yield Problem(value.name_offset, f"{name} is no setting of a client{suggest(name, known)}")

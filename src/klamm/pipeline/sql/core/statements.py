@@ -1,4 +1,4 @@
-"""What a pipeline file says, statement by statement; every part remembers where it was written."""
+"""Statements of a pipeline file; every part has its offset in the text, for error messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: Final = (STREAM, TABLE, VIEW, SINK, SOURCE)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A declared column; `metadata` names the part of the record it is taken from instead of the value."""
+    """A declared column; `metadata` names the part of the record it is read from instead of the value."""
 
     name: str
     type: str
@@ -38,7 +38,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A query, as it was written; `offset` is where it begins in the file."""
+    """A SELECT as written; `offset` is where it begins in the file."""
 
     text: str
     offset: int
@@ -56,12 +56,12 @@ class Create:
     options: Mapping[str, Value] = field(default_factory=dict)
     select: Select | None = None
     resolved: bool = False
-    """Whether its columns were left out and are those of a registry's schema."""
+    """Whether its columns were omitted and are those of a registry's schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateFunction:
-    """CREATE FUNCTION name RETURNS type AS 'module:function': a Python function the SELECTs may call."""
+    """CREATE FUNCTION name RETURNS type AS 'module:function': a Python function for SELECTs."""
 
     name: str
     offset: int

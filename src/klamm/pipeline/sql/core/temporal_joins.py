@@ -1,8 +1,8 @@
-"""Tables as they were: `JOIN customers FOR SYSTEM_TIME AS OF p.at AS c`, made into what Spark understands. Pure.
+"""Temporal joins: rewrites `JOIN customers FOR SYSTEM_TIME AS OF p.at AS c` to SQL that Spark understands. Pure.
 
-A table's topic holds versions of its rows. Each is valid from its own time until the next version of the key, or a
-deletion, comes. A reference with a moment becomes a lateral subquery over these versions, which Spark turns into a join
-with two more conditions:
+A table's topic holds the versions of its rows. Each is valid from its own time until the next version of the key, or
+its deletion. A reference with a time becomes a lateral subquery over these versions, which Spark turns into a join with
+two more conditions:
 
     LATERAL (SELECT id, owner FROM `customers versions` WHERE _from <= p.at AND (_until IS NULL OR p.at < _until)) AS c
 """
@@ -25,28 +25,28 @@ UNTIL: Final = "_until"
 
 @dataclass(frozen=True, slots=True)
 class TemporalJoin:
-    """A table that is read as of a time; `start` and `end` are where in the SELECT's text that is said."""
+    """A table that is read as of a time; `start` and `end` are its position in the SELECT's text."""
 
     name: str
     time: str
     start: int
     end: int
     offset: int
-    """Where in the file."""
+    """Its position in the file."""
     named: bool
     """Whether an alias follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenSelect:
-    """A SELECT for Spark, and how places in it are found in the SELECT that was written."""
+    """A SELECT for Spark, which maps positions in it to the SELECT that was written."""
 
     text: str
     _edits: tuple[tuple[int, int, int], ...] = ()
-    """Of each change: where it begins in the old text, the length of the old words and of the new ones."""
+    """Of each edit: its start in the old text, the length of the old text and of the new one."""
 
     def original(self, offset: int) -> int:
-        """A place in this text as one in the old; inside of what was changed, where the change begins."""
+        """Return the position in the old text of a position in this one; inside of an edit, the edit's start."""
         shift = 0
         for start, old, new in self._edits:
             begins = start + shift
@@ -59,76 +59,78 @@ class RewrittenSelect:
 
 
 def versions_view(name: str) -> str:
-    """What the relation of a table's versions is called."""
+    """Return the name of the view of a table's versions."""
     return f"{name} versions"
 
 
 def find_temporal_joins(select: Select) -> tuple[TemporalJoin, ...]:
-    """The tables a SELECT reads as of a time; Refused where that cannot be read."""
+    """Return the tables that a SELECT reads as of a time; ParseError where the syntax is wrong."""
     tokens = select.tokens
-    found: list[TemporalJoin] = []
-    for place, token in enumerate(tokens):
-        if not (token.says("FOR") and _words(tokens, place, "FOR", "SYSTEM_TIME", "AS", "OF")):
+    joins: list[TemporalJoin] = []
+    for index, token in enumerate(tokens):
+        if not (token.says("FOR") and _matches_words(tokens, index, "FOR", "SYSTEM_TIME", "AS", "OF")):
             continue
-        if not place or tokens[place - 1].kind not in (WORD, NAME):
+        if not index or tokens[index - 1].kind not in (WORD, NAME):
             raise ParseError(token.start, "a table's name belongs before FOR SYSTEM_TIME AS OF")
-        first, behind = place + 4, _behind(tokens, place + 4)
-        if behind == first:
+        first, next_index = index + 4, _skip_time(tokens, index + 4)
+        if next_index == first:
             raise ParseError(token.start, "FOR SYSTEM_TIME AS OF takes a column, or an expression in parentheses")
-        begin, end = tokens[first].start - select.offset, tokens[behind - 1].end - select.offset
-        table = tokens[place - 1]
-        found.append(
+        start, end = tokens[first].start - select.offset, tokens[next_index - 1].end - select.offset
+        table = tokens[index - 1]
+        joins.append(
             TemporalJoin(
                 table.value,
-                select.text[begin:end],
+                select.text[start:end],
                 table.start - select.offset,
                 end,
                 table.start,
-                _alias(tokens, behind),
+                _has_alias(tokens, next_index),
             )
         )
-    return tuple(found)
+    return tuple(joins)
 
 
 def rewrite_select(select: Select, columns: Callable[[str], Sequence[str]]) -> RewrittenSelect:
-    """A SELECT as Spark reads it; `columns` names those of a table."""
+    """Return a SELECT in Spark's syntax; `columns` returns the column names of a table."""
     parts: list[str] = []
     edits: list[tuple[int, int, int]] = []
-    done = 0
-    for moment in find_temporal_joins(select):
-        names = ", ".join(map(quote_name, columns(moment.name)))
-        valid = f"{FROM} <= {moment.time} AND ({UNTIL} IS NULL OR {moment.time} < {UNTIL})"
-        new = f"LATERAL (SELECT {names} FROM {quote_name(versions_view(moment.name))} WHERE {valid})"  # noqa: S608 - as written
-        new += "" if moment.named else f" AS {quote_name(moment.name)}"
-        parts += [select.text[done : moment.start], new]
-        edits.append((moment.start, moment.end - moment.start, len(new)))
-        done = moment.end
-    return RewrittenSelect("".join([*parts, select.text[done:]]), tuple(edits))
+    copied = 0
+    for join in find_temporal_joins(select):
+        names = ", ".join(map(quote_name, columns(join.name)))
+        valid = f"{FROM} <= {join.time} AND ({UNTIL} IS NULL OR {join.time} < {UNTIL})"
+        replacement = f"LATERAL (SELECT {names} FROM {quote_name(versions_view(join.name))} WHERE {valid})"  # noqa: S608 - as written
+        replacement += "" if join.named else f" AS {quote_name(join.name)}"
+        parts += [select.text[copied : join.start], replacement]
+        edits.append((join.start, join.end - join.start, len(replacement)))
+        copied = join.end
+    return RewrittenSelect("".join([*parts, select.text[copied:]]), tuple(edits))
 
 
-def _words(tokens: Sequence[Token], place: int, *words: str) -> bool:
-    return len(tokens) > place + len(words) and all(tokens[place + at].says(each) for at, each in enumerate(words))
+def _matches_words(tokens: Sequence[Token], start: int, *words: str) -> bool:
+    return len(tokens) > start + len(words) and all(
+        tokens[start + index].says(word) for index, word in enumerate(words)
+    )
 
 
-def _behind(tokens: Sequence[Token], place: int) -> int:
-    """The place behind `a.b.c` or `( ... )`."""
-    if tokens[place].says("("):
+def _skip_time(tokens: Sequence[Token], start: int) -> int:
+    """Return the index behind `a.b.c` or `( ... )`; `start` itself when neither is there."""
+    if tokens[start].says("("):
         depth = 0
-        for each in range(place, len(tokens)):
-            depth += tokens[each].says("(") - tokens[each].says(")")
+        for index in range(start, len(tokens)):
+            depth += tokens[index].says("(") - tokens[index].says(")")
             if not depth:
-                return each + 1
-        return place
-    if tokens[place].kind not in (WORD, NAME):
-        return place
-    place += 1
-    while place + 1 < len(tokens) and tokens[place].says(".") and tokens[place + 1].kind in (WORD, NAME):
-        place += 2
-    return place
+                return index + 1
+        return start
+    if tokens[start].kind not in (WORD, NAME):
+        return start
+    start += 1
+    while start + 1 < len(tokens) and tokens[start].says(".") and tokens[start + 1].kind in (WORD, NAME):
+        start += 2
+    return start
 
 
-def _alias(tokens: Sequence[Token], place: int) -> bool:
-    if place >= len(tokens):
+def _has_alias(tokens: Sequence[Token], index: int) -> bool:
+    if index >= len(tokens):
         return False
-    token = tokens[place]
+    token = tokens[index]
     return token.kind == NAME or (token.kind == WORD and token.text.upper() not in CLAUSES)

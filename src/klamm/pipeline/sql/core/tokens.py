@@ -1,4 +1,4 @@
-"""Text cut into words, strings, numbers and signs, each with its place; comments are skipped.
+"""Splits text into words, strings, numbers and signs, each with its position; comments are skipped.
 
 Spark's lexical rules where they matter: 'single' and "double" quoted strings (both literals, with backslash escapes and
 doubled quotes), `back-quoted` names, `--` and nested `/* */` comments.
@@ -33,7 +33,7 @@ _NEXT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of text; `value` is what it stands for (a string without its quotes), `text` what was written."""
+    """A token; `text` is as written, `value` what it means (a string without its quotes)."""
 
     kind: str
     text: str
@@ -42,70 +42,70 @@ class Token:
     end: int
 
     def says(self, *words: str) -> bool:
-        """Whether this is one of these keywords (in capitals) or signs; quoted names never are."""
+        """Whether this is one of these keywords (in capitals) or signs; a quoted name is neither."""
         return (self.kind == WORD and self.text.upper() in words) or (self.kind == SIGN and self.text in words)
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens of a text; Refused at a quote or comment that does not end."""
-    found: list[Token] = []
-    place = 0
-    while place < len(text):
-        match = _NEXT.match(text, place)
+    """Return all tokens of a text; ParseError at a quote or comment that does not end."""
+    tokens: list[Token] = []
+    position = 0
+    while position < len(text):
+        match = _NEXT.match(text, position)
         assert match is not None, "the last alternative takes any character"
         kind, end = str(match.lastgroup), match.end()
         if kind == "block":
-            end = _comment_end(text, place)
+            end = _comment_end(text, position)
         elif kind == "string":
-            value, end = _string(text, place, match.end())
-            found.append(Token(STRING, text[place:end], value, place, end))
+            value, end = _string(text, position, match.end())
+            tokens.append(Token(STRING, text[position:end], value, position, end))
         elif kind == "name":
-            value, end = _quoted_name(text, place)
-            found.append(Token(NAME, text[place:end], value, place, end))
+            value, end = _quoted_name(text, position)
+            tokens.append(Token(NAME, text[position:end], value, position, end))
         elif kind not in ("space", "line"):
-            found.append(Token(kind, match[0], match[0], place, end))
-        place = end
-    return found
+            tokens.append(Token(kind, match[0], match[0], position, end))
+        position = end
+    return tokens
 
 
 def _comment_end(text: str, start: int) -> int:
-    depth, place = 0, start
+    depth, position = 0, start
     while True:
-        match = re.compile(r"/\*|\*/").search(text, place)
+        match = re.compile(r"/\*|\*/").search(text, position)
         if match is None:
             raise ParseError(start, "this comment does not end: */ is missing")
         depth += 1 if match[0] == "/*" else -1
-        place = match.end()
+        position = match.end()
         if not depth:
-            return place
+            return position
 
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
-def _string(text: str, start: int, place: int) -> tuple[str, int]:
-    quote, raw = text[place - 1], text[start] in "rR"
+def _string(text: str, start: int, position: int) -> tuple[str, int]:
+    quote, raw = text[position - 1], text[start] in "rR"
     value: list[str] = []
-    while place < len(text):
-        each = text[place]
-        if each == quote:
-            if text[place + 1 : place + 2] != quote or raw:
-                return "".join(value), place + 1
-            place += 1
-        elif each == "\\" and not raw and place + 1 < len(text):
-            place += 1
-            each = _ESCAPES.get(text[place], text[place])
-        value.append(each)
-        place += 1
+    while position < len(text):
+        character = text[position]
+        if character == quote:
+            if text[position + 1 : position + 2] != quote or raw:
+                return "".join(value), position + 1
+            position += 1
+        elif character == "\\" and not raw and position + 1 < len(text):
+            position += 1
+            character = _ESCAPES.get(text[position], text[position])
+        value.append(character)
+        position += 1
     raise ParseError(start, f"this string does not end: {quote} is missing")
 
 
 def _quoted_name(text: str, start: int) -> tuple[str, int]:
-    place = start + 1
+    position = start + 1
     while True:
-        end = text.find("`", place)
+        end = text.find("`", position)
         if end < 0:
             raise ParseError(start, "this name does not end: ` is missing")
         if text[end + 1 : end + 2] != "`":
             return text[start + 1 : end].replace("``", "`"), end + 1
-        place = end + 2
+        position = end + 2
