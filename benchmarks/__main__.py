@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the loads and end")
     options = parser.parse_args()
 
-    from benchmarks import compare, report
+    from benchmarks import compare, loaders, report
     from benchmarks.growth import growth
 
     loads = compare.chosen(options.only)
@@ -29,7 +29,8 @@ def main() -> int:
             print(f"{load.name:24} {load.title}")
         return 0
     scale, repeats = (0.1, options.repeats or 1) if options.quick else (1.0, options.repeats)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker, topics and page cache go too
+    # An exception unwinds the stack, so that broker, topics and page cache are cleaned up as well.
+    signal.signal(signal.SIGTERM, loaders.exit_on_signal)
     grown: list[dict[str, Any]] = []
     rows: list[compare.Row] = []
     try:
@@ -44,8 +45,8 @@ def main() -> int:
     except toolchain.ToolMissing as problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 1
-    whole = not (options.quick or options.only or options.broker)
-    name = "growth" if options.growth else "latest" if whole else "partial"
+    is_complete = not (options.quick or options.only or options.broker)
+    name = "growth" if options.growth else "latest" if is_complete else "partial"
     held = report.publish(name, rows, grown, quick=options.quick, only=options.only, repeats=repeats or 3)
     return 0 if held else 1
 

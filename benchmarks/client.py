@@ -68,11 +68,11 @@ def one(client: str, work: str, bench: Bench, topic: str, size: int, count: int)
     broker_s = cpu_seconds(bench.broker.pid) - before
     if done.returncode:
         raise loaders.LoadFailed(f"{client} {work}: {done.stderr[-1500:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     gigabytes = count * size / 1e9
     return {
-        f"{client} records/s": count / found["seconds"],
-        f"{client} CPU s/GB": found["cpu_s"] / gigabytes,
+        f"{client} records/s": count / result["seconds"],
+        f"{client} CPU s/GB": result["cpu_s"] / gigabytes,
         f"{client} broker CPU s/GB": broker_s / gigabytes,
     }
 
@@ -102,7 +102,7 @@ def turn(work: str, size: int) -> Callable[[Bench], Sample]:
             bench.cache.fill()
             return filled(bench, size) if reading else bench.fresh_topic("client", PARTITIONS)
 
-        for client in (client for client, each in WORKS if each == work):
+        for client in (client for client, client_work in WORKS if client_work == work):
             count = records(client, work, size, bench.scale)
             sample |= one(client, work, bench, topic(), size, count)
         for ours, theirs, _ in PAIRS[work]:
@@ -177,8 +177,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         for ours, theirs, reach in pairs:
             cells = [WORDS[work, ours], f"{reach:g}"]
             for size in SIZES:
-                found = medians.get(f"client-{work}-{size}", {})
-                cells += [f"{found.get(f'{ours} : {theirs}{how}', 0):.2f}" for how in ("", " by CPU")]
+                ratios = medians.get(f"client-{work}-{size}", {})
+                cells += [f"{ratios.get(f'{ours} : {theirs}{how}', 0):.2f}" for how in ("", " by CPU")]
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -194,30 +194,30 @@ def main() -> int:
     parser.add_argument("--only", help="loads whose name contains one of these, separated by commas")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker goes too
+    signal.signal(signal.SIGTERM, loaders.exit_on_signal)  # so that the broker is stopped, too
     scale, repeats = (0.1, 1) if options.quick else (options.scale, options.repeats)
     wanted = options.only.split(",") if options.only else [""]
-    chosen = [each for each in CLIENT if any(part in each.name for part in wanted)]
+    chosen = [load for load in CLIENT if any(part in load.name for part in wanted)]
     with work_folder() as folder:
         cache = PageCache(Path(folder))
         broker = KINDS[options.broker](Path(folder) / "broker", heap_mb=HEAP_MB, overrides=OVERRIDES)
         try:
             broker.start()
             bench = Bench(KINDS[options.broker], broker, Path(folder), cache, scale)
-            rows = [measure(bench, each, repeats) for each in chosen]
+            rows = [measure(bench, load, repeats) for load in chosen]
         finally:
             broker.close()
             cache.close()
     judged = [(row["load"], ratio) for row in rows for ratio in row["ratios"] if "pass" in ratio]
-    for name, each in judged:
-        words = f"{name:24} {each['measure']} = {each['ratio']:.2f} (reach {each['reach']:g})"
-        print(f"{words} {'pass' if each['pass'] else 'FAIL'}")
+    for name, verdict in judged:
+        line = f"{name:24} {verdict['measure']} = {verdict['ratio']:.2f} (reach {verdict['reach']:g})"
+        print(f"{line} {'pass' if verdict['pass'] else 'FAIL'}")
     if not options.only:
         print(*table(rows), sep="\n")
     if not options.only and not options.quick:
         result = {"machine": facts(), "broker": options.broker, "repeats": repeats, "scale": scale, "rows": rows}
         (RESULTS / "client.json").write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if all(each["pass"] for _, each in judged) else 1
+    return 0 if all(verdict["pass"] for _, verdict in judged) else 1
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def consume_klamm_async(bootstrap: str, topic: str, _size: int, count: int) -> c
 
     async def main() -> complex:
         async with AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-            consumer.assign([(topic, each) for each in await consumer.partitions_for(topic)])
+            consumer.assign([(topic, index) for index in await consumer.partitions_for(topic)])
             return await _timed_async(consumer, count)
 
     return asyncio.run(main())
@@ -211,7 +211,7 @@ def consume_klamm(bootstrap: str, topic: str, _size: int, count: int) -> complex
     from klamm.client import Consumer
 
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-        consumer.assign([(topic, each) for each in consumer.partitions_for(topic)])
+        consumer.assign([(topic, index) for index in consumer.partitions_for(topic)])
         return _timed(consumer, count)
 
 
@@ -262,11 +262,11 @@ def consume_columns(bootstrap: str, topic: str, _size: int, count: int) -> compl
     from klamm.client import AsyncConsumer
 
     async def main() -> complex:
-        # As librdkafka: it compares checksums only when it is told to.
+        # As librdkafka, which compares checksums only with check.crcs.
         async with AsyncConsumer(
             bootstrap_servers=bootstrap, auto_offset_reset="earliest", check_crcs=False
         ) as consumer:
-            consumer.assign([(topic, each) for each in await consumer.partitions_for(topic)])
+            consumer.assign([(topic, index) for index in await consumer.partitions_for(topic)])
             seen = first = 0
             began = 0j
             while seen < count:

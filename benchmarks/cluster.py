@@ -62,11 +62,11 @@ class ClusterBench:
         """Return once every replica is in sync, those of a new topic too: brokers hear of it one after the other."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
-            found = self.admin.list_topics(timeout=30).topics
-            whole = all(
-                len(p.isrs) == len(p.replicas) and p.leader > 0 for t in found.values() for p in t.partitions.values()
+            topics = self.admin.list_topics(timeout=30).topics
+            in_sync = all(
+                len(p.isrs) == len(p.replicas) and p.leader > 0 for t in topics.values() for p in t.partitions.values()
             )
-            if whole and (new is None or (new in found and len(found[new].partitions) == partitions)):
+            if in_sync and (new is None or (new in topics and len(topics[new].partitions) == partitions)):
                 return
             time.sleep(0.1)
         raise loaders.LoadFailed(f"{self.kind}: replicas are not in sync after {SETTLE_S:.0f} s")
@@ -75,9 +75,9 @@ class ClusterBench:
         """Who leads a partition."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
-            found = self.admin.list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
-            if found is not None and found.leader > 0:
-                return int(found.leader)
+            metadata = self.admin.list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
+            if metadata is not None and metadata.leader > 0:
+                return int(metadata.leader)
             time.sleep(0.1)
         raise loaders.LoadFailed(f"{self.kind}: {topic}-{partition} has no leader after {SETTLE_S:.0f} s")
 
@@ -205,11 +205,11 @@ def controller_killed(bench: ClusterBench) -> Sample:
     """The active controller is killed: how long until a topic can be created again?"""
     bench.wait_whole()
     with_leader = Connection("127.0.0.1", bench.cluster.nodes[0].port)
-    asked = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
-    leader = with_leader.ask(DescribeQuorumRequest(topics=asked)).topics[0].partitions[0].leader_id
+    quorum_topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    leader = with_leader.ask(DescribeQuorumRequest(topics=quorum_topics)).topics[0].partitions[0].leader_id
     with_leader.close()
     node = bench.cluster.node(leader)
-    other = next(each for each in bench.cluster.nodes if each is not node)
+    other = next(other for other in bench.cluster.nodes if other is not node)
     moment = time.monotonic()
     node.kill9()
     _create(other.port, f"after-{time.monotonic_ns()}", copies=2)
@@ -284,7 +284,7 @@ def _write_everywhere(bench: ClusterBench, topics: list[str]) -> None:
 
 
 def at_rest(partitions: int) -> Callable[[ClusterBench], Sample]:
-    """Cores that three nodes use while nobody asks them anything, with so many partitions of three copies."""
+    """Cores that three idle nodes use, with so many partitions of three replicas."""
 
     def run(bench: ClusterBench) -> Sample:
         # What earlier rows made counts too; Kafka refuses topics with very many partitions.
@@ -302,7 +302,7 @@ def at_rest(partitions: int) -> Callable[[ClusterBench], Sample]:
 
 
 def _create(port: int, topic: str, copies: int) -> None:
-    """Create a topic as soon as somebody can."""
+    """Create a topic as soon as a controller is elected."""
     deadline = time.monotonic() + LIMIT_S
     request = CreateTopicsRequest(
         topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=copies)], timeout_ms=10_000
@@ -329,9 +329,9 @@ def _first_record(ports: list[int], topic: str) -> None:
         for port in ports:
             try:
                 connection = Connection("127.0.0.1", port, timeout_s=10.0)
-                found = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
-                leader = found.topics[0].partitions[0].leader_id if found.topics[0].partitions else -1
-                brokers = {broker.node_id: broker.port for broker in found.brokers}
+                metadata = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+                leader = metadata.topics[0].partitions[0].leader_id if metadata.topics[0].partitions else -1
+                brokers = {broker.node_id: broker.port for broker in metadata.brokers}
                 if brokers.get(leader) == port:
                     answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
                     if answer.responses[0].partition_responses[0].error_code == 0:

@@ -82,7 +82,7 @@ def compare(
 def _run_in_turns(
     kinds: Sequence[str], rows: Sequence[Row], folder: Path, cache: PageCache, *, scale: float, repeats: int | None
 ) -> None:
-    """All brokers are up, and each load is run on one after the other: what else a busy machine does falls on both."""
+    """Run each load on one broker after the other while all are up: other work of a busy machine hits both alike."""
     with ExitStack() as stack:
         benches: dict[str, Bench] = {}
         for kind in kinds:

@@ -134,19 +134,19 @@ def million_offsets(bench: Bench) -> Sample:
 
 def await_group(port: int, topic: str, group: str, *, expect: int | None = None) -> None:
     """Ask for the offset of a group until its coordinator answers; what it must be, where that is known."""
-    asked = OffsetFetchRequest(
+    request = OffsetFetchRequest(
         group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])], require_stable=True
     )
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
-            answer = plans.ask(port, asked, 7)
+            answer = plans.ask(port, request, 7)
         except (Unreachable, OSError):
             answer = None
         if answer is not None and not answer.error_code:
-            found = answer.topics[0].partitions[0].committed_offset
-            if expect is not None and found != expect:
-                raise loaders.LoadFailed(f"{group} has offset {found}, not {expect}")
+            offset = answer.topics[0].partitions[0].committed_offset
+            if expect is not None and offset != expect:
+                raise loaders.LoadFailed(f"{group} has offset {offset}, not {expect}")
             return
         if answer is not None:
             plans.ask(port, FindCoordinatorRequest(key=group, key_type=GROUP), 3)

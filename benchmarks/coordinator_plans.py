@@ -158,7 +158,7 @@ def _join_until_one(name: str, ids: list[str], links: "list[_Link]") -> tuple[st
         generation = generations[0]
         if not waiting and generation is not None and set(generations) == {generation}:
             return leader, generation
-        taste += 1  # whoever was answered before the others were there comes again
+        taste += 1  # members that were answered before the others had joined join again
         for i in set(range(len(ids))) - waiting:
             links[i].send(frame(join(name, ids[i], taste % 2), JOIN))
             waiting.add(i)
@@ -177,20 +177,20 @@ class _Link:
 
     def answers(self) -> list[JoinGroupResponse]:
         self._data += self.socket.recv(1 << 20)
-        found = []
+        answers = []
         while len(self._data) >= 4 and len(self._data) >= 4 + struct.unpack_from(">i", self._data)[0]:
             end = 4 + struct.unpack_from(">i", self._data)[0]
             _, start = decode_response_header(self._data, 11, JOIN, 4)
-            found.append(decode(JoinGroupResponse, JOIN, self._data[:end], start)[0])
+            answers.append(decode(JoinGroupResponse, JOIN, self._data[:end], start)[0])
             self._data = self._data[end:]
-        return found
+        return answers
 
     def close(self) -> None:
         self.socket.close()
 
 
 def rebalance_plan(group: Group) -> bytes:
-    """The plan of `coordload rebalance`: the leader gives everybody one partition."""
+    """The plan of `coordload rebalance`: the leader assigns one partition to every member."""
     plan = numbers(len(group.member_ids))
     shares = [
         SyncGroupRequestAssignment(
@@ -241,8 +241,8 @@ def transactions_plan(port: int, topic: str, producers: int, partitions: int) ->
     plan = numbers(producers)
     for number in range(producers):
         name = f"{topic}-{number}"
-        asked = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        given = patient(connection, asked, 4)
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        given = patient(connection, request, 4)
         if given.error_code:
             raise LoadFailed(f"InitProducerId: error {given.error_code}")
         batch = build_batch(
@@ -277,8 +277,8 @@ def transactions_plan(port: int, topic: str, producers: int, partitions: int) ->
 
 def places(data: bytes, part: bytes, count: int) -> list[int]:
     """Where the part begins, `count` times."""
-    found, at = [], -1
+    positions, at = [], -1
     for _ in range(count):
         at = data.index(part, at + 1)
-        found.append(at)
-    return found
+        positions.append(at)
+    return positions

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ def program(name: str) -> Path:
 
 def raw(*arguments: object, timeout_s: float) -> dict[str, Any]:
     return _run([str(program("rawload")), *map(str, arguments)], timeout_s)
+
+
+def exit_on_signal(*_: object) -> None:
+    """A handler of SIGTERM."""
+    sys.exit(143)
 
 
 def coordinators(*arguments: object, timeout_s: float) -> dict[str, Any]:

@@ -74,9 +74,9 @@ class Bench:
     def _wait_led(self, name: str, partitions: int) -> None:
         """Return once every partition is served; a topic exists before its leaders know that they lead."""
         deadline = time.monotonic() + LIMIT_S
-        asked = {TopicPartition(name, index): OffsetSpec.latest() for index in range(partitions)}
+        lookups = {TopicPartition(name, index): OffsetSpec.latest() for index in range(partitions)}
         while True:
-            answers = self.admin.list_offsets(asked, request_timeout=10)
+            answers = self.admin.list_offsets(lookups, request_timeout=10)
             if all(answer.exception(30) is None for answer in answers.values()):
                 return
             if time.monotonic() > deadline:
@@ -232,10 +232,10 @@ def java_perf(bench: Bench) -> Sample:
     sample: Sample = {}
     with bench.measured(sample):
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    found = re.findall(r"([\d.]+) records/sec \(([\d.]+) MB/sec\).* (\d+) ms 50th.* (\d+) ms 99th", done.stdout)
-    if not found:
+    summaries = re.findall(r"([\d.]+) records/sec \(([\d.]+) MB/sec\).* (\d+) ms 50th.* (\d+) ms 99th", done.stdout)
+    if not summaries:
         raise loaders.LoadFailed(f"ProducerPerformance: {done.stdout[-500:]}{done.stderr[-500:]}")
-    rate, mb, p50, p99 = map(float, found[-1])
+    rate, mb, p50, p99 = map(float, summaries[-1])
     gb = bench.count(1_000_000) * 1000 / GB
     return {**sample, "records/s": rate, "MB/s": mb, "CPU s/GB": sample["cpu_s"] / gb, "p50 ms": p50, "p99 ms": p99}
 

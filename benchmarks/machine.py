@@ -44,7 +44,7 @@ def rss_mb(pid: int) -> float:
 class PageCache:
     """Leaves no free memory: fills it with clean page cache, by reading on through one sparse file.
 
-    A virtual machine that hands free memory back to its host pays dearly to get it again, in system time of whoever
+    A virtual machine that returns free memory to its host pays to get it back, in system time of the process that
     writes next. Clean cache pages are dropped for new ones without asking the host. See README.md.
     """
 

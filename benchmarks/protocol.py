@@ -4,6 +4,7 @@ PYTHONPATH=src python benchmarks/protocol.py
 """
 
 import timeit
+from functools import partial
 
 from klamm.protocol import decode, decode_request_header, encode
 from klamm.protocol.header import RequestHeader, encode_request_header
@@ -90,17 +91,17 @@ def small_messages():
 
 def main():
     header = encode_request_header(RequestHeader(0, 9, 1, "rdkafka"))
-    print(f"{'request header v2':32} read {best(lambda: decode_request_header(header), 20000):8.2f} us")
+    print(f"{'request header v2':32} read {best(partial(decode_request_header, header), 20000):8.2f} us")
     for message, version in small_messages():
         cls = type(message)
         data = memoryview(encode(message, version))
-        read = best(lambda: decode(cls, version, data), 10000)  # noqa: B023 - called at once
-        write = best(lambda: encode(message, version), 10000)  # noqa: B023
+        read = best(partial(decode, cls, version, data), 10000)
+        write = best(partial(encode, message, version), 10000)
         print(f"{cls.__name__ + f' v{version}':32} read {read:8.2f} us   write {write:8.2f} us")
     large = metadata(1000, 3)
     data = encode(large, 12)
-    read = best(lambda: decode(MetadataResponse, 12, data), 5) / 1000
-    write = best(lambda: encode(large, 12), 5) / 1000
+    read = best(partial(decode, MetadataResponse, 12, data), 5) / 1000
+    write = best(partial(encode, large, 12), 5) / 1000
     print(f"{'MetadataResponse v12, 1000 x 3':32} read {read:8.2f} ms   write {write:8.2f} ms   {len(data):,} bytes")
 
 

@@ -92,8 +92,8 @@ class Bench:
         from pyspark.sql import functions as f
 
         rows = f.from_json(f.col("value").cast("string"), "user string, amount int, at long")
-        found = self.load(kind).select(rows.alias("row"))
-        counted = found.groupBy(f.window(f.timestamp_seconds("row.at"), "1 minute"), "row.user").count()
+        parsed = self.load(kind).select(rows.alias("row"))
+        counted = parsed.groupBy(f.window(f.timestamp_seconds("row.at"), "1 minute"), "row.user").count()
         return timed(lambda: noop(counted))
 
     def write(self, kind: str) -> float:
@@ -119,7 +119,8 @@ class Bench:
             .start()
         )
         query.awaitTermination()
-        took = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
+        progress = [batch for batch in query.recentProgress if batch.numInputRows]
+        took = [batch.durationMs["triggerExecution"] for batch in progress]
         return statistics.median(took[5:]) / 1000
 
     def fill_small(self) -> None:
@@ -170,30 +171,30 @@ def measure(bench: Bench, work: Work, repeats: int) -> dict[str, Any]:
             if turn:
                 runs[kind].append((took_s, spent))
     millions = bench.rows / 1e6
-    found: dict[str, Any] = {"work": work.name, "title": work.title, "reach": work.reach}
-    for kind, each in runs.items():
-        took_s = statistics.median(run[0] for run in each)
-        found[kind] = {"took_s": round(took_s, 4), "runs_s": [round(run[0], 4) for run in each]}
+    result: dict[str, Any] = {"work": work.name, "title": work.title, "reach": work.reach}
+    for kind, kind_runs in runs.items():
+        took_s = statistics.median(run[0] for run in kind_runs)
+        result[kind] = {"took_s": round(took_s, 4), "runs_s": [round(run[0], 4) for run in kind_runs]}
         if work.name != "batch":
-            found[kind]["rows_per_s"] = round(bench.rows / took_s)
+            result[kind]["rows_per_s"] = round(bench.rows / took_s)
             for part in Costs._fields:
-                spent_s = statistics.median(getattr(run[1], part) for run in each)
-                found[kind][f"{part}_cpu_s_per_million"] = round(spent_s / millions, 2)
-    ratio = found["kafka"]["took_s"] / found["klamm"]["took_s"]
-    found["ratio"] = round(1 / ratio if work.name == "batch" else ratio, 2)
-    found["pass"] = found["ratio"] <= work.reach if work.name == "batch" else found["ratio"] >= work.reach
-    return found
+                spent_s = statistics.median(getattr(run[1], part) for run in kind_runs)
+                result[kind][f"{part}_cpu_s_per_million"] = round(spent_s / millions, 2)
+    ratio = result["kafka"]["took_s"] / result["klamm"]["took_s"]
+    result["ratio"] = round(1 / ratio if work.name == "batch" else ratio, 2)
+    result["pass"] = result["ratio"] <= work.reach if work.name == "batch" else result["ratio"] >= work.reach
+    return result
 
 
-def show(found: dict[str, Any]) -> None:
-    print(f"\n{found['title']}: {found['ratio']} (reach {found['reach']}) {'ok' if found['pass'] else 'MISSED'}")
+def show(result: dict[str, Any]) -> None:
+    print(f"\n{result['title']}: {result['ratio']} (reach {result['reach']}) {'ok' if result['pass'] else 'MISSED'}")
     for kind in FORMATS:
-        told = found[kind]
-        if found["work"] == "batch":
-            print(f"  {kind:6} {told['took_s'] * 1000:8.0f} ms")
+        costs_of_kind = result[kind]
+        if result["work"] == "batch":
+            print(f"  {kind:6} {costs_of_kind['took_s'] * 1000:8.0f} ms")
         else:
-            costs = ", ".join(f"{part} {told[f'{part}_cpu_s_per_million']:.2f}" for part in Costs._fields)
-            print(f"  {kind:6} {told['rows_per_s']:10,} rows/s; CPU s per million rows: {costs}", flush=True)
+            costs = ", ".join(f"{part} {costs_of_kind[f'{part}_cpu_s_per_million']:.2f}" for part in Costs._fields)
+            print(f"  {kind:6} {costs_of_kind['rows_per_s']:10,} rows/s; CPU s per million rows: {costs}", flush=True)
 
 
 def main() -> int:
@@ -240,10 +241,10 @@ def main() -> int:
         finally:
             spark.stop()
             broker.close()
-    whole = len(chosen) == len(WORKS)
-    if whole:
-        told = {"machine": machine.facts(), "broker": options.broker, "rows": options.rows, "works": rows}
-        RESULTS.write_text(json.dumps(told, indent=2) + "\n")
+    is_complete = len(chosen) == len(WORKS)
+    if is_complete:
+        report = {"machine": machine.facts(), "broker": options.broker, "rows": options.rows, "works": rows}
+        RESULTS.write_text(json.dumps(report, indent=2) + "\n")
     return 0 if all(row["pass"] for row in rows) else 1
 
 

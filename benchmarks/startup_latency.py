@@ -88,9 +88,9 @@ def main() -> int:
         median = statistics.median(measured)
         late = reach is not None and median > reach
         missed = missed or late
-        told = "" if reach is None else f"reach {reach * 1000:5.0f} ms"
+        verdict = "" if reach is None else f"reach {reach * 1000:5.0f} ms"
         best = f"best {min(measured) * 1000:5.0f}"
-        print(f"{title:<55} {median * 1000:7.0f} ms   {best}   {told}{'  MISSED' if late else ''}")
+        print(f"{title:<55} {median * 1000:7.0f} ms   {best}   {verdict}{'  MISSED' if late else ''}")
     return int(missed)
 
 

@@ -76,9 +76,9 @@ def measure_read(folder: str, size: int, fetch: int) -> float:
         offset, reads = 0, 0
         begin = time.process_time_ns()
         while offset < log.log_end_offset:
-            found = log.read(offset, fetch, log.log_end_offset)
-            assert found is not None
-            offset = found.next_offset
+            region = log.read(offset, fetch, log.log_end_offset)
+            assert region is not None
+            offset = region.next_offset
             reads += 1
         results.append((time.process_time_ns() - begin) / reads / 1000)
     log.truncate_fully_and_start_at(0)

@@ -35,7 +35,7 @@ def clerk(bootstrap: str, topic: str) -> int:
             producer.begin_transaction()
             book(producer, topic, giver, -amount)
             if number % 3 == 2:
-                producer.flush()  # the first half is on the broker, and yet nobody will see it
+                producer.flush()  # the first half is on the broker, but no read_committed reader gets it
                 producer.abort_transaction()
                 continue
             book(producer, topic, taker, amount)
@@ -46,7 +46,7 @@ def clerk(bootstrap: str, topic: str) -> int:
 
 def service(bootstrap: str, topic: str, name: str, expected: int) -> list[dict[str, object]]:
     """A service of the bank: a group of its own, committed bookings alone."""
-    found: list[dict[str, object]] = []
+    bookings: list[dict[str, object]] = []
     with Consumer(
         bootstrap_servers=bootstrap,
         group_id=f"{topic}-{name}",
@@ -54,12 +54,12 @@ def service(bootstrap: str, topic: str, name: str, expected: int) -> list[dict[s
         isolation_level="read_committed",
     ) as consumer:
         consumer.subscribe([topic])
-        while len(found) < expected:
+        while len(bookings) < expected:
             records = consumer.poll(20)
-            assert records, f"{name} waits for {expected - len(found)} more bookings"
-            found += [json.loads(record.value) for record in records]
+            assert records, f"{name} waits for {expected - len(bookings)} more bookings"
+            bookings += [json.loads(record.value) for record in records]
         assert not consumer.poll(0.5), "a booking that was taken back is seen"
-    return found
+    return bookings
 
 
 def run(bootstrap: str, topic: str) -> None:

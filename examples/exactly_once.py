@@ -1,4 +1,4 @@
-"""The till: bills from orders, exactly once, whoever trips over the cable.
+"""The till: bills from orders, exactly once, even when it is killed.
 
 Reads orders, writes a bill for each, and commits both in one transaction: the bill and the place up to which orders are
 billed. A bill is seen by readers of committed data once, or the order is billed again after an abort, never twice.
@@ -9,7 +9,7 @@ billed. A bill is seen by readers of committed data once, or the order is billed
     python examples/exactly_once.py show     # every order has one bill, in order
 
 Any number of `bill` may run at once: the orders are shared by the group. Each needs a transactional id of its own (its
-second argument): who comes back under the same id ends what it left open, and locks out its former self.
+second argument): a till that restarts under the same id ends what it left open, and fences its former self.
 """
 
 import json
@@ -89,8 +89,8 @@ def bill_once(consumer: Consumer, producer: Producer, orders: list[Message]) -> 
     producer.begin_transaction()
     try:
         for order in orders:
-            asked = json.loads(order.value())
-            line = {"order": asked["number"], "table": asked["table"], "euro": PRICES[asked["dish"]]}
+            content = json.loads(order.value())
+            line = {"order": content["number"], "table": content["table"], "euro": PRICES[content["dish"]]}
             producer.produce(BILLS, json.dumps(line), key=order.key())
         places = {(order.topic(), order.partition()): order.offset() + 1 for order in orders}
         producer.send_offsets_to_transaction(
@@ -126,7 +126,7 @@ def rewind(consumer: Consumer) -> None:
 
 
 def show(address: str) -> None:
-    """Read the bills as everybody may see them."""
+    """Read the committed bills."""
     reader = Consumer(
         {"bootstrap.servers": address, "group.id": "guest", "isolation.level": "read_committed",
          "enable.auto.commit": False, "enable.partition.eof": True}

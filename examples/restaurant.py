@@ -133,10 +133,10 @@ def show(title: str, orders: list[tuple[int, int, str, str]]) -> None:
 def check(sent: list[tuple[str, str, str]], shown: dict[str, list[tuple[int, int, str, str]]], *topics: str) -> None:
     for topic in topics:
         for table in TABLES:
-            asked = [value for where, key, value in sent if (where, key) == (topic, table)]
+            ordered = [value for where, key, value in sent if (where, key) == (topic, table)]
             got = [value for _, _, key, value in shown[topic] if key == table]
-            if asked != got:
-                raise SystemExit(f"{topic}: {table} asked for {asked} and got {got}")
+            if ordered != got:
+                raise SystemExit(f"{topic}: {table} ordered {ordered} and got {got}")
 
 
 def wait(node: "subprocess.Popen[str]") -> None:

@@ -75,9 +75,9 @@ class Bank:
         self.lake = Lake(self.folder / "lake" / TRANSACTIONS)
         self.watcher = Watcher(address, self.lake, (self.accounts.group, self.logging.group))
         self.customers = Generator(address, self._rate, self._seed)
-        for each in (self.accounts, self.logging, self.watcher, self.customers):
-            self._threads.append(each)
-            each.start()
+        for thread in (self.accounts, self.logging, self.watcher, self.customers):
+            self._threads.append(thread)
+            thread.start()
         self._began = time.monotonic()
 
     def look(self) -> Seen:
@@ -120,7 +120,7 @@ class Bank:
         status = self.pipeline.status()
         if not status:
             return f"Spark is starting: {self.pipeline.stage()}"
-        failed = [name for name, each in status["queries"].items() if each.get("failures")]
+        failed = [name for name, query in status["queries"].items() if query.get("failures")]
         if failed:
             return f"{failed[0]} is started again"
         return f"{len(status['queries'])} queries, {self.seen.files:,} files in the lake"
@@ -134,7 +134,7 @@ class Bank:
         return time.monotonic() - self._began
 
     def close(self) -> None:
-        """No more transactions; let everybody finish what there is."""
+        """Stop the transactions, and let all readers finish."""
         with self._steps.doing("Closing the bank: the last transactions are acknowledged"):
             self.customers.stop(_FINISH_S)
         with self._steps.doing("Letting the services and the pipeline finish") as tell:
@@ -166,7 +166,7 @@ class Bank:
                 "dead letters": sent.bad - results.letters,
                 dashboard.LAKE: sent.good - self.lake.rows,
             }
-            waiting = [name for name, each in left.items() if each]
+            waiting = [name for name, count in left.items() if count]
             if not waiting and self.pipeline_runs:
                 return
             now = left, self.pipeline.tries()
@@ -180,9 +180,9 @@ class Bank:
             tell(f"waiting for {', '.join(waiting) or 'Spark'} ({self.seen.doing})")
             time.sleep(0.1)
 
-    def found(self) -> Found:
-        """What everybody made of the transactions."""
-        found = Found(
+    def results(self) -> Found:
+        """Return what services and pipeline made of the transactions."""
+        results = Found(
             sent=self.customers.acknowledged,
             bad_sent=self.customers.bad,
             account_service_saw=self.accounts.seen,
@@ -190,8 +190,8 @@ class Bank:
             account_service=self.accounts.accounts,
             lake=self.lake.ids(),
         )
-        read_results(self.seen.address, found)
-        return found
+        read_results(self.seen.address, results)
+        return results
 
     def end(self) -> None:
         """End every thread and process, whatever state it is in."""
@@ -213,8 +213,8 @@ def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float |
             runs_since = time.monotonic()
         if runs_since is None and bank.elapsed_s > _START_S:
             raise Failed(f"the pipeline does not start:\n{bank.pipeline.last_words()}")
-        asked = interrupts.closing.wait(_FRAME_S)
-        return asked or (seconds is not None and runs_since is not None and time.monotonic() - runs_since >= seconds)
+        closing = interrupts.closing.wait(_FRAME_S)
+        return closing or (seconds is not None and runs_since is not None and time.monotonic() - runs_since >= seconds)
 
     interrupts.gently = True
     try:

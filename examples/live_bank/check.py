@@ -1,6 +1,6 @@
 """The books: all is computed again from the raw topic, in plain Python, and compared with what others made of it.
 
-Topics are read with confluent-kafka from their beginning, committed records only, after everybody else has stopped.
+Topics are read with confluent-kafka from their beginning, committed records only, after all other clients have stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from live_bank.rules import (
 )
 from live_bank.watch import letter_of
 
-_MOST_TOLD: Final = 5
+_DIFFERENCES_SHOWN: Final = 5
 _QUIET_S: Final = 60.0
 
 
@@ -60,35 +60,35 @@ class Line:
         return not self.differences
 
 
-def compare(books: Books, found: Found) -> list[Line]:
-    """Each thing that somebody counted or computed, beside the same from the raw topic."""
+def compare(books: Books, results: Found) -> list[Line]:
+    """Compare every result of services and pipeline with the same computed from the raw topic."""
     bad = books.bad.total()
     return [
-        _number("records sent", books.records, found.sent),
-        _number("of them bad", bad, found.bad_sent),
-        _number("account service saw", books.records, found.account_service_saw),
-        _number("logging service saw", books.records, found.logging_service_saw),
-        _accounts("account service's balances", books.accounts, found.account_service),
-        _accounts("balances table", books.accounts, found.balances),
-        _spend(books.spend, found.spend),
-        _counted("suspicious", "id", books.suspicious, found.suspicious),
-        _counted("dead letters", "record", books.bad, found.dead_letters),
-        _counted("rows in the lake", "id", books.good, found.lake),
+        _number("records sent", books.records, results.sent),
+        _number("of them bad", bad, results.bad_sent),
+        _number("account service saw", books.records, results.account_service_saw),
+        _number("logging service saw", books.records, results.logging_service_saw),
+        _accounts("account service's balances", books.accounts, results.account_service),
+        _accounts("balances table", books.accounts, results.balances),
+        _spend(books.spend, results.spend),
+        _counted("suspicious", "id", books.suspicious, results.suspicious),
+        _counted("dead letters", "record", books.bad, results.dead_letters),
+        _counted("rows in the lake", "id", books.good, results.lake),
     ]
 
 
-def _number(what: str, expected: int, found: int) -> Line:
-    told = () if expected == found else (f"{found:,} instead of {expected:,}",)
-    return Line(what, f"{expected:,}", f"{found:,}", told)
+def _number(what: str, expected: int, actual: int) -> Line:
+    differences = () if expected == actual else (f"{actual:,} instead of {expected:,}",)
+    return Line(what, f"{expected:,}", f"{actual:,}", differences)
 
 
-def _accounts(what: str, expected: Mapping[str, Account], found: Mapping[str, Account]) -> Line:
-    told = [
-        f"{name} has {_account(found.get(name))} instead of {_account(expected.get(name))}"
-        for name in sorted({*expected, *found})
-        if expected.get(name) != found.get(name)
+def _accounts(what: str, expected: Mapping[str, Account], actual: Mapping[str, Account]) -> Line:
+    differences = [
+        f"{name} has {_account(actual.get(name))} instead of {_account(expected.get(name))}"
+        for name in sorted({*expected, *actual})
+        if expected.get(name) != actual.get(name)
     ]
-    return Line(f"{what} ({len(expected)})", _sum(expected), _sum(found), _some(told))
+    return Line(f"{what} ({len(expected)})", _sum(expected), _sum(actual), _some(differences))
 
 
 def _account(account: Account | None) -> str:
@@ -99,31 +99,33 @@ def _sum(accounts: Mapping[str, Account]) -> str:
     return f"{sum((account.balance for account in accounts.values()), Decimal(0)):,.2f}"
 
 
-def _spend(expected: Mapping[tuple[str, str], Decimal], found: Mapping[tuple[str, str], Decimal]) -> Line:
-    told = [
-        f"{each[0]} paid {found.get(each, 'nothing')} instead of {expected.get(each, 'nothing')}"
-        f" in the minute {each[1][11:16]}"
-        for each in sorted({*expected, *found})
-        if expected.get(each) != found.get(each)
+def _spend(expected: Mapping[tuple[str, str], Decimal], actual: Mapping[tuple[str, str], Decimal]) -> Line:
+    differences = [
+        f"{window[0]} paid {actual.get(window, 'nothing')} instead of {expected.get(window, 'nothing')}"
+        f" in the minute {window[1][11:16]}"
+        for window in sorted({*expected, *actual})
+        if expected.get(window) != actual.get(window)
     ]
 
-    one, other = (f"{sum(each.values(), Decimal(0)):,.2f}" for each in (expected, found))
-    return Line(f"spend per minute ({len(expected):,} windows)", one, other, _some(told))
+    one, other = (f"{sum(spend.values(), Decimal(0)):,.2f}" for spend in (expected, actual))
+    return Line(f"spend per minute ({len(expected):,} windows)", one, other, _some(differences))
 
 
-def _counted(what: str, noun: str, expected: Counter[Any], found: Counter[Any]) -> Line:
-    told = [f"{noun} {_place(each)} is missing" for each in sorted((expected - found).keys())]
-    told += [f"{noun} {_place(each)} is there {found[each]} times" for each in sorted((found - expected).keys())]
-    return Line(what, f"{expected.total():,}", f"{found.total():,}", _some(told))
+def _counted(what: str, noun: str, expected: Counter[Any], actual: Counter[Any]) -> Line:
+    differences = [f"{noun} {_place(item)} is missing" for item in sorted((expected - actual).keys())]
+    differences += [
+        f"{noun} {_place(item)} is there {actual[item]} times" for item in sorted((actual - expected).keys())
+    ]
+    return Line(what, f"{expected.total():,}", f"{actual.total():,}", _some(differences))
 
 
 def _place(thing: Any) -> str:
     return "-".join(map(str, thing)) if isinstance(thing, tuple) else str(thing)
 
 
-def _some(told: list[str]) -> tuple[str, ...]:
-    more = len(told) - _MOST_TOLD
-    return (*told[:_MOST_TOLD], f"and {more:,} more") if more > 0 else tuple(told)
+def _some(differences: list[str]) -> tuple[str, ...]:
+    more = len(differences) - _DIFFERENCES_SHOWN
+    return (*differences[:_DIFFERENCES_SHOWN], f"and {more:,} more") if more > 0 else tuple(differences)
 
 
 def read_topic(bootstrap: str, topic: str) -> Iterator[Any]:
@@ -143,11 +145,11 @@ def read_topic(bootstrap: str, topic: str) -> Iterator[Any]:
         if known.error is not None:
             raise KafkaException(known.error)
         left = set(known.partitions)
-        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in left])
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in left])
         while left:
             record = consumer.poll(_QUIET_S)
             if record is None:
-                raise TimeoutError(f"{topic} says nothing for {_QUIET_S:.0f} s")
+                raise TimeoutError(f"no record of {topic} for {_QUIET_S:.0f} s")
             error = record.error()
             if error is None:
                 yield record
@@ -165,17 +167,17 @@ def raw_books(bootstrap: str) -> Books:
     return recompute((record.partition(), record.offset(), record.value()) for record in records)
 
 
-def read_results(bootstrap: str, found: Found) -> None:
+def read_results(bootstrap: str, results: Found) -> None:
     """What the pipeline wrote into its topics: of tables the newest row of each key."""
     for row in _newest(bootstrap, BALANCES):
-        found.balances[row["account"]] = Account(row["balance"], int(row["transactions"]))
+        results.balances[row["account"]] = Account(row["balance"], int(row["transactions"]))
     for row in _newest(bootstrap, SPEND):
-        found.spend[row["account"], row["minute"]] = row["spent"]
+        results.spend[row["account"], row["minute"]] = row["spent"]
     for record in read_topic(bootstrap, SUSPICIOUS):
-        found.suspicious[int(parse_json(record.value())["id"])] += 1
+        results.suspicious[int(parse_json(record.value())["id"])] += 1
     for record in read_topic(bootstrap, DEAD_LETTERS):
         letter = letter_of(record.headers(), record.value())
-        found.dead_letters[letter.partition, letter.offset] += 1
+        results.dead_letters[letter.partition, letter.offset] += 1
 
 
 def _newest(bootstrap: str, table: str) -> list[Any]:

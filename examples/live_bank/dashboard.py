@@ -1,4 +1,4 @@
-"""The picture on the terminal: what flows how fast, who is behind, what it comes to. Made for 80 x 24 and more."""
+"""The dashboard on the terminal: rates, lags and results. Made for 80 x 24 and more."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
     shown = list(values)[-width:]
     most = max(shown, default=0.0)
     steps = len(_BLOCKS) - 1
-    cells = (_BLOCKS[0 if most <= 0 else max(1, min(steps, round(each / most * steps)))] for each in shown)
+    cells = (_BLOCKS[0 if most <= 0 else max(1, min(steps, round(value / most * steps)))] for value in shown)
     return "".join(cells).rjust(width)
 
 
@@ -51,7 +51,7 @@ def columns(values: Sequence[float], width: int, height: int) -> list[str]:
     """The last values as standing bars, `height` lines high."""
     shown = list(values)[-width:]
     most = max(shown, default=0.0)
-    levels = [0 if most <= 0 else round(each / most * height * 8) for each in shown]
+    levels = [0 if most <= 0 else round(value / most * height * 8) for value in shown]
     return [
         "".join(_BLOCKS[max(0, min(8, level - row * 8))] for level in levels).rjust(width)
         for row in reversed(range(height))
@@ -116,10 +116,10 @@ class Balances(Fitted):
     """The richest accounts as bars."""
 
     def draw(self, width: int, height: int) -> RenderableType:
-        ranked = sorted(self.seen.balances.items(), key=lambda each: each[1].balance, reverse=True)
+        ranked = sorted(self.seen.balances.items(), key=_balance, reverse=True)
         if not ranked:
             return _waiting("no balances until the pipeline runs")
-        most = max((abs(each.balance) for _, each in ranked), default=Decimal(1)) or Decimal(1)
+        most = max((abs(account.balance) for _, account in ranked), default=Decimal(1)) or Decimal(1)
         hidden = len(ranked) - height
         shown = ranked if hidden <= 0 else ranked[: height - 1]
         grid = Table.grid(padding=(0, 1), expand=True)
@@ -127,20 +127,25 @@ class Balances(Fitted):
         grid.add_column(no_wrap=True, ratio=1)
         grid.add_column(justify="right", no_wrap=True)
         names = max(len(name) for name, _ in ranked)
-        amounts = max(len(money(each.balance)) for _, each in ranked)
+        amounts = max(len(money(account.balance)) for _, account in ranked)
         if hidden > 0:
             amounts = max(amounts, len(_total(ranked)))
         room = max(width - names - amounts - 2, 3)
-        for name, each in shown:
-            style = "red" if each.balance < 0 else "green"
-            grid.add_row(name, Text(bar(float(abs(each.balance) / most), room), style=style), money(each.balance))
+        for name, account in shown:
+            style = "red" if account.balance < 0 else "green"
+            filled = bar(float(abs(account.balance) / most), room)
+            grid.add_row(name, Text(filled, style=style), money(account.balance))
         if hidden > 0:
             grid.add_row(Text(f"and {hidden + 1}", style="dim"), Text("more", style="dim"), _total(ranked))
         return grid
 
 
+def _balance(item: tuple[str, Account]) -> Decimal:
+    return item[1].balance
+
+
 def _total(ranked: Iterable[tuple[str, Account]]) -> Text:
-    return Text(f"Σ {money(sum((each.balance for _, each in ranked), Decimal(0)))}", style="dim")
+    return Text(f"Σ {money(sum((account.balance for _, account in ranked), Decimal(0)))}", style="dim")
 
 
 class Spend(Fitted):
@@ -150,7 +155,7 @@ class Spend(Fitted):
         minutes = list(self.seen.spend)
         if not minutes:
             return _waiting("no minute yet")
-        values = [float(each) for each in self.seen.spend.values()]
+        values = [float(spent) for spent in self.seen.spend.values()]
         lines = columns(values, width, max(height - 1, 1))
         first = minutes[-min(len(minutes), width)][11:16]
         newest = f"{minutes[-1][11:16]}: {values[-1]:,.0f}"
@@ -169,9 +174,9 @@ class Suspicious(Fitted):
         grid = Table.grid(padding=(0, 1), expand=True)
         for justify in ("left", "left", "left", "right"):
             grid.add_column(justify=justify, no_wrap=True)
-        for each in newest:
-            amount = Text(money(each["amount"]), style="red")
-            grid.add_row(Text(str(each["at"])[11:16], style="dim"), each["account"], each["kind"], amount)
+        for payment in newest:
+            amount = Text(money(payment["amount"]), style="red")
+            grid.add_row(Text(str(payment["at"])[11:16], style="dim"), payment["account"], payment["kind"], amount)
         return grid
 
 
@@ -183,16 +188,16 @@ class DeadLetters(Fitted):
             return _waiting("no dead letter yet")
         newest = list(self.seen.last_letters)[-max(height // 2, 1) :]
         lines = []
-        for each in reversed(newest):
-            lines.append(Text(f"{each.partition}-{each.offset} {_short(each.error)}", style="yellow"))
-            lines.append(Text(f"  {_bytes(each)}", style="dim"))
+        for letter in reversed(newest):
+            lines.append(Text(f"{letter.partition}-{letter.offset} {_short(letter.error)}", style="yellow"))
+            lines.append(Text(f"  {_bytes(letter)}", style="dim"))
         for line in lines:
             line.truncate(width, overflow="ellipsis")
         return Group(*lines[:height])
 
 
 def _short(error: str) -> str:
-    """`the value is no JSON of id BIGINT, ...` without the columns, which everybody can see in bank.sql."""
+    """`the value is no JSON of id BIGINT, ...` without the columns, which are in bank.sql."""
     return error.partition(" of ")[0]
 
 

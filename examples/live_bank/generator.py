@@ -68,7 +68,7 @@ class Customers:
             account, kind, cents = self._unopened.pop(0), "opening", _OPENING_CENTS
         else:
             account = chance.choice(ACCOUNTS)
-            kind, _, low, high = chance.choices(_KINDS, [each[1] for each in _KINDS])[0]
+            kind, _, low, high = chance.choices(_KINDS, [kind[1] for kind in _KINDS])[0]
             cents = chance.randint(low, high)
         self._next_id += 1
         at = bank_time(elapsed_s).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
@@ -92,7 +92,7 @@ class Customers:
 
 
 class Generator:
-    """Sends what the customers do, in a thread, until it is told to stop."""
+    """Sends what the customers do, in a thread, until it is stopped."""
 
     def __init__(self, bootstrap: str, rate: float, seed: int) -> None:
         self._bootstrap = bootstrap

@@ -1,4 +1,4 @@
-"""The lake: a folder of Parquet files that the pipeline's sink has put there. Read as anybody would read it."""
+"""The lake: a folder of Parquet files that the pipeline's sink writes, read with pyarrow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lake:
 
     def ids(self) -> Counter[int]:
         """The ids of all rows, each as often as it is there."""
-        found = ds.dataset(self.folder, format="parquet") if self.folder.is_dir() else None
-        if found is None or not found.files:
+        dataset = ds.dataset(self.folder, format="parquet") if self.folder.is_dir() else None
+        if dataset is None or not dataset.files:
             return Counter()
-        return Counter(found.to_table(columns=["id"])["id"].to_pylist())
+        return Counter(dataset.to_table(columns=["id"])["id"].to_pylist())

@@ -42,13 +42,13 @@ class Interrupts:
 
     def install(self) -> None:
         """Take the signals over; only the main thread can."""
-        for each in _SIGNALS:
-            signal.signal(each, self._caught)
+        for number in _SIGNALS:
+            signal.signal(number, self._caught)
 
     def ignore(self) -> None:
-        """From now on nothing interrupts: the end is near, and whoever asks for it again is not faster."""
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+        """Ignore signals from now on: the demo is ending."""
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
     def _caught(self, number: int, _: Any) -> None:
         if self._deaf:
@@ -114,7 +114,7 @@ class Child:
     def code(self) -> int | None:
         return self._process.poll() if self._process else None
 
-    def said(self) -> list[str]:
+    def output(self) -> list[str]:
         """The last lines of its output."""
         try:
             with self.log.open("rb") as log:
@@ -125,7 +125,7 @@ class Child:
 
     def last_words(self) -> str:
         """What to show of its output when it failed."""
-        return "\n".join(self.said()[-_TAIL:])
+        return "\n".join(self.output()[-_TAIL:])
 
     def end(self, patience_s: float = _END_S) -> None:
         """Ask it to end, then make it; with everything it left behind."""
@@ -153,7 +153,7 @@ class Node(Child):
         """Where it serves, once it does."""
         deadline = time.monotonic() + _NODE_S
         while time.monotonic() < deadline:
-            for line in self.said():
+            for line in self.output():
                 if line.startswith("Klamm is ready on "):
                     self.address = line.rpartition(" ")[2]
                     return self.address
@@ -193,32 +193,32 @@ class Pipeline(Child):
     def status(self) -> dict[str, Any]:
         """What it tells of itself, as `klamm pipeline show` prints it; nothing before it has started."""
         try:
-            found: dict[str, Any] = json.loads(self._status.read_text())
+            status: dict[str, Any] = json.loads(self._status.read_text())
         except (FileNotFoundError, ValueError):
             return {}
-        return found if found.get("pid") == self.pid else {}
+        return status if status.get("pid") == self.pid else {}
 
     def stage(self) -> str:
         """What it is doing until its queries run."""
-        said = self.said()
-        if any(line.startswith("created topic") for line in said):
+        lines = self.output()
+        if any(line.startswith("created topic") for line in lines):
             return "its queries begin"
-        return "Java" if any(line == "starting Spark" for line in said) else "Python"
+        return "Java" if any(line == "starting Spark" for line in lines) else "Python"
 
     def tries(self) -> int:
         """How often its queries were started again."""
-        return sum(each.get("failures", 0) for each in self.status().get("queries", {}).values())
+        return sum(query.get("failures", 0) for query in self.status().get("queries", {}).values())
 
     def keep_running(self) -> str | None:
         """Start it again when it died; returns what to say of that."""
         if self.running:
             return None
-        said = self.said()
+        lines = self.output()
         if self._restarts <= 0 or self.code == _USAGE:
             raise Failed(f"the pipeline does not run:\n{self.last_words()}")
         self._restarts -= 1
         self.start()
-        return f"the pipeline ended ({said[-1] if said else 'without a word'}) and is started again"
+        return f"the pipeline ended ({lines[-1] if lines else 'without output'}) and is started again"
 
     def finish(self) -> None:
         """Ask it to finish its batches and end."""

@@ -65,7 +65,7 @@ def read_transaction(value: bytes | None) -> Transaction:
 
 
 def suspicious(transaction: Transaction) -> bool:
-    """Whether somebody should look at it."""
+    """Whether a transaction has to be reviewed."""
     return transaction.amount <= -LIMIT
 
 
@@ -83,7 +83,7 @@ class Account:
 
 @dataclass(slots=True)
 class Books:
-    """What follows from the transactions: each of these is also computed by somebody else."""
+    """What follows from the transactions; services and pipeline compute the same."""
 
     records: int = 0
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -99,17 +99,17 @@ class Books:
         """The next record of the topic."""
         self.records += 1
         try:
-            found = read_transaction(value)
+            transaction = read_transaction(value)
         except BadRecord:
             self.bad[partition, offset] += 1
             return
-        self.good[found.id] += 1
-        self.accounts.setdefault(found.account, Account()).book(found.amount)
-        if found.amount < 0:
-            where = found.account, found.minute
-            self.spend[where] = self.spend.get(where, Decimal(0)) - found.amount
-        if suspicious(found):
-            self.suspicious[found.id] += 1
+        self.good[transaction.id] += 1
+        self.accounts.setdefault(transaction.account, Account()).book(transaction.amount)
+        if transaction.amount < 0:
+            window = transaction.account, transaction.minute
+            self.spend[window] = self.spend.get(window, Decimal(0)) - transaction.amount
+        if suspicious(transaction):
+            self.suspicious[transaction.id] += 1
 
 
 def recompute(records: Iterable[tuple[int, int, bytes | None]]) -> Books:

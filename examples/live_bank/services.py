@@ -52,7 +52,7 @@ class Service(ABC):
         try:
             consumer.subscribe([TRANSACTIONS])
             while not self._done.is_set():
-                records = [each for each in consumer.consume(_PORTION, 0.2) if self._new(each)]
+                records = [record for record in consumer.consume(_PORTION, 0.2) if self._new(record)]
                 self.work(records)
                 self.seen += len(records)
         except BaseException as error:  # noqa: BLE001 - the main thread tells of it
@@ -86,10 +86,10 @@ class AccountService(Service):
     def work(self, records: Sequence[Any]) -> None:
         for record in records:
             try:
-                found = read_transaction(record.value())
+                transaction = read_transaction(record.value())
             except BadRecord:
                 continue
-            self.accounts.setdefault(found.account, Account()).book(found.amount)
+            self.accounts.setdefault(transaction.account, Account()).book(transaction.amount)
 
 
 class LoggingService(Service):

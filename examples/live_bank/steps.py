@@ -1,4 +1,4 @@
-"""What is said on the way: a spinner on a terminal, a line now and then without one."""
+"""Progress output: a spinner on a terminal, a line now and then without one."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Steps:
         table.add_column("found", justify="right")
         table.add_column("", no_wrap=True)
         for line in lines:
-            told = Text("equal", style="green") if line.equal else Text("DIFFERS", style="bold red")
-            table.add_row(line.what, line.expected, line.found, told)
+            verdict = Text("equal", style="green") if line.equal else Text("DIFFERS", style="bold red")
+            table.add_row(line.what, line.expected, line.found, verdict)
         self.console.print()
         self.console.print(table)
         for line in lines:

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from klamm.client import Admin, Consumer, Record
@@ -40,7 +41,7 @@ class Flow:
     """How many marks a rate is taken over: batches come in gusts."""
     total: int = 0
     behind: int | None = None
-    rates: deque[float] = field(default_factory=lambda: deque(maxlen=_LONGEST_HISTORY))
+    rates: deque[float] = field(default_factory=partial(deque, maxlen=_LONGEST_HISTORY))
     _marks: deque[tuple[float, int]] = field(default_factory=deque)
 
     def mark(self, now_s: float, total: int, behind: int | None = None) -> None:
@@ -72,15 +73,16 @@ class Seen:
     spend: dict[str, Decimal] = field(default_factory=dict)
     """By minute, over all accounts."""
     letters: int = 0
-    last_letters: deque[Letter] = field(default_factory=lambda: deque(maxlen=_LAST))
+    last_letters: deque[Letter] = field(default_factory=partial(deque, maxlen=_LAST))
     suspicious: int = 0
-    last_suspicious: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LAST))
+    last_suspicious: deque[dict[str, Any]] = field(default_factory=partial(deque, maxlen=_LAST))
 
 
 def letter_of(headers: Any, value: bytes | None) -> Letter:
     """What the headers of a dead letter tell."""
-    told = {name: (text or b"").decode() for name, text in headers}
-    return Letter(int(told["dead_letter.partition"]), int(told["dead_letter.offset"]), told["dead_letter.error"], value)
+    texts = {name: (text or b"").decode() for name, text in headers}
+    position = int(texts["dead_letter.partition"]), int(texts["dead_letter.offset"])
+    return Letter(*position, texts["dead_letter.error"], value)
 
 
 class Results:
@@ -131,7 +133,7 @@ class Results:
     def spend(self) -> dict[str, Decimal]:
         """What was paid in each minute, by all."""
         with self._lock:
-            return {minute: sum(each.values(), Decimal(0)) for minute, each in sorted(self._spend.items())}
+            return {minute: sum(spend.values(), Decimal(0)) for minute, spend in sorted(self._spend.items())}
 
 
 class Watcher:
@@ -192,8 +194,10 @@ class Watcher:
         """How many records each group has still before it, as `klamm group show` tells."""
         places = admin.partitions_of(TRANSACTIONS)
         ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
-        found = {}
+        lags = {}
         for group in self._groups:
             done = admin.list_group_offsets(group, places)
-            found[group] = sum(end.offset - (done[each].offset if each in done else 0) for each, end in ends.items())
-        return found
+            lags[group] = sum(
+                end.offset - (done[partition].offset if partition in done else 0) for partition, end in ends.items()
+            )
+        return lags

@@ -53,8 +53,8 @@ def main() -> None:
     bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
     print(f"{pay(bootstrap, 1000)} of 1000 new payments are above {LIMIT}")
     watch(session("suspicious", progress=True), bootstrap, ".klamm/suspicious").awaitTermination()
-    found = klamm.read_topic("suspicious", bootstrap=bootstrap)
-    print(f"{found.num_rows} suspicious payments in all; the last one: {found['value'][-1].as_py().decode()}")
+    payments = klamm.read_topic("suspicious", bootstrap=bootstrap)
+    print(f"{payments.num_rows} suspicious payments in all; the last one: {payments['value'][-1].as_py().decode()}")
 
 
 if __name__ == "__main__":

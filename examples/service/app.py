@@ -51,7 +51,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _read(app: FastAPI, consumer: AsyncConsumer) -> None:
-    """Every order in the topic, by anybody, for as long as the service lives."""
+    """Every order in the topic, of all clients, for as long as the service runs."""
     while True:
         for record in await consumer.poll(1.0):
             app.state.orders[record.key.decode()] = json.loads(record.value)

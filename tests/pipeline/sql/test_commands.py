@@ -71,7 +71,7 @@ def test_plan_draws_and_compares(typed, tmp_path):
     home.keep(renew_identity(compile_text(TEXT, "p.sql"), home))
     (tmp_path / "p.sql").write_text(TEXT.replace("sum(n)", "max(n)").replace("> 5", "> 6"))
     done = typed("plan", "p.sql")
-    assert "[rebuild: its SELECT changed, and its state was made by the old words]" in done.output
+    assert "[rebuild: its SELECT changed, and its state was computed by the old statement]" in done.output
     assert "[continues: its SELECT changed]" in done.output
     rows = [json.loads(line) for line in typed("plan", "p.sql", "-o", "jsonl").output.splitlines()]
     assert [row["change"] for row in rows] == [None, "rebuild", "continues"]

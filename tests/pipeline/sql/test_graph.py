@@ -74,7 +74,7 @@ STREAM = "CREATE STREAM s (id STRING, at TIMESTAMP, n INT);\n"
             "CREATE STREAM x AS SELECT * FROM S2;" + STREAM,
             "bank.sql:1:34: there is no stream or table S2; did you mean s?",
         ),
-        (STREAM + "CREATE STREAM x AS SELECT * FROM x;", "statements go round in a circle: x reads x"),
+        (STREAM + "CREATE STREAM x AS SELECT * FROM x;", "statements read each other in a cycle: x reads x"),
         (
             STREAM + "CREATE STREAM a AS SELECT * FROM b;\nCREATE STREAM b AS SELECT * FROM c JOIN s;\n"
             "CREATE STREAM c AS SELECT * FROM a;",
@@ -119,7 +119,7 @@ STREAM = "CREATE STREAM s (id STRING, at TIMESTAMP, n INT);\n"
             "o writes to topic o already",
         ),
         ("SET trigger = 'often';", "e.g. '10 seconds'"),
-        ("", "there is nothing in it"),
+        ("", "the file has no statement"),
     ],
 )
 def test_refusals(text, words):

@@ -60,7 +60,7 @@ def test_changes(old, new, found):
 def test_another_input_needs_a_rebuild_and_says_which():
     more = TEXT + "CREATE STREAM other (account STRING, amount INT);"
     found = verdicts(more, more.replace("FROM big;", "FROM big UNION ALL SELECT * FROM other;"))
-    assert found["suspicious"] == ("rebuild", "reads other as well")
+    assert found["suspicious"] == ("rebuild", "now reads other")
 
 
 def test_a_pipeline_is_held_to_its_folder(tmp_path):

@@ -86,7 +86,7 @@ def test_columns_are_values():
         ("CREATE STREAM s (a INT METADATA FROM 'ofset')", 1, 38, "did you mean offset?"),
         ("CREATE STREAM s (a INT b INT)", 1, 24, ", belongs here"),
         ("CREATE STREAM s (a INT)\n WITH (topic 'x')", 2, 14, "= belongs here, as in topic = 'value'"),
-        ("CREATE STREAM s (a INT) WITH (topic = 'x', topic = 'y')", 1, 44, "topic is said twice"),
+        ("CREATE STREAM s (a INT) WITH (topic = 'x', topic = 'y')", 1, 44, "topic is given twice"),
         ("CREATE STREAM s (a INT) WITH (topic = 'x'", 1, 42, "or ) after the last option"),
         ("CREATE STREAM s AS INSERT", 1, 20, "SELECT belongs after AS"),
         ("CREATE STREAM s (a INT) PARTITIONED", 1, 25, "PARTITIONED does not belong here"),
