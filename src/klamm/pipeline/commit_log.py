@@ -68,6 +68,7 @@ class CommitLog:
         with contextlib.suppress(TopicAlreadyExistsError):
             await self._admin.create_topic(self.topic, SLOTS, configs=configs)
         count = await cluster.topic(self.topic, self._timeout_s)
+        # Adding partitions would not help: homes of sinks and slots of tasks depend on the count.
         if count < SLOTS:
             raise SinkError(f"{self.topic} has {count} partitions; sinks need {SLOTS}: name another with commitsTopic")
 
@@ -88,11 +89,13 @@ class CommitLog:
         # avoids waiting for other sinks' open transactions in the same partition.
         settings |= {"isolation.level": "read_uncommitted", "auto.offset.reset": "none"}
         async with asyncio.timeout(self._timeout_s), AsyncConsumer(settings) as consumer:
+            # No group: the offset is known, and joining one would cost a rebalance.
             consumer.assign([self._home])
             consumer.seek(self._home, state.decision_offset)
             while True:
                 for record in await consumer.poll(1.0, 1):
                     decision = SinkDecision.decode(record.value or b"")
+                    # After compaction the offset may be gone, and the fetch returns the next record instead.
                     if record.offset != state.decision_offset or (decision.sink, decision.batch) != (
                         self.sink,
                         state.batch,
@@ -137,6 +140,7 @@ class CommitLog:
             name = handle.transaction.transactional_id
             async with slots:
                 description = (await self._admin.describe_transactions([name]))[name]
+            # A newer attempt of the same task reuses the transactional id with a higher epoch.
             same = (description.producer_id, description.producer_epoch) == handle.transaction[1:3]
             return handle.task, same and description.state == "Ongoing"
 

@@ -15,6 +15,7 @@ class KlammSource(DataSource):  # type: ignore[misc]
         """Return the name for format(...)."""
         return "klamm"
 
+    # Spark runs this in a Python process of its own, which has to import only what it needs.
     def schema(self) -> str:
         """Return the columns of a read."""
         from klamm.pipeline.source import schema  # noqa: PLC0415 - each side of Spark loads what it needs

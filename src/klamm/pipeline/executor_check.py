@@ -30,6 +30,7 @@ def platform_tag() -> str:
 def check_executor(home: str = _HOME) -> None:
     """Put the carried packages on the path; ConfigError names what this Python still lacks."""
     carried_folder = os.path.join(home, CARRIED)
+    # An installed package, or the driver: nothing was carried along.
     if not os.path.isdir(carried_folder):
         return
     platform_folder = os.path.join(carried_folder, platform_tag())

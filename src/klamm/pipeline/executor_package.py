@@ -48,6 +48,7 @@ def ship_package(spark: SparkSession) -> bool:
         return False
     path = _archive_path(f"{NAME}-{klamm.__version__}.zip")
     write_archive(path)
+    # The fragment is the folder's name: unpacked as "klamm" in the working directory, it is an importable package.
     context.addArchive(f"{path}#{NAME}")
     # The Python process that plans a stream runs beside the driver, in a working directory without the archive.
     python_path = context.environment.get("PYTHONPATH")
@@ -64,6 +65,7 @@ def ship_module(spark: SparkSession, name: str) -> bool:
     context = _context(spark)
     if context is None or is_local(context.master):
         return False
+    # A module of a package cannot be imported without the package around it.
     top = name.partition(".")[0]
     spec = find_spec(top)
     if spec is None or spec.origin is None or _is_installed(spec.origin):
@@ -113,6 +115,7 @@ def _archive_path(name: str) -> str:
 
 def _files(folder: str) -> Iterator[str]:
     for root, folders, names in os.walk(folder):
+        # In a fixed order, so that the same package makes the same archive.
         folders.sort()
         for name in sorted(names):
             relative = os.path.relpath(os.path.join(root, name), folder).replace(os.sep, "/")

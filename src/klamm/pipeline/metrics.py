@@ -63,6 +63,7 @@ def render_exposition(name: str, status: Mapping[str, Any]) -> str:
         lines += _head("start_timestamp_seconds", "gauge", "When it was started.")
         lines.append(_sample("start_timestamp_seconds", labels, status["started_ms"] / 1000))
     queries: Mapping[str, Mapping[str, Any]] = status.get("queries") or {}
+    # All samples of a metric have to follow its HELP and TYPE lines without others in between.
     for metric in _QUERY:
         samples = [
             _sample(metric.name, {**labels, "query": query}, values[metric.key] * metric.scale)
@@ -105,6 +106,7 @@ def _head(name: str, kind: str, words: str) -> list[str]:
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
     rendered = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+    # Rounded: 0.001 * 1003 is 1.0030000000000001.
     number = repr(round(value, 6)) if isinstance(value, float) else str(value)
     return f"klamm_pipeline_{name}{{{rendered}}} {number}"
 
@@ -146,6 +148,7 @@ def serve_metrics(
     class Server(TCPServer):
         """Serves one scrape after the other, so that metrics cost one thread."""
 
+        # A restarted pipeline gets its port back while old connections are in TIME_WAIT.
         allow_reuse_address = True
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
@@ -156,6 +159,7 @@ def serve_metrics(
         server = Server((host, port), Handler)
     except OSError as error:
         raise ConfigError(f"metrics cannot be served on {host}:{port}: {error.strerror or error}") from None
+    # shutdown() waits for the next poll, so the default of half a second would delay every stop.
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True)
     thread.start()
     try:
@@ -168,6 +172,7 @@ def serve_metrics(
 
 def parse_address(address: str | int) -> tuple[str, int]:
     """Return host and port to listen on, out of a port or of host:port."""
+    # From the right: an IPv6 address has colons of its own.
     host, _, port = str(address).rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"metrics: {address} is neither a port nor host:port")

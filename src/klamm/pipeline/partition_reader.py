@@ -42,6 +42,7 @@ class _PooledConsumer:
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self.thread = loop_thread.acquire()
+        # A reset would silently skip or repeat records: data loss has to be reported instead.
         fixed = {"auto.offset.reset": "none", "allow.auto.create.topics": "false"}
         self.consumer = AsyncConsumer({**_THROUGHPUT, **client, **fixed})
         try:
@@ -65,6 +66,7 @@ def _acquire(client: Mapping[str, str]) -> tuple[tuple[int, str], _PooledConsume
 
     The key has the process id: Spark forks its Python workers, and a connection must not be shared across a fork.
     """
+    # Settings are part of the key: a query with other settings needs another connection.
     key = (os.getpid(), json.dumps(dict(client), sort_keys=True))
     pooled = _pool.pop(key, None)
     return key, pooled or _PooledConsumer(client)
@@ -106,6 +108,7 @@ def read_range(
                     yield batch if headers else batch.drop_columns(["headers"])
             else:
                 waited_s += _POLL_S
+            # The position decides, not the last row: the range may end with a transaction marker or compacted offsets.
             if position is not None and position >= wanted.end:
                 return
             if waited_s > timeout_s:
@@ -123,6 +126,7 @@ def read_range(
 
 async def _seek_start(consumer: AsyncConsumer, wanted: Range, fail_on_data_loss: bool) -> bool:
     """Seek to the start; return False when the topic was deleted and created again."""
+    # A pooled consumer may have old metadata: leaders move between batches.
     await consumer.cluster.refresh([wanted.topic])
     topic_id = consumer.cluster.table.topic_id(wanted.topic)
     if wanted.topic_id and topic_id != ZERO_UUID and uuid_to_str(topic_id) != wanted.topic_id:

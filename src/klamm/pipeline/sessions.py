@@ -61,6 +61,7 @@ def session(
 
     show_progress = sys.stderr.isatty() if progress is None else progress
     settings: dict[str, Any] = {
+        # Otherwise results depend on the time zone of the machine that runs the query.
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": show_progress,
         "spark.sql.execution.arrow.pyspark.enabled": True,
@@ -73,6 +74,7 @@ def session(
     for key, value in (settings if chosen_master is None else {**settings, "spark.master": chosen_master}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
     home = unpacked_spark_home() if chosen_master is not None and is_local(chosen_master) else nullcontext()
+    # Both are environment variables that the JVM reads when it starts; afterwards they are restored.
     with _worker_python(chosen_master, settings.get("spark.pyspark.python")), home:
         spark = builder.getOrCreate()
     register(spark)
@@ -120,6 +122,7 @@ def _worker_python(master: str | None, chosen: str | None) -> Iterator[None]:
         os.environ[_PYTHON] = sys.executable
         home, name = os.path.dirname(sys.executable), f"python{sys.version_info[0]}.{sys.version_info[1]}"
         if not is_local(master) and os.path.exists(os.path.join(home, name)):
+            # The name, not the path: that may not exist on the executors.
             os.environ[_PYTHON] = name
             os.environ["PATH"] = os.pathsep.join([home, before["PATH"] or os.defpath])
     try:

@@ -57,12 +57,14 @@ def by_target(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
     """Yield rows by topic, and by whether a column names the partition."""
     import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 
+    # Spark has checked the columns on the driver; here they only have to be picked.
     names = rows.schema.names
     columns = [name for name in ("key", "value", "headers", "partition") if name in names]
     if topic is not None:
         topic_rows = [(topic, rows)]
     else:
         column = rows.column("topic")
+        # pc.unique would yield a null topic, and the filter below drop its rows.
         if column.null_count:
             raise ConfigError("a row has no topic: null in column topic")
         topics = pc.unique(column).to_pylist()
@@ -95,7 +97,7 @@ class _Writer:
         work = TaskWriter(self.options, write_id)
         try:
             if not thread.run(work.begin()):
-                # Spark fails a task that does not consume its rows.
+                # Spark's worker protocol expects the rows to be read, even if none of them is written.
                 for _ in iterator:
                     pass
                 return TaskResult(write_id, None)
@@ -115,6 +117,7 @@ class _Writer:
         if not results:
             return
         write_id = results[0].write_id
+        # The batch number comes from a task property that is not documented; a wrong one must not commit anything.
         if batch is not None and write_id.batch != batch:
             raise SinkError(f"Spark ends batch {batch}, but tasks wrote batch {write_id.batch}")
         handles = [result.handle for result in results if result.handle is not None]
@@ -139,6 +142,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self._prepare(options, schema)
         if overwrite:
             raise ConfigError('a topic is only ever appended to: write with mode("append")')
+        # Without an app id the sink is new with every write, so nothing can be recognized as done before.
         self._sink = f"klamm-spark-{self.options.app_id or uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:

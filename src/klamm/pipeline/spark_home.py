@@ -43,6 +43,7 @@ def _home() -> str | None:
 
     spark_home = str(_find_spark_home())
     cache_folder = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    # An upgrade of PySpark in place gets a new home, too: the version is part of the name.
     name = hashlib.sha256(f"{spark_home} {__version__}".encode()).hexdigest()[:16]
     try:
         return cached_home(spark_home, os.path.join(cache_folder, "klamm", f"spark-{name}"))
@@ -80,6 +81,7 @@ def link_home(spark_home: str, folder: str) -> None:
         package = name.partition("-")[0].removesuffix(_ARCHIVE)
         installed = os.path.join(packages, package)
         target = os.path.join(lib, name)
+        # A folder with a link to the package works like the archive: both go on sys.path under this name.
         if name.endswith(_ARCHIVE) and os.path.isdir(installed):
             os.mkdir(target)
             os.symlink(installed, os.path.join(target, package))

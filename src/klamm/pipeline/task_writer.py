@@ -69,6 +69,7 @@ class TaskWriter:
             return True
         if write_id.batch is not None and not await self._must_write(write_id):
             return False
+        # By task and attempt: a speculative attempt must not fence the one that Spark will accept.
         transactional_id = f"{write_id.sink}.{write_id.task}.{write_id.attempt}"
         producer = AsyncProducer(_settings(options, transactional_id=transactional_id))
         await producer.start()
@@ -94,9 +95,11 @@ class TaskWriter:
         assert self._producer is not None
         if not self._rows:
             self._began_ms = time.time_ns() // 1_000_000
+        # No timestamp: the producer stamps records when they are sent, as the Kafka connector does.
         deliveries = await self._producer.send_arrow(topic, rows, timestamp=None, partition=partition)
         self._rows += rows.num_rows
         self._size += _size(rows)
+        # Without a transaction every delivery has to be checked: flush() does not raise.
         if self._write_id is None:
             self._deliveries.extend(deliveries)
             if len(self._deliveries) > _PENDING_MAX:
@@ -127,6 +130,7 @@ class TaskWriter:
         """Abort: the producer's transaction is dropped."""
         producer, self._producer = self._producer, None
         if producer is not None:
+            # Closing with a transaction open aborts it; a broker that does not answer must not keep the task.
             await producer.close(1.0)
 
 
@@ -154,6 +158,7 @@ def _size(rows: Any) -> int:
 
 def _decision_producer(options: WriteOptions, write_id: WriteId) -> AsyncProducer:
     """Return the producer that writes decisions; a short timeout ends what a dead driver leaves open."""
+    # A decision lists all tasks of a batch, so its record may exceed the default of max.request.size.
     short = {"transaction.timeout.ms": "60000", "max.request.size": str(_DECISION_REQUEST_BYTES)}
     return AsyncProducer({**_settings(options, transactional_id=write_id.sink), **short})
 

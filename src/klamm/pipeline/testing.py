@@ -116,6 +116,7 @@ def run(
         given = {name.lower() for step in steps for name in step}
         # A test reads no databases or files: a source that is given no rows has none.
         given |= {node.name for node in pipeline.nodes if node.name.lower() in given or node.kind == SOURCE}
+        # Views and settings are per session; the JVM and its caches are shared.
         session = (spark or _session()).newSession()
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         for setting, value in {**_FAST_SMALL_QUERIES, **spark_settings}.items():
@@ -131,6 +132,7 @@ def run(
             for query in queries:
                 ends = [topics.end(topic) for topic in _input_topics(pipeline, query)]
                 if read_ends.get(query.name) != ends:
+                    # One after the other, in the order of the graph: each sees what those before it wrote in this step.
                     query.start(once=True).awaitTermination()
                     read_ends[query.name] = ends
         return _outputs(pipeline, topics, given)
@@ -269,6 +271,7 @@ def _outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outpu
             changes = [(record["key"], _decoded(node, record["value"])) for record in records]
             outputs.changes[node.name] = changes
             if node.kind == TABLE:
+                # A later change of a key replaces an earlier one, None deletes it: the topic is compacted.
                 newest = dict(changes)
                 outputs[node.name] = [row for row in newest.values() if row is not None]
             else:

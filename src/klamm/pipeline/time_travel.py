@@ -54,5 +54,6 @@ def newest_by_key(records: DataFrame) -> DataFrame:
     """Return the newest record of each key, without deleted keys. A key is in one partition, so offsets order it."""
     from pyspark.sql import functions  # noqa: PLC0415 - an extra
 
+    # max_by aggregates without a sort or a window: one pass, with partial aggregation.
     newest = functions.expr("max_by(struct(*), offset) AS newest")
     return records.where("key IS NOT NULL").groupBy("key").agg(newest).select("newest.*").where("value IS NOT NULL")

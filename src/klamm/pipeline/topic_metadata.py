@@ -39,6 +39,7 @@ class TopicLookup(BlockingFace):
     async def _partitions(self, missing_ok: bool) -> tuple[list[TopicPartition], dict[str, str]]:
         choice = self._choice
         cluster = self._admin.cluster
+        # A pattern needs the metadata of all topics; otherwise only of those that are named.
         cluster.all_topics = choice.pattern is not None
         names = set(choice.topics) | {partition.topic for partition in choice.partitions}
         refresh = functools.partial(cluster.refresh, names)
@@ -57,6 +58,7 @@ class TopicLookup(BlockingFace):
                 if unknown and missing_ok:
                     continue
                 raise error_for(code, f"topic {name} cannot be read")
+            # Brokers before KIP-516 have no topic ids: then a recreated topic is not noticed.
             if topic.topic_id != ZERO_UUID:
                 ids[name] = uuid_to_str(topic.topic_id)
             partitions.extend(TopicPartition(name, partition) for partition in topic.partitions)
@@ -82,6 +84,7 @@ class TopicLookup(BlockingFace):
         partitions, ids = self.partitions()
         known, queries = split_lookups(bound, partitions, what)
         offsets = self.lookup(queries)
+        # A broker answers -1 for a timestamp after the last record.
         if bound.timed:
             late = find_late_partitions(offsets, what, latest=late_is_latest)
             offsets |= self.lookup(dict.fromkeys(late, LATEST))

@@ -78,9 +78,9 @@ STREAM = "CREATE STREAM s (id STRING, at TIMESTAMP, n INT);\n"
         (
             STREAM + "CREATE STREAM a AS SELECT * FROM b;\nCREATE STREAM b AS SELECT * FROM c JOIN s;\n"
             "CREATE STREAM c AS SELECT * FROM a;",
-            "circle: a reads b reads c reads a",
+            "cycle: a reads b reads c reads a",
         ),
-        (STREAM + "CREATE STREAM S (a INT);", "2:15: there is a S already, in line 1"),
+        (STREAM + "CREATE STREAM S (a INT);", "2:15: S is declared already, in line 1"),
         ("CREATE STREAM s (a INT) WITH (topik = 'x');", "1:31: topik is no option of a STREAM; did you mean topic?"),
         ("CREATE STREAM s (a INT) WITH (emit = 'final');", "it is one of STREAM AS and TABLE AS"),
         ("CREATE STREAM s (a INT) WITH (format = 'jsn');", "did you mean json?"),

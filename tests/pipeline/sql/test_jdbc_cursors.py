@@ -112,7 +112,7 @@ class Table:
             self.topic += rows
         self.step()
 
-    def told(self, error):
+    def wrap_error(self, error):
         return JdbcError(str(error))
 
     def name_jobs(self, group):

@@ -122,7 +122,9 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if streaming and name in named:
             raise ConfigError(f"{name} is for batch reads; a stream has no end")
+    # The source never joins the group: offsets are only committed to it, for lag monitors.
     group_id = client.pop("group.id", None)
+    # The default of the Kafka connector is read_uncommitted; exactly once needs this one.
     client.setdefault("isolation.level", "read_committed")
     strategy = named.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
@@ -154,6 +156,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     if (app_id is None) != (version is None):
         raise ConfigError("txnAppId and txnVersion go together: the name of the writer, and the number of this write")
     client.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
+    # Rows come in Arrow batches of thousands, so larger requests cost no latency.
     client.setdefault("batch.size", str(256 << 10))
     return WriteOptions(
         client=client,
@@ -233,6 +236,7 @@ def _parse_bound(named: Mapping[str, str], which: str, default: str) -> ReadBoun
     name = f"{which}Offsets"
     text = named.get(name, default)
     named_offsets = {"earliest": EARLIEST, "latest": LATEST}
+    # As in the connector: a batch that starts at the latest or ends at the earliest offset is empty.
     forbidden = LATEST if (which, default) == ("starting", "earliest") else EARLIEST if which == "ending" else None
     offset = named_offsets.get(text.strip().lower())
     if offset is not None:

@@ -47,6 +47,7 @@ class Position:
         encoded: dict[str, Any] = {}
         for partition in sorted(self.offsets):
             encoded.setdefault(partition.topic, {})[str(partition.partition)] = self.offsets[partition]
+        # Sorted, so that equal positions are equal text: Spark compares offsets as JSON strings.
         encoded[_IDS] = {name: self.ids[name] for name in sorted(self.ids)}
         return encoded
 
@@ -115,6 +116,7 @@ def limit_end(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, 
         if size <= 0:
             limited[partition] = end[partition]
             continue
+        # Proportional to what is unread, so that all partitions catch up at the same time.
         share = limit * size / total
         limited[partition] = min(
             start[partition] + (math.ceil(share) if share < 1 else math.floor(share)), end[partition]
@@ -148,9 +150,11 @@ def plan_ranges(start: Position, end: Position, earliest: Offsets) -> tuple[list
             if first > 0:
                 losses.append(f"{partition} is new, but its records before offset {first} are gone")
             begin = first
+        # Retention has removed records that were not read yet.
         elif begin < first:
             losses.append(f"{partition} was read up to {begin}, but begins at {first} by now")
             begin = first
+        # The log was truncated below the position: an unclean leader election, or the topic was emptied.
         elif begin > stop:
             losses.append(f"{partition} was read up to {begin}, but ends at {stop} by now")
             begin = stop
@@ -186,5 +190,6 @@ def group_ranges(ranges: Iterable[Range], rows: int) -> list[list[Range]]:
 
 def _cut(range_: Range, parts: int) -> list[Range]:
     parts = min(parts, range_.size)
+    # Integer division spreads the remainder, so that pieces differ by one at most.
     edges = [range_.start + range_.size * index // parts for index in range(parts + 1)]
     return [range_._replace(start=a, end=b) for a, b in itertools.pairwise(edges)]

@@ -39,6 +39,7 @@ class Frame(NamedTuple):
 def unframe(data: bytes, header: bytes | None = None) -> Frame:
     """Split a record into schema and payload; a header wins over the prefix."""
     if header is not None:
+        # Confluent's serializers write the GUID; an id in the header is allowed as well.
         if header[:1] == bytes([BY_GUID]) and len(header) >= 17:
             return Frame(uuid.UUID(bytes=bytes(header[1:17])), data, header[17:])
         if header[:1] == bytes([BY_ID]) and len(header) >= _PREFIX.size:
@@ -91,6 +92,7 @@ def write_path(path: Sequence[int]) -> bytes:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
+    # Zigzag varints as in Avro, at most five bytes for 32 bits.
     for shift in range(0, 35, 7):
         if at >= len(data):
             raise BadRecord("the message path is truncated")

@@ -67,6 +67,7 @@ class Step(Enum):
 
 def next_step(state: SinkState, batch: int) -> Step:
     """Return what is left to do for a batch."""
+    # Spark replays only its last batch, so an older one is done.
     if state.batch > batch or (state.batch == batch and state.done):
         return Step.SKIP
     return Step.RESUME if state.batch == batch else Step.BEGIN
@@ -85,6 +86,7 @@ class SinkDecision:
         rows = [
             [handle.task, *handle.transaction, handle.rows, handle.size, handle.began_ms] for handle in self.handles
         ]
+        # JSON, so that a stuck batch can be inspected with any consumer.
         return json.dumps({"v": 1, "sink": self.sink, "batch": self.batch, "tasks": rows}).encode()
 
     @classmethod

@@ -49,6 +49,7 @@ def compact_folder(log: FolderLog, target: int, advance: Callable[[int], None]) 
             new_folder = os.path.join(work, uuid.uuid4().hex)
             os.makedirs(new_folder)
             for group in groups:
+                # A new name every time: a reader that lists old and new folders never takes one file for another.
                 merged = os.path.join(new_folder, f"merged-{uuid.uuid4().hex}.parquet")
                 _merge([os.path.join(folder, name) for name in group], merged)
             with log.locked():
@@ -80,6 +81,7 @@ def replace_partitions(log: FolderLog, moves: Sequence[Move]) -> None:
             fsync_path(staged)
             os.replace(staged, os.path.join(new_folder, os.path.basename(move.final)))
         fsync_path(new_folder)
+        # exchange needs both folders, and a new partition has none yet.
         os.makedirs(folder, exist_ok=True)
         exchange_folders(new_folder, folder)
         fsync_path(os.path.dirname(folder))
@@ -117,6 +119,7 @@ def _link_unmerged(old: str, new: str, merged: set[str]) -> bool:
         return False
     for name in names:
         if name not in merged:
+            # A link costs nothing, and both folders are complete at the moment of the exchange.
             os.link(os.path.join(old, name), os.path.join(new, name))
     fsync_path(new)
     return True
@@ -130,6 +133,7 @@ def _merge(paths: Sequence[str], target: str) -> None:
 
     schema = pa.unify_schemas([pq.read_schema(path) for path in paths])
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    # Without partitioning: partition columns are in the folders' names, not in the files.
     dataset = ds.dataset(list(paths), schema=schema, format="parquet", partitioning=None)
     with pq.ParquetWriter(target, schema, compression="snappy") as writer:
         for batch in dataset.to_batches():

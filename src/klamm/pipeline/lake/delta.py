@@ -59,9 +59,11 @@ class DeltaSink:
         if self._table.local is not None:
             os.makedirs(self._uri, exist_ok=True)
         if not DeltaTable.is_deltatable(self._uri, self._storage):
+            # mode="ignore": another driver may create it at the same time.
             DeltaTable.create(self._uri, wanted, mode="ignore", partition_by=list(names), storage_options=self._storage)
         table = self._open()
         existing = {field.name: field for field in table.schema().fields}
+        # Delta cannot change the partitioning of a table.
         if tuple(table.metadata().partition_columns) != names:
             raise ConfigError(
                 f"{self._table.where} is partitioned by {table.metadata().partition_columns}, not by {list(names)}"
@@ -96,6 +98,7 @@ class DeltaSink:
                 partition_values=dict(_partition_values(file.partition)),
                 modification_time=now_ms,
                 data_change=True,
+                # Without column statistics: computing them would read every file again.
                 stats=json.dumps({"numRecords": file.rows}),
             )
             for file in files

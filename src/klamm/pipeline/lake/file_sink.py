@@ -56,6 +56,7 @@ class FileSink:
                 shutil.rmtree(staged, ignore_errors=True)
                 return False
             if replace:
+                # Replacing is idempotent, so the batch is recorded after it: a crash in between replaces again.
                 compaction.replace_partitions(log, moves)
                 log.settle(app, batch, ())
             elif moves:
@@ -93,6 +94,7 @@ class FileSink:
         try:
             writer.save(folder)
         finally:
+            # The setting belongs to the session, which other queries use as well.
             settings.set(_TIMES, before)
 
     def _moves(self, staged: str, app: str, batch: int) -> list[Move]:

@@ -112,12 +112,14 @@ class FolderLog:
     def _decide(self, app: str, entry: BatchEntry) -> None:
         path = self._file(app)
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        # In the same folder: os.replace is atomic only within a file system.
         temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}")
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump({"app": app, "batch": entry.batch, "moves": entry.moves}, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        # The rename itself is durable only when the folder is synced.
         fsync_path(os.path.dirname(path))
 
     def _finish(self, app: str, entry: BatchEntry) -> None:
@@ -127,10 +129,13 @@ class FolderLog:
             folder = os.path.dirname(final)
             folders.add(folder)
             os.makedirs(folder, exist_ok=True)
+            # A move that was done before the crash is recognized by the final file.
             if not _move(staged, final):
                 raise SinkError(f"batch {entry.batch} was decided, but its file {move.staged} is gone")
+        # Moves are durable before the list of moves is removed from the record.
         for folder in folders:
             fsync_path(folder)
+        # The number stays for ever: it is what recognizes a replay.
         self._decide(app, entry._replace(moves=()))
 
 

@@ -105,6 +105,7 @@ class IcebergSink:
         A retry would rebase the commit on the newer snapshot without asking whether that one holds this very batch.
         """
         table = self._catalog.load_table(self._table.identifier)
+        # Only in memory: the property is not written to the table.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         return table
 
@@ -129,6 +130,7 @@ class IcebergSink:
                         snapshot_properties=snapshot_properties,
                         check_duplicate_files=False,
                     )
+                    # In the same transaction as the files: table and number change together or not at all.
                     work.set_properties({_property(app): str(batch)})
                 break
             except CommitFailedException:
@@ -218,6 +220,7 @@ def _catalog(table: LakeTable) -> Any:
     if not options and name == "klamm" and table.local is not None:
         folder = os.path.abspath(table.local)
         os.makedirs(folder, exist_ok=True)
+        # No server is needed to try it: the catalog is a SQLite file beside the data.
         options = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
     return load_catalog(name, **options)
 

@@ -49,6 +49,7 @@ class ParquetTaskWriter:
         try:
             for rows in batches:
                 for partition, partition_rows in split_by_partition(cast_to_utc(rows), self.partition_by):
+                    # Rows are sorted by partition, so this one does not come back.
                     if open_file is not None and open_file.partition != partition:
                         files.append(open_file.close())
                         open_file = None
@@ -120,6 +121,7 @@ class _OpenFile:
 
     def close(self) -> DataFile:
         self._writer.close()
+        # After the writer has written the footer, before the stream is closed.
         size = self._out.tell()
         self._out.close()
         return DataFile(self.path, self.partition, self._rows, size)
@@ -139,6 +141,7 @@ def split_by_partition(
         return
     boundary_set = {0, rows.num_rows}
     for name in names:
+        # Runs of each column; a partition changes where any of them does.
         ends = pc.run_end_encode(rows.column(name), pa.int32()).run_ends
         boundary_set.update(ends.to_pylist())
     boundaries = sorted(boundary_set)
@@ -168,6 +171,7 @@ def partition_text(value: Any) -> str | None:
 def write_files(frame: DataFrame, work: ParquetTaskWriter) -> list[DataFile]:
     """Run the tasks; return the files they have written, none of them part of a table yet."""
     if work.partition_by:
+        # Within Spark's partitions only: no shuffle, at the price of a file per task and partition.
         frame = frame.sortWithinPartitions(*work.partition_by)
     return [DataFile.decode(row.file) for row in frame.mapInArrow(work, _LINES).collect()]
 

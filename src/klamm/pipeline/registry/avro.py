@@ -76,6 +76,7 @@ class AvroCodec:
                 raise BadRecord(
                     f"not a value of Avro schema {self.schema.id}: {error or type(error).__name__}"
                 ) from None
+            # Left-over bytes mean that the record was not written with this schema, even if it decodes.
             if source.tell() != len(frame.payload):
                 raise BadRecord(f"{len(frame.payload) - source.tell()} bytes are left after the value")
             return value if reshape is None else reshape(value)
@@ -102,6 +103,7 @@ def _arrow(node: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> pa.D
         branches = [branch for branch in node if branch != "null"]
         if len(branches) == 1:
             return _arrow(branches[0], named, inside)
+        # The names of Spark's from_avro, so that queries need no change.
         return pa.struct([(f"member{n}", _arrow(branch, named, inside)) for n, branch in enumerate(branches)])
     if isinstance(node, str):
         return _PRIMITIVES[node] if node in _PRIMITIVES else _arrow(named[node], named, inside)

@@ -126,6 +126,7 @@ class Registry:
         try:
             schema = Schema.parse(self._ask(path, **_SERIALIZED))
         except UnknownSchema:
+            # Cached for a short time: a topic of bad records must not flood the registry with requests.
             _cache(self._unknown, name, self._clock())
             raise UnknownSchema(f"the registry has no schema {name}") from None
         _cache(self._schemas, name, schema)
@@ -175,6 +176,7 @@ class Registry:
         for attempt in range(_ATTEMPTS_MAX):
             if attempt:
                 self._pause(0.2 * 2**attempt)
+            # Any of the addresses may answer: the next one is tried without a pause.
             for url in self._settings.urls:
                 address = f"{url}{path}?{urllib.parse.urlencode(query)}" if query else f"{url}{path}"
                 try:
@@ -184,6 +186,7 @@ class Registry:
                         message = _error_message(error)
                     if error.code == 404:
                         raise UnknownSchema(message) from None
+                    # Other client errors do not go away by trying again.
                     if error.code not in (408, 429) and error.code < 500:
                         raise RegistryError(f"the registry rejects {path}: {error.code} {message}") from None
                     reason = f"{error.code} {message}"

@@ -76,6 +76,7 @@ class Decoder:
                 raise BadRecord(f"schema {frame.schema} is {writer.schema.kind}, expected {reader.schema.kind}")
             decode = writer.decoder(reader)
             if len(self._decoders) >= _COMPILED_MAX:
+                # More schemas than a topic ever has: bounds memory, and costs a recompilation.
                 self._decoders.clear()
             self._decoders[frame.schema] = decode
         return decode(frame)

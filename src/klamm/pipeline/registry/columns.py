@@ -327,6 +327,7 @@ def _select(values: Any, selection: _FieldSelection) -> Any:
     return pa.StructArray.from_arrays(
         [fields.get(name.lower(), empty) for name in selection.names],
         names=list(selection.names),
+        # Without the mask a null struct would become a struct of nulls.
         mask=pc.is_null(values),
     )
 

@@ -84,6 +84,7 @@ class JsonCodec:
             if node
             else ()
         )
+        # A choice of null and one type is a nullable column of that type.
         return self._type(choices[0], root, depth + 1) if len(choices) == 1 else pa.string()
 
     def decoder(self, reader: JsonCodec) -> Callable[[Frame], Any]:
@@ -105,6 +106,7 @@ class JsonCodec:
         plain = self._prune(value, self.root, self.root)
         try:
             text = json.dumps(plain, default=_encode_scalar, separators=(",", ":"), allow_nan=False)
+            # Validated as JSON, after dates and decimals have become text and numbers.
             self._check(json.loads(text))
         except (ValueError, TypeError, fastjsonschema.JsonSchemaValueException) as error:
             raise BadRecord(f"does not fit JSON Schema {self.schema.id}: {error}") from None

@@ -53,6 +53,7 @@ class ProtobufCodec:
     def __init__(self, schema: Schema, references: Mapping[str, Schema], message: str | None = None) -> None:
         self.schema = schema
         try:
+            # A pool per schema: versions of a message have the same name, and the default pool refuses that.
             pool = descriptor_pool.DescriptorPool()
             for file in _files(schema, references):
                 pool.AddSerializedFile(file.SerializeToString())
@@ -125,6 +126,7 @@ class ProtobufCodec:
         message = self._class(self._path)()
         try:
             _fill(message, value)
+            # Maps have no order; a replay of a batch has to write the same bytes.
             return bytes(message.SerializeToString(deterministic=True))
         except (TypeError, ValueError, KeyError, AttributeError, EncodeError) as error:
             raise BadRecord(f"does not fit Protobuf schema {self.schema.id}: {error}") from None
@@ -261,7 +263,9 @@ def _scalar(value: Any, field: FieldDescriptor) -> Any:
         return _value(value)
     if field.enum_type is not None:
         enum_value = field.enum_type.values_by_number.get(value)
+        # An enum value of a newer schema: proto3 keeps its number.
         return str(value) if enum_value is None else enum_value.name
+    # Spark has no unsigned 64-bit type.
     return Decimal(value) if field.type in _UNSIGNED_64 else value
 
 

@@ -77,6 +77,7 @@ class BoundedTopics(ClusterTopics):
             "includeHeaders": "true",
         }
         if ranges:
+            # Offsets, not times: retention or late records must not change what a repeated job reads.
             options["startingOffsets"] = _offsets((range_.topic, range_.partition, range_.start) for range_ in ranges)
             options["endingOffsets"] = _offsets((range_.topic, range_.partition, range_.end) for range_ in ranges)
         return spark.read.format("klamm").options(**options).load()
@@ -133,6 +134,7 @@ def plan_backfill(
     ranges = []
     for partition in sorted(last.offsets):
         log_start, log_end = earliest[partition], latest[partition]
+        # Clamped to the log: a time may lie before its first or after its last record.
         stop = min(max(last.offsets[partition], log_start), log_end)
         begin = min(max(first.offsets.get(partition, log_start), log_start), stop)
         ranges.append(Range(partition.topic, partition.partition, begin, stop))
@@ -191,6 +193,7 @@ def run_backfill(
     finally:
         if spark is None:
             spark_session.stop()
+    # After the write: a job that failed has to be repeatable.
     _record_job(home, job, app)
     return written
 
@@ -235,6 +238,7 @@ def app_name(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
     With `replace` a changed SELECT makes another job, so that rows can be replaced by those of the new SELECT.
     """
     described: list[Any] = [[range_.topic, range_.partition, range_.start, range_.end] for range_ in job.ranges]
+    # The SELECT is part of the name only here: without replace, a changed SELECT must not append the range again.
     if job.replace:
         described.append(describe(pipeline)[job.node.name])
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
@@ -245,6 +249,7 @@ def _identity(pipeline: Pipeline, home: Home) -> Identity:
     """Return the pipeline's identity; a pipeline that never ran gets a new one."""
     identity = home.identity()
     if identity is None:
+        # A pipeline that starts at the same time must not create another identity.
         with home.locked():
             identity = home.identity() or renew_identity(pipeline, home)
             home.keep(identity)
@@ -272,6 +277,7 @@ def _record_job(home: Home, job: Backfill, app: str) -> None:
     path = os.path.join(home.path, _JOBS_FILE)
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         json.dump([*_read_jobs(home), entry], file, indent=1)
+    # Atomic: a crash leaves the old list, and the sink's own log still knows the job.
     os.replace(f"{path}.new", path)
 
 

@@ -108,6 +108,7 @@ class DeadLetters:
         if self._of_files:
             raise ConfigError(f"{self.name} reads files: put the rows, corrected, into a new file")
         settings = {name: value for name, value in self._client.items() if name in PRODUCER_CONFIGS}
+        # One id per topic: of two redrives at the same time the second fences the first.
         settings["transactional.id"] = self.group
         sent = 0
         with self._consumer() as consumer, Producer(settings) as producer:
@@ -134,6 +135,7 @@ class DeadLetters:
                 if letter is not None and letter.stream == self.name:
                     producer.send(letter.topic, letter.value, key=letter.key, headers=list(letter.headers))
                     count += 1
+                # Letters of other streams are passed over, and their offsets committed: the topic may be shared.
                 offsets[TopicPartition(record.topic, record.partition)] = OffsetAndMetadata(record.offset + 1)
             producer.send_offsets_to_transaction(offsets, self.group)
         return count
@@ -154,9 +156,11 @@ class DeadLetters:
         while any(positions[partition] < ends[partition] for partition in partitions):
             for record in consumer.poll(0.5, _TRANSACTION_RECORDS):
                 record_partition = TopicPartition(record.topic, record.partition)
+                # Letters that arrive meanwhile, perhaps those just redriven and bad again, wait for the next run.
                 if record.offset < ends[record_partition]:
                     yield record
                 deadline = time.monotonic() + _IDLE_TIMEOUT_S
+            # The position passes transaction markers, which poll never returns.
             for partition in partitions:
                 positions[partition] = consumer.position(partition)
             if time.monotonic() > deadline:

@@ -92,6 +92,7 @@ class Engine:
         queries: list[Query] = []
         for declared in self._pipeline.functions:
             function = load_function(declared.target)
+            # Before it is registered: Spark pickles the function with the files known at that time.
             ship_module(self._spark, declared.target.partition(":")[0])
             self._spark.udf.register(declared.name, function, declared.returns)
         read_names = {name for node in self._pipeline.nodes for name in node.inputs}
@@ -152,12 +153,14 @@ class Engine:
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(row_expressions.good_or_raise(node))
         else:
+            # Of a table the count would grow with every look at the whole topic.
             if self._pipeline.policy(node) == "drop" and not is_table:
                 frame = _count_bad_records(frame, "drop", node)
             frame = frame.where(f"{row_expressions.ERROR} IS NULL")
         if is_table and node.name.lower() in self._versioned:
             _row_versions(frame, node, columns).createOrReplaceTempView(quote_name(versions_view(node.name)))
         if is_table:
+            # After the check for errors: a bad record must not hide the good version before it.
             frame = _newest_rows(frame)
         frame = frame.selectExpr(*row_expressions.column_expressions(node, columns))
         if not is_table:
@@ -186,6 +189,7 @@ class Engine:
         key_columns = node.option("deduplicate")
         if key_columns:
             names = list(name_list(key_columns))
+            # Within a watermark Spark forgets keys; without one the state grows for ever. A backfill is no stream.
             within = delay and frame.isStreaming
             frame = frame.dropDuplicatesWithinWatermark(names) if within else frame.dropDuplicates(names)
         return frame
@@ -213,6 +217,7 @@ class Engine:
                 reader = reader.option(name.removeprefix("option."), expand(value.text, os.environ, name))
         is_text = kind in ("json", "csv")
         if is_text:
+            # A row that does not parse becomes a row with its text, and the other rows of the file survive.
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", row_expressions.BROKEN)
         broken = f", {row_expressions.BROKEN} STRING" if is_text else ""
         frame = reader.schema(row_expressions.ddl(columns) + broken).load(node.option("path"))
@@ -293,6 +298,7 @@ class Engine:
                 self._refresh(node)
             return writer()
 
+        # A rebuild gets a new folder; the old one is not removed.
         checkpoint = os.path.join(self._folder, f"{name}.{generation}")
         in_passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
         return Query(name, node, checkpoint, self._pipeline.source, begin, in_passes)
@@ -356,6 +362,7 @@ class Engine:
             # max(value) makes rows of one key deterministic: a replay of the batch must compute the same records.
             current = current.where("value IS NOT NULL").groupBy("key").agg(_expression("max(value) AS value"))
             previous = _newest_rows(self._topics.whole(self._spark, node.topic)).selectExpr("key", "value AS before")
+            # A full join: rows that are gone have no value, and a null value deletes the key.
             changed = current.join(previous, "key", "full_outer").where("NOT (value <=> before)")
             changed = changed.selectExpr("key", "value", *self._constant_headers(node))
             self._topics.write(changed, node.topic, node, self._app(node), number)
@@ -487,6 +494,7 @@ def spark_type(kind: Any) -> str:
 
 def error_position(error: Any, text: str) -> tuple[int, str]:
     """Return where in a SELECT Spark found an error, and its message without the query plan."""
+    # Spark 4 has a structured message and context; older errors only text.
     message = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
     contexts = error.getQueryContext() if hasattr(error, "getQueryContext") else []
     offset = 0

@@ -17,6 +17,7 @@ from klamm.records.arrow import schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# No pipeline reads this column.
 SCHEMA = schema().remove(schema().get_field_index("timestampType"))
 _DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
@@ -111,6 +112,7 @@ class FolderTopics:
             return
         records = [self._record(row.asDict()) for row in frame.collect()]
         self.add(topic, records)
+        # Only in memory: a test has one driver, which does not die.
         self._done.add((app, batch))
 
     def sink(self, frame: DataFrame, node: Node, app: str) -> Any:  # noqa: ARG002

@@ -69,6 +69,7 @@ class Database:
         self._relation = f"({query.strip().rstrip(';')}) klamm_rows" if query else options["table"]
         self._options = {
             "url": options["url"],
+            # Otherwise Spark shifts timestamps by the session's time zone.
             "preferTimestampNTZ": "true",
             **{name: options[name] for name in ("driver", "user", "password") if name in options},
             "fetchsize": options.get("fetch_size", DEFAULT_FETCH),
@@ -113,6 +114,7 @@ class Database:
         """Return the rows of a range in the order of the cursor. One task reads them, which keeps the order."""
         frame = self._ask(f"SELECT * FROM {self._relation} WHERE {wanted.condition(self.cursor)}")
         name = _find_column(self.cursor, frame.columns)
+        # Not ORDER BY in the database: a subquery's order is not guaranteed there.
         frame = frame.sortWithinPartitions(quote_name(name))
         columns = self.node.create.columns
         if not columns:
@@ -129,6 +131,7 @@ class Database:
         """Return the smallest and the greatest position from `start` on; None when there is no row."""
         where = f"{self.cursor} IS NOT NULL" if start is None else self._from(start)
         minimum, maximum = f"MIN({self.cursor}) AS klamm_least", f"MAX({self.cursor}) AS klamm_most"
+        # One query for both: the table may change between two.
         row = self._positions(f"SELECT {minimum}, {maximum} FROM {self._relation} WHERE {where}")
         return None if row is None or row[0] is None else (int(row[0]), int(row[1]))
 
@@ -182,6 +185,7 @@ def _first_line(text: str) -> str:
 def _root_cause(error: Exception) -> str | None:
     """Return the message of the innermost JVM exception; None when there is none."""
     exception: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    # Bounded: a chain of causes may be circular.
     for _ in range(_CAUSES_MAX):
         cause = exception.getCause() if exception is not None else None
         if cause is None:
@@ -283,6 +287,7 @@ class JdbcPoller:
     def stop(self) -> None:
         """Stop, after the current batch if it ends soon; an interrupted batch is read again by the next start."""
         self._stopping.set()
+        # A batch that is nearly done ends by itself; a cancelled one would be read twice.
         self._thread.join(_GRACE_S)
         if self.isActive:
             self._database.interrupt(self._group)
@@ -309,6 +314,7 @@ class JdbcPoller:
             stable = self._settled.look(time.monotonic(), bounds and bounds[1])
             if bounds is not None and stable is not None and bounds[0] <= stable:
                 batch_number += 1
+                # Without a pause: there may be more rows.
                 start = self._batch_of(batch_number, start, bounds[0], stable)
                 continue
             waiting_s = self._settled.wait_s(time.monotonic())
@@ -349,7 +355,9 @@ class JdbcPoller:
         started = time.monotonic()
         try:
             if not begun:
+                # The order makes it exactly once: range, rows under the batch number, mark.
                 self._positions.begin(batch_number, range_)
+            # The empty range that marks "latest" has no rows.
             if range_.start != range_.end:
                 self._save(self._database.rows(range_), batch_number)
             self._positions.done(batch_number)

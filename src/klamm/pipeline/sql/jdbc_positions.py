@@ -64,6 +64,7 @@ class LocalFolder:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        # A file under its final name is complete.
         os.rename(temporary, os.path.join(folder, name))
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -133,6 +134,7 @@ class Positions:
         return cls(HadoopFolder(spark, path) if is_remote(path) else LocalFolder(path))
 
     def _numbers(self, kind: str) -> list[int]:
+        # Other names are temporary files of a crash.
         return sorted(int(name) for name in self._folder.names(kind) if name.isdecimal())
 
     def last(self) -> tuple[int, CursorRange, bool] | None:
@@ -154,5 +156,6 @@ class Positions:
         """Record that a range's rows are in the topic, and remove old files."""
         self._folder.write(_COMMITS, str(number), "{}")
         for kind in (_OFFSETS, _COMMITS):
+            # As Spark's minBatchesToRetain: old files are only for people.
             for old in self._numbers(kind)[:-_BATCHES_KEPT]:
                 self._folder.remove(kind, str(old))

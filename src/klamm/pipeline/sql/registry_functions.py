@@ -56,6 +56,7 @@ class RegistryFunctions:
                 self._writer(node, VALUE, arrow, [field.name for field in arrow])
             if node.key_registered:
                 keys = [fields[column.lower()] for column in node.key]
+                # Protobuf has no values but messages, so a single key is wrapped, too.
                 single = len(keys) == 1 and registry_schemas.kind_of(node, KEY) != "PROTOBUF"
                 self._writer(node, KEY, keys[0].type if single else pa.struct(keys), [key.name for key in keys])
         except (ConfigError, KlammError) as error:
@@ -66,6 +67,7 @@ class RegistryFunctions:
         return self._headers.get(node.name, [])
 
     def _new(self, node: Node, what: str) -> bool:
+        # Once per statement: a function that is registered again gets a new plan, and streams would not share it.
         if not (node.registered or node.key_registered) or (node.name, what) in self._made:
             return False
         self._made.add((node.name, what))

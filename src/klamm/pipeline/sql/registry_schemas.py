@@ -146,6 +146,7 @@ def _compare_columns(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
         if type_ is None and column.name.lower() not in keys:
             fields = ", ".join(field.name for field in arrow)
             yield Problem(column.offset, f"subject {subject_of(node)} has no field {column.name}: it has {fields}")
+        # Simple types are cast by name; nested ones by position, so they have to match.
         elif type_ is not None and "<" in type_ + column.type and type_.lower() != column.type.lower():
             yield Problem(column.offset, f"{column.name} is {type_} in subject {subject_of(node)}")
 

@@ -117,6 +117,7 @@ def run_pipeline(
         check_requirements()
     pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline)
+    # The lock is held for the whole run: two processes on one checkpoint would corrupt it.
     with home.locked():
         home.clear_stop_request()
         identity = renew_identity(pipeline, home, rebuild)
@@ -131,6 +132,7 @@ def run_pipeline(
         try:
             remote = _open_remote(spark_session, pipeline, home, say)
             if remote is not None:
+                # Again: the remote folder may have had an identity that this machine did not know.
                 identity = renew_identity(pipeline, home, rebuild)
             engine = Engine(spark_session, pipeline, topics, home.path if remote is None else remote.path, identity)
             for topic in topics.ensure():
@@ -153,6 +155,7 @@ def run_pipeline(
                 stack.enter_context(_signals(runner.stop))
                 runner.run(once=once)
         finally:
+            # A session that was passed in belongs to the caller.
             if spark is None:
                 spark_session.stop()
 
@@ -304,6 +307,7 @@ class Runner:
         trigger = running.query.node.option("trigger") or self._trigger
         try:
             running.handle = running.query.start(once=once, trigger=trigger)
+        # A wrong statement stays wrong.
         except SqlError:
             raise
         except Exception as error:  # noqa: BLE001 - Spark raises any exception; a restart may succeed
@@ -328,6 +332,7 @@ class Runner:
         if all(word in running.error for word in _BAD_RECORD):
             running.tally.bad["fail"] = running.tally.bad.get("fail", 0) + 1
         name = running.query.name
+        # A bad record or a missing package fails again and again: restarting would only hide it.
         if running.failures > self._limit or any(word in running.error for word in _NOT_RETRIED):
             reason = (
                 error_line(running.error).partition("ConfigError: ")[2]
@@ -336,6 +341,7 @@ class Runner:
             )
             raise ConfigError(f"{name} failed: {reason}")
         running.restarts += 1
+        # Exponential back-off, from one second to a minute.
         pause_s = min(self._first_pause_s * 2.0 ** (running.failures - 1), _RESTART_PAUSE_MAX_S)
         running.restart_at = time.monotonic() + pause_s
         _log.warning("query failed query=%s restart_in_s=%g: %s", name, pause_s, running.error)
@@ -379,6 +385,7 @@ class Runner:
             "error": error,
             "queries": queries,
         }
+        # Published even without changes: updated_ms shows that the process is alive.
         self._home.write_status(self._status)
 
     def _halt(self, *, after_batch: bool) -> None:
@@ -387,6 +394,7 @@ class Runner:
         for running in self._running:
             handle = running.handle
             while handle is not None and handle.isActive:
+                # Between two batches a stop loses nothing; inside of one, Spark would repeat it.
                 if time.monotonic() >= deadline or not handle.status.get("isTriggerActive"):
                     handle.stop()
                     break

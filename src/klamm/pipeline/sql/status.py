@@ -68,6 +68,7 @@ class Home:
             status = {}
         status.setdefault("state", "never ran")
         status.setdefault("queries", {})
+        # The lock tells the truth: a killed process has left its status file behind.
         if status["state"] == "running" and not self.running():
             status["state"] = "gone"
         return status
@@ -131,6 +132,7 @@ class Home:
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
+        # Readers see the old file or the new one.
         os.replace(part, self._file(name))
 
 
@@ -157,6 +159,7 @@ def home(name: str, root: str = DEFAULT_HOME) -> Home:
 
 def error_line(error: object) -> str:
     """Return one line of an error: the last of a Python traceback, otherwise the first."""
+    # The first exception of a chain is the cause; the rest is how it was passed on.
     text = str(error).split("\nDuring handling of the above exception")[0]
     lines = [line for line in text.splitlines() if line.strip()]
     if any("Traceback (most recent call last)" in line for line in lines):

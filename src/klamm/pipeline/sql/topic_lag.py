@@ -68,6 +68,7 @@ def measure_lag(cluster: Cluster, positions: Mapping[str, ReadOffsets], now_ms: 
     partitions = {TopicPartition(*partition) for position in positions.values() for partition in position}
     if not partitions:
         return {}
+    # One request per broker for all queries.
     ends = cluster.end_offsets(sorted(partitions))
     lags = {}
     for query, position in positions.items():
@@ -95,6 +96,7 @@ def _oldest_unread_ms(cluster: Cluster, position: ReadOffsets, partitions: list[
         for partition in pending:
             # Assigning again dropped the positions.
             cluster.seek(partition, position[partition.topic, partition.partition])
+    # Nothing is fetched between two measurements.
     cluster.assign([])
     return oldest
 
@@ -127,6 +129,7 @@ class LagWatch:
         cluster: Cluster | None = None
         while not self._closing.wait(self._every_s):
             try:
+                # Connected once; the consumer reconnects by itself.
                 cluster = cluster or self._connect()
                 self.lags = measure_lag(cluster, self._positions(), time.time_ns() // 1_000_000)
             except Exception as error:  # noqa: BLE001 - the next measurement may succeed

@@ -104,6 +104,7 @@ class ClusterTopics:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
         }
+        # With a group it would join, and take partitions from its members.
         return Consumer({name: value for name, value in settings.items() if name != "group.id"})
 
     def absent(self) -> list[tuple[int, str]]:
@@ -139,9 +140,11 @@ class ClusterTopics:
         settings = self._pipeline.settings
         partitions = (node.option("partitions") if node else None) or settings.get("partitions") or "-1"
         replication = (node.option("replication") if node else None) or settings.get("replication") or "-1"
+        # A table's topic is its newest rows by key.
         configs = {"cleanup.policy": "compact"} if node is not None and node.kind == "table" else {}
         try:
             admin.create_topic(name, int(partitions), int(replication), configs=configs)
+        # Another pipeline, or an auto-creating producer, was faster.
         except TopicAlreadyExistsError:
             return []
         return [name]

@@ -49,6 +49,7 @@ def parse_type(tokens: list[Token], index: int, end_offset: int, depth: int = 0)
         raise ParseError(offset, "a type belongs here, e.g. STRING, BIGINT, DECIMAL(12,2) or TIMESTAMP")
     token = tokens[index]
     word = token.text.upper()
+    # Recursion is bounded: the text is not trusted.
     if depth > _DEPTH_MAX:
         raise ParseError(token.start, f"types can be nested {_DEPTH_MAX} deep")
     if word in SIMPLE:

@@ -184,6 +184,7 @@ class Pipeline:
         """Return what happens to bad rows of a source; only files have any."""
         if node.connector != "files":
             return "fail"
+        # Parquet and ORC have types: a row can only be bad by a null.
         parsed = (node.option("file_format") or "json").lower() in ("json", "csv")
         if not parsed and all(column.nullable for column in node.create.columns):
             return "fail"
@@ -255,6 +256,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
             problems.append(Problem(statement.offset, f"{statement.name} is declared already, in line {line}"))
             continue
         creates[statement.name.lower()] = statement
+        # All problems are collected, so that a file is corrected in one go.
         problems.extend(check_options(statement))
     nodes, name_problems = _resolve(creates, has_unparsed=has_unparsed)
     problems.extend(name_problems)
@@ -305,6 +307,7 @@ def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list
                 description = " reads ".join([*cycle, creates[target].name])
                 problems.append(Problem(read.offset, f"statements read each other in a cycle: {description}"))
             elif target not in state:
+                # Depth first: a statement comes after all that it reads.
                 visit(target, [*path, (name, read)])
         state[name] = 2
         order.append(name)

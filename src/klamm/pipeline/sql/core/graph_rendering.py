@@ -19,6 +19,7 @@ def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> lis
     rendered: set[str] = set()
 
     def visit(node: Node, indent: str, branch: str, below: str) -> None:
+        # A node with two inputs is reached twice.
         is_repeated = node.name in rendered
         lines.append(
             indent + branch + (f"{node.name} (above)" if is_repeated else _line(node, verdicts.get(node.name)))

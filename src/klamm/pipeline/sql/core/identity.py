@@ -100,6 +100,7 @@ def _describe_query(pipeline: Pipeline, node: Node) -> dict[str, Any]:
     options = {
         name: mask_secrets(value.text)
         for name, value in node.create.options.items()
+        # A new password, or a faster trigger, is no other query.
         if name not in _TUNING_OPTIONS and not is_secret(name)
     }
     return {
@@ -109,6 +110,7 @@ def _describe_query(pipeline: Pipeline, node: Node) -> dict[str, Any]:
         "inputs": inputs,
         "topic": node.topic if node.has_topic else "",
         "format": node.format,
+        # Stored identities have "text" for this format.
         "key": [*node.key, "text" if node.key_format == "string" else node.key_format],
         "stateful": node.stateful or any(pipeline.node(stream).option("deduplicate") for stream in node.streams),
         "recomputed": node.recomputed,
@@ -184,9 +186,11 @@ def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any])
         return QueryChange(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(differences))
     for option in ("connector", "table", "query", "cursor"):
         previous, current = before["options"].get(option), now["options"].get(option)
+        # Positions of a database source are values of its cursor: they mean nothing in another table.
         if previous != current and "connector" in before["options"]:
             return QueryChange(name, REBUILD, f"{option} is {current or 'not set'} instead of {previous or 'nothing'}")
     reason = _differences(before, now)
+    # Either is enough: state that is new is missing, state that is old is of the wrong shape.
     stateful = before["stateful"] or now["stateful"]
     if stateful:
         return QueryChange(name, REBUILD, f"{reason}, and its state was computed by the old statement")

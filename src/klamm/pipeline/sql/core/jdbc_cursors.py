@@ -58,6 +58,7 @@ def literal(kind: str, position: int) -> str:
     """Return a position in SQL: a number, or a timestamp in JDBC's escape syntax, which every driver reads."""
     if kind == INTEGER:
         return str(position)
+    # JDBC's {ts '...'} is read without a time zone, as the column is.
     moment = _EPOCH + dt.timedelta(microseconds=position)
     return f"{{ts '{moment:%Y-%m-%d %H:%M:%S.%f}'}}"
 
@@ -78,6 +79,7 @@ def choose_width(low: int, high: int, max_rows: int, guess: int, count: Callable
             fitting, fitting_rows = width, rows_in_width
             if width == span or rows_in_width > max_rows or 2 * rows_in_width >= max_rows:
                 return fitting, fitting_rows
+            # Growth is bounded: a few rows at the beginning say little about the rest.
             estimate = min(width * max_rows // max(rows_in_width, 1), width * _GROWTH_MAX)
         else:
             too_wide = width
@@ -111,6 +113,7 @@ class StablePositions:
         if newest_position is not None and (self._newest is None or newest_position > self._newest):
             self._newest = newest_position
             self._seen.append((now_s, newest_position))
+        # Every position seen so long ago is stable; the last of them is the newest.
         while self._seen and now_s - self._seen[0][0] >= self._delay_s:
             self._stable = self._seen.popleft()[1]
         return self._stable

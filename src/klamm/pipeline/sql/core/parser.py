@@ -36,6 +36,7 @@ def parse(text: str) -> tuple[list[Statement], list[Problem]]:
     problems: list[Problem] = []
     start = 0
     for index in range(len(tokens) + 1):
+        # A semicolon in a string or comment is no token.
         if index < len(tokens) and not tokens[index].says(";"):
             continue
         statement_tokens = tokens[start:index]
@@ -108,6 +109,7 @@ class _Statement:
         if self._peek("IF"):
             raise ParseError(self._offset, "a pipeline file declares what exists: leave IF NOT EXISTS out")
         name = self._next((WORD, NAME), f"the {word.lower()}'s name")
+        # The name was forgotten: the message is clearer than "AS belongs here".
         if name.says("AS", "WITH", "SELECT"):
             raise ParseError(name.start, f"the {word.lower()}'s name belongs here")
         if word == "FUNCTION":

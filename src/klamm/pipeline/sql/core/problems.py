@@ -38,6 +38,7 @@ class Source:
     def position(self, offset: int) -> tuple[int, int]:
         """Return line and column of an offset, both counted from 1."""
         low, high = 0, len(self._starts) - 1
+        # Bisection over the lines' starts: files may be long, and problems many.
         while low < high:
             middle = (low + high + 1) // 2
             if self._starts[middle] <= offset:

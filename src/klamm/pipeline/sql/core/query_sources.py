@@ -140,6 +140,7 @@ def scan_select(select: Select) -> SelectScan:
         elif token.says("GROUP") and _says(tokens, index + 1, "BY"):
             grouped = True
             group_names = _group_names(tokens, index + 2) if not depths[index] else group_names
+        # IS DISTINCT FROM compares, and count(DISTINCT x) is an aggregate anyway.
         elif token.says("DISTINCT") and not _says(tokens, index - 1, "IS", "NOT", "("):
             distinct = True
         elif token.says("HAVING"):
@@ -265,6 +266,7 @@ def _group_names(tokens: Sequence[Token], index: int) -> tuple[str, ...] | None:
         while _says(tokens, index, ".") and index + 1 < len(tokens):
             name = tokens[index + 1].value
             index += 2
+        # Of a.b only the last part: it is the name of the result's column.
         names.append(name)
         if not _says(tokens, index, ","):
             if index < len(tokens) and not tokens[index].says("HAVING", "ORDER", "LIMIT", ")", "UNION", "WINDOW"):

@@ -37,6 +37,7 @@ class QueryTotals:
         if last is None or self._key(last) == self._newest:
             return []
         reports: Sequence[Mapping[str, Any]] = [last]
+        # Some batches ended between two polls.
         if last.get("batchId", 0) > self.done_batch + 1:
             reports = [report for report in recent() if self._newest is None or self._key(report) > self._newest] or [
                 last
@@ -52,6 +53,7 @@ class QueryTotals:
 
     def _count(self, progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
         batch: int = progress.get("batchId", self.done_batch)
+        # A query that restarts repeats its last batch under the same number.
         self.done_batch = max(self.done_batch, batch)
         self.batches += 1
         self.rows += progress.get("numInputRows") or 0
@@ -89,6 +91,7 @@ def bad_records(progress: Mapping[str, Any]) -> dict[str, int]:
     counts_by_policy: dict[str, int] = {}
     for name, row in (progress.get("observedMetrics") or {}).items():
         if name.startswith(BAD):
+            # A Row from Spark, a dict in tests and from the JDBC poller.
             counts = row.asDict() if hasattr(row, "asDict") else row
             policy = name.split(".")[1]
             counts_by_policy[policy] = counts_by_policy.get(policy, 0) + int(counts.get("records") or 0)

@@ -40,6 +40,7 @@ _METADATA: Final = {
 def _function(what: str, node: Node) -> str:
     """Return a function's name: readable, and distinct for every statement."""
     name = node.name.lower()
+    # The checksum keeps names apart that differ only in replaced characters.
     return f"klamm_{what}_{re.sub('[^a-z0-9_]', '_', name)}_{zlib.crc32(name.encode()):08x}"
 
 
@@ -96,6 +97,7 @@ def value_struct(node: Node, columns: Sequence[Column]) -> str:
         (column,) = columns_in_value
         text = "value" if column.type == "BINARY" else f"try_cast(cast(value AS STRING) AS {column.type})"
         return f"named_struct({literal(column.name)}, {text})"
+    # Both are permissive: a value that does not parse is a row with its text in `_broken`.
     function = "from_json" if node.format == "json" else "from_csv"
     schema = literal(f"{ddl(columns_in_value)}, {BROKEN} STRING")
     return f"{function}(cast(value AS STRING), {schema}, {_READ_OPTIONS})"
@@ -203,6 +205,7 @@ def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
         assert from_value is not None
         return from_value
     from_key = _from_key(node, column, columns)
+    # A table's deletion has only a key; a stream's value is the newer truth if both differ.
     candidates = (from_key, from_value) if node.kind == TABLE else (from_value, from_key)
     return f"coalesce({', '.join(candidate for candidate in candidates if candidate)})"
 
@@ -211,6 +214,7 @@ def _cast(node: Node, column: Column) -> str:
     """Return a field of a decoded record as its declared type, null where it does not fit."""
     field = f"{PARSED}.record.{quote_name(column.name)}"
     if column.type == "BINARY" and node.format == "json_schema":
+        # JSON Schema has no bytes: they are base64 in a string.
         return f"try_to_binary(cast({field} AS STRING), 'base64')"
     if "<" in column.type and not (node.runs and node.option("schema") is None):
         # Spark casts structs by position, not by name: safe only where the schema was derived from the columns.

@@ -32,6 +32,7 @@ def expand(text: str, environment: Mapping[str, str], what: str) -> str:
             raise ConfigError(f"{what} takes {match[0]} from the environment, which has no {match[1]}: export it")
         return variable
 
+    # A single pass: a value that contains ${...} is not expanded again.
     return _VARIABLE.sub(value, text)
 
 

@@ -48,6 +48,7 @@ class RewrittenSelect:
     def original(self, offset: int) -> int:
         """Return the position in the old text of a position in this one; inside of an edit, the edit's start."""
         shift = 0
+        # Edits are in the order of the text, so the shift accumulates.
         for start, old, new in self._edits:
             begins = start + shift
             if offset < begins:
@@ -99,6 +100,7 @@ def rewrite_select(select: Select, columns: Callable[[str], Sequence[str]]) -> R
         names = ", ".join(map(quote_name, columns(join.name)))
         valid = f"{FROM} <= {join.time} AND ({UNTIL} IS NULL OR {join.time} < {UNTIL})"
         replacement = f"LATERAL (SELECT {names} FROM {quote_name(versions_view(join.name))} WHERE {valid})"  # noqa: S608 - as written
+        # Without an alias the table's own name has to stay valid in the SELECT.
         replacement += "" if join.named else f" AS {quote_name(join.name)}"
         parts += [select.text[copied : join.start], replacement]
         edits.append((join.start, join.end - join.start, len(replacement)))

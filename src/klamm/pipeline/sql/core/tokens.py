@@ -89,6 +89,7 @@ def _string(text: str, start: int, position: int) -> tuple[str, int]:
     while position < len(text):
         character = text[position]
         if character == quote:
+            # A doubled quote is a quote, except in a raw string.
             if text[position + 1 : position + 2] != quote or raw:
                 return "".join(value), position + 1
             position += 1
