@@ -1,7 +1,7 @@
 """The sink's two-phase commit without Spark: a task prepares a transaction, the driver decides and commits.
 
 A task writes its rows in a transaction and leaves it open. The driver records which transactions are the batch, and
-only then commits them; a replay reads the record and completes it: docs/decisions/0020-exactly-once-from-spark.md.
+only then commits them; a replay reads the record and completes it: docs/decisions/0009.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sink's commit protocol: how many transactions become one batch, and what a replay does. Pure.
 
 A sink's state is its highest batch, and whether that is *decided* (its transactions are being committed) or *done*.
-docs/decisions/0020-exactly-once-from-spark.md has the reasons, and what each kill point leaves.
+docs/decisions/0009 has the reasons, and what each kill point leaves.
 """
 
 from __future__ import annotations
