@@ -1,6 +1,7 @@
-"""What the handlers of group requests share: from a group's name to its shard, and from a refusal to an answer."""
+"""Hands group requests to the shard that coordinates the group, and turns its refusals into responses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
@@ -8,22 +9,23 @@ from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.server.requests.context import ANSWERED, RequestContext
-from klamm.server.requests.deferred_reply import DeferredReply
+from klamm.server.requests.deferred_reply import DeferredReply, Gathering
+from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
 Decide = Callable[[GroupShard, Now, ReplyTo], Decision]
 
 
 def submit(
-    services: Services, context: RequestContext, group_id: str, decide: Decide, refused: Callable[[ErrorCode], Any]
+    services: Services, context: RequestContext, group_id: str, decide: Decide, refuse: Callable[[ErrorCode], Any]
 ) -> object:
-    """Let the shard of a group decide; `refused` makes an answer of an error."""
-    submit_to(services, group_id, decide, DeferredReply(context, refused))
+    """Let the shard of a group decide and reply to the request; `refuse` makes a response of an error."""
+    submit_to(services, group_id, decide, DeferredReply(context, refuse))
     return ANSWERED
 
 
 def submit_to(services: Services, group_id: str, decide: Decide, reply_to: ReplyTo) -> None:
-    """Let the shard of a group decide and `reply_to` hear of it."""
+    """Let the shard of a group decide; `reply_to` gets its response or a KlammError."""
     runtime = services.coordinators.groups
     try:
         partition = runtime.partition_for(group_id)
@@ -33,6 +35,21 @@ def submit_to(services: Services, group_id: str, decide: Decide, reply_to: Reply
     runtime.submit(partition, decide, reply_to)
 
 
+def submit_all(
+    services: Services,
+    group_ids: Sequence[str],
+    decide: Callable[[str, GroupShard, Now, ReplyTo], Decision],
+    finish: Callable[[list[Any]], None],
+) -> Steps[object]:
+    """Let the shard of every group decide; `finish` gets all answers at once, in the order of `group_ids`."""
+    gathering = Gathering(len(group_ids), finish)
+    for position, group_id in enumerate(group_ids):
+        submit_to(services, group_id, partial(decide, group_id), gathering.place(position))
+        yield 1
+    return ANSWERED
+
+
 def caller_of(context: RequestContext) -> Caller:
-    """Who asks, as Kafka writes it into the group's records."""
+    """Return the client as Kafka writes it into the group's records."""
+    # Kafka's host is Java's InetAddress.toString(), which puts a slash before the address.
     return Caller(context.client_id or "", f"/{context.channel.peer_address[0]}", context.version)

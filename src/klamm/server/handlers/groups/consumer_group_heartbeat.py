@@ -1,12 +1,14 @@
 """ConsumerGroupHeartbeat, v0-1: join, stay in, acknowledge in and leave a consumer group (KIP-848).
 
-Every request is answered once what it changed is committed; nobody waits for other members.
+Every request is answered once what it changed is committed; no member waits for others.
 v1 the client makes its member id, subscription by pattern
 """
 
 from typing import Any
 
 from klamm.controller.context import GROUP_VERSION
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -19,23 +21,22 @@ from klamm.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> object:
-    """Let the member take its next step."""
+    """Let the group's shard take the member's next step."""
     if not serves_consumer_groups(services):
-        return _refused(KlammError(ErrorCode.UNSUPPORTED_VERSION, "the cluster has no consumer groups: group.version"))
+        return _refuse(KlammError(ErrorCode.UNSUPPORTED_VERSION, "the cluster has no consumer groups: group.version"))
     if not request.group_id:
-        return _refused(KlammError(ErrorCode.INVALID_REQUEST, "GroupId must not be empty"))
+        return _refuse(KlammError(ErrorCode.INVALID_REQUEST, "GroupId must not be empty"))
     caller = caller_of(context)
-    reply = DeferredReply(context, lambda code: _refused(KlammError(code)))
+    reply = DeferredReply(context, _refuse_code)
+
+    def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.consumer_heartbeat(request, caller, now, reply_to)
 
     def answer(response: Any) -> None:
-        reply(_refused(response) if isinstance(response, KlammError) else response)
+        # Unlike the classic protocol's, the response has a place for the error's text.
+        reply(_refuse(response) if isinstance(response, KlammError) else response)
 
-    submit_to(
-        services,
-        request.group_id,
-        lambda shard, now, reply_to: shard.consumer_heartbeat(request, caller, now, reply_to),
-        answer,
-    )
+    submit_to(services, request.group_id, decide, answer)
     return ANSWERED
 
 
@@ -47,5 +48,9 @@ def serves_consumer_groups(services: Services) -> bool:
     )
 
 
-def _refused(error: KlammError) -> ConsumerGroupHeartbeatResponse:
+def _refuse_code(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return _refuse(KlammError(code))
+
+
+def _refuse(error: KlammError) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error))

@@ -1,42 +1,45 @@
 """DeleteGroups, v0-2: remove groups without members, and their offsets.
 
-NON_EMPTY_GROUP while somebody is in it, GROUP_ID_NOT_FOUND when there is no such group.
+NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND when there is no such group.
 v2 flexible
 """
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from klamm.server.coordinators.group_requests import submit_to
-from klamm.server.requests.context import ANSWERED, RequestContext
-from klamm.server.requests.deferred_reply import DeferredReply, Gathering
+from klamm.server.coordinators.group_requests import submit_all
+from klamm.server.requests.context import RequestContext
+from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> Steps[object]:
-    """Ask the shard of every group, each once."""
-    names = list(dict.fromkeys(request.groups_names))
-    reply = DeferredReply(context, lambda _: DeleteGroupsResponse())
+    """Ask the shard of every group."""
+    # A group that is named twice is deleted and answered once, as in Kafka.
+    group_ids = list(dict.fromkeys(request.groups_names))
+    reply = DeferredReply(context, _refuse)
 
-    def done(answers: list[Any]) -> None:
-        reply(DeleteGroupsResponse(results=[_one(name, a) for name, a in zip(names, answers, strict=True)]))
+    def decide(group_id: str, shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.delete_groups([group_id], reply_to)
 
-    gathering = Gathering(len(names), done)
-    for i, name in enumerate(names):
-        submit_to(
-            services,
-            name,
-            lambda shard, _, reply_to, name=name: shard.delete_groups([name], reply_to),  # type: ignore[misc]
-            gathering.place(i),
-        )
-        yield 1
-    return ANSWERED
+    def finish(answers: list[Any]) -> None:
+        results = [_build_result(group_id, answer) for group_id, answer in zip(group_ids, answers, strict=True)]
+        reply(DeleteGroupsResponse(results=results))
+
+    return (yield from submit_all(services, group_ids, decide, finish))
 
 
-def _one(group_id: str, answer: Any) -> DeletableGroupResult:
+def _refuse(_code: ErrorCode) -> DeleteGroupsResponse:
+    # The response has no error of its own; errors of groups come with their answers.
+    return DeleteGroupsResponse()
+
+
+def _build_result(group_id: str, answer: Any) -> DeletableGroupResult:
     if isinstance(answer, KlammError):
         return DeletableGroupResult(group_id=group_id, error_code=ErrorCode(answer.code))
-    found: DeletableGroupResult = answer[0]
-    return found
+    result: DeletableGroupResult = answer[0]
+    return result

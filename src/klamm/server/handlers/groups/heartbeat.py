@@ -1,9 +1,11 @@
-"""Heartbeat, v0-4: a classic group's sign of life.
+"""Heartbeat, v0-4: keeps the session of a member of a classic group alive.
 
-REBALANCE_IN_PROGRESS asks the member to join anew; while the group is being loaded the answer is that all is well.
+REBALANCE_IN_PROGRESS asks the member to join again.
 v3 static members · v4 flexible
 """
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.server.coordinators.group_requests import submit
@@ -12,18 +14,17 @@ from klamm.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: HeartbeatRequest) -> object:
-    """Keep the member alive."""
+    """Restart the member's session timeout."""
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    return submit(
-        services,
-        context,
-        request.group_id,
-        lambda shard, now, reply_to: shard.heartbeat(request, now, reply_to),
-        _refused,
-    )
+
+    def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.heartbeat(request, now, reply_to)
+
+    return submit(services, context, request.group_id, decide, _refuse)
 
 
-def _refused(code: ErrorCode) -> HeartbeatResponse:
+def _refuse(code: ErrorCode) -> HeartbeatResponse:
+    # No session can expire while the group is being loaded: the member need not look for another coordinator.
     loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)

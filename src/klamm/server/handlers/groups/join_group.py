@@ -7,6 +7,8 @@ v1 rebalance timeout · v5 static members · v6 flexible · v7 protocol type · 
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.server.coordinators.group_requests import caller_of, submit_to
@@ -21,32 +23,35 @@ NULL_PROTOCOL_SINCE = 7
 def handle(services: Services, context: RequestContext, request: JoinGroupRequest) -> object:
     """Let the member wait for the next generation."""
 
-    def refused(code: ErrorCode) -> JoinGroupResponse:
+    def refuse(code: ErrorCode) -> JoinGroupResponse:
         return JoinGroupResponse(error_code=code, member_id=request.member_id)
 
     if not request.group_id:
-        return _in_form(context.version, refused(ErrorCode.INVALID_GROUP_ID))
+        return _set_no_protocol(context.version, refuse(ErrorCode.INVALID_GROUP_ID))
     if context.version == 0:
+        # v0 has one timeout for both.
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(context)
-    reply = DeferredReply(context, refused)
+    reply = DeferredReply(context, refuse)
 
     def answer(response: Any) -> None:
         if isinstance(response, KlammError):
-            response = refused(response.code)
-        _in_form(caller.version, response)
+            response = refuse(response.code)
+        _set_no_protocol(caller.version, response)
+        # Only the leader's response lists members; all others differ in one field and come from a template.
         if response.error_code or response.members:
             reply(response)
         else:
             reply.send(join_answer(context.correlation_id, caller.version, response))
 
-    submit_to(
-        services, request.group_id, lambda shard, now, reply_to: shard.join(request, caller, now, reply_to), answer
-    )
+    def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.join(request, caller, now, reply_to)
+
+    submit_to(services, request.group_id, decide, answer)
     return ANSWERED
 
 
-def _in_form(version: int, response: JoinGroupResponse) -> JoinGroupResponse:
-    """No protocol is an empty text up to v6 and null from v7 on."""
+def _set_no_protocol(version: int, response: JoinGroupResponse) -> JoinGroupResponse:
+    """Write the absence of a protocol as the version does: an empty string up to v6, null from v7 on."""
     response.protocol_name = response.protocol_name or (None if version >= NULL_PROTOCOL_SINCE else "")
     return response

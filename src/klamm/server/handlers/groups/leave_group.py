@@ -6,6 +6,8 @@ v3 many members, static ones by instance id · v4 flexible · v5 reason
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from klamm.server.coordinators.group_requests import submit_to
@@ -15,21 +17,25 @@ from klamm.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: LeaveGroupRequest) -> object:
-    """Take members out."""
+    """Remove members from the group."""
     if not request.group_id:
-        return _refused(ErrorCode.INVALID_GROUP_ID)
+        return _refuse(ErrorCode.INVALID_GROUP_ID)
     if context.version < 3:
+        # The shard knows only the form of v3, with a list of members.
         request.members = [MemberIdentity(member_id=request.member_id)]
-    reply = DeferredReply(context, _refused)
+    reply = DeferredReply(context, _refuse)
 
     def answer(response: Any) -> None:
         if context.version < 3 and isinstance(response, LeaveGroupResponse) and response.members:
             response.error_code = response.error_code or response.members[0].error_code
         reply(response)
 
-    submit_to(services, request.group_id, lambda shard, now, reply_to: shard.leave(request, now, reply_to), answer)
+    def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.leave(request, now, reply_to)
+
+    submit_to(services, request.group_id, decide, answer)
     return ANSWERED
 
 
-def _refused(code: ErrorCode) -> LeaveGroupResponse:
+def _refuse(code: ErrorCode) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=code)

@@ -1,11 +1,13 @@
 """ListGroups, v0-5: the groups this broker coordinates.
 
-COORDINATOR_LOAD_IN_PROGRESS while one of its shards is being loaded, since the list would not be whole.
+COORDINATOR_LOAD_IN_PROGRESS while one of its shards is being loaded, since the list would be incomplete.
 v3 flexible · v4 filter by state · v5 filter by type
 """
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from klamm.server.requests.context import ANSWERED, RequestContext
@@ -18,18 +20,22 @@ def handle(services: Services, context: RequestContext, request: ListGroupsReque
     runtime = services.coordinators.groups
     if runtime.loading:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    reply = DeferredReply(context, lambda code: ListGroupsResponse(error_code=code))
+    reply = DeferredReply(context, _refuse)
 
-    def done(answers: list[Any]) -> None:
-        # A shard that moved away meanwhile is another broker's to list.
-        reply(ListGroupsResponse(groups=[g for a in answers if not isinstance(a, KlammError) for g in a]))
+    def decide(shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.list_groups(request.states_filter, request.types_filter, reply_to)
+
+    def finish(answers: list[Any]) -> None:
+        # A shard that moved away meanwhile is listed by the broker that coordinates it now.
+        shards = [groups for groups in answers if not isinstance(groups, KlammError)]
+        reply(ListGroupsResponse(groups=[group for groups in shards for group in groups]))
 
     partitions = runtime.active
-    gathering = Gathering(len(partitions), done)
-    for i, partition in enumerate(partitions):
-        runtime.submit(
-            partition,
-            lambda shard, _, reply_to: shard.list_groups(request.states_filter, request.types_filter, reply_to),
-            gathering.place(i),
-        )
+    gathering = Gathering(len(partitions), finish)
+    for position, partition in enumerate(partitions):
+        runtime.submit(partition, decide, gathering.place(position))
     return ANSWERED
+
+
+def _refuse(code: ErrorCode) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=code)

@@ -1,7 +1,7 @@
-"""FindCoordinator, v0-6: which broker looks after a group or a transactional id.
+"""FindCoordinator, v0-6: the broker that coordinates a group or a transactional id.
 
 It is the leader of the partition of the internal topic that the key hashes to; the topic is created by the first
-question. A kind of coordinator this broker does not have is INVALID_REQUEST, as Kafka answers without share groups.
+request. A kind of coordinator this broker does not have is INVALID_REQUEST, as Kafka answers without share groups.
 v1 transactions · v3 flexible · v4 several keys at once · v6 share groups
 """
 
@@ -23,9 +23,13 @@ async def handle(
             coordinators.append(await _find(services, context, request.key_type, key))
             await pace.spend()
         return FindCoordinatorResponse(coordinators=coordinators)
-    one = await _find(services, context, request.key_type, request.key)
+    coordinator = await _find(services, context, request.key_type, request.key)
     return FindCoordinatorResponse(
-        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
 
 
@@ -35,6 +39,7 @@ async def _find(services: Services, context: RequestContext, key_type: int, key:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of kind {key_type}")
         broker = await services.coordinators.find(key_type, key)
     except KlammError as error:
+        # The internal topic could not be created because the controller is changing: clients retry this code only.
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=str(error))
     host, port = services.endpoint(broker, context)

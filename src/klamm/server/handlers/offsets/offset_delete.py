@@ -5,6 +5,8 @@ v0 only, never flexible
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -20,41 +22,50 @@ from klamm.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: OffsetDeleteRequest) -> object:
-    """Forget what is known, refuse what is not."""
+    """Delete offsets of known partitions and refuse the others."""
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     topics = services.image.topics
-    kept, refused = [], []
+    known_topics, refused = [], []
     for topic in request.topics:
-        known = topics.by_name.get(topic.name)
-        count = len(known.partitions) if known is not None else 0
-        there = [each for each in topic.partitions if 0 <= each.partition_index < count]
-        missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
-        if there:
-            kept.append(OffsetDeleteRequestTopic(name=topic.name, partitions=there))
-        if missing:
+        image = topics.by_name.get(topic.name)
+        count = len(image.partitions) if image is not None else 0
+        known = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
+        unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
+        if known:
+            known_topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
+        if unknown:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answers = [
-                OffsetDeleteResponsePartition(partition_index=e.partition_index, error_code=code) for e in missing
+                OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
+                for partition in unknown
             ]
             refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-    request.topics = kept
-    reply = DeferredReply(context, lambda code: OffsetDeleteResponse(error_code=code))
+    request.topics = known_topics
+    reply = DeferredReply(context, _refuse)
+
+    def decide(shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.delete_offsets(request, reply_to)
 
     def answer(response: Any) -> None:
         if isinstance(response, OffsetDeleteResponse):
-            response.topics = _merged(response.topics + refused)
+            response.topics = _merge_topics(response.topics + refused)
         reply(response)
 
-    submit_to(services, request.group_id, lambda shard, _, reply_to: shard.delete_offsets(request, reply_to), answer)
+    submit_to(services, request.group_id, decide, answer)
     return ANSWERED
 
 
-def _merged(topics: list[OffsetDeleteResponseTopic]) -> list[OffsetDeleteResponseTopic]:
-    found: dict[str, OffsetDeleteResponseTopic] = {}
+def _refuse(code: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code)
+
+
+def _merge_topics(topics: list[OffsetDeleteResponseTopic]) -> list[OffsetDeleteResponseTopic]:
+    """Join the answers about known and unknown partitions of the same topic."""
+    by_name: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in topics:
-        if topic.name in found:
-            found[topic.name].partitions += topic.partitions
+        if topic.name in by_name:
+            by_name[topic.name].partitions += topic.partitions
         else:
-            found[topic.name] = topic
-    return list(found.values())
+            by_name[topic.name] = topic
+    return list(by_name.values())

@@ -1,4 +1,4 @@
-"""OffsetFetch, v1-10: how far groups have read; -1 where nothing was committed, also for a group nobody knows.
+"""OffsetFetch, v1-10: the committed offsets of groups; -1 where there is none, also for an unknown group.
 
 With require_stable an offset that an open transaction would move is UNSTABLE_OFFSET_COMMIT, and the client asks again.
 v2 null for all topics, error for the group · v5 leader epoch · v6 flexible · v7 stable offsets · v8 many groups ·
@@ -7,6 +7,8 @@ v9 members of the new group protocol · v10 topic ids
 
 from typing import Any
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.offset_requests import NO_OFFSET, WantedTopic
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -33,22 +35,26 @@ TOPIC_IDS_SINCE = 10
 
 
 def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Steps[object]:
-    """Ask the shard of every group; older versions ask for one group in the same way."""
+    """Ask the shard of every group; the one group of older versions is treated as a list of one."""
     version = context.version
     groups = request.groups if version >= MANY_GROUPS_SINCE else [_as_group(request)]
-    reply = DeferredReply(context, lambda code: OffsetFetchResponse(error_code=code))
+    reply = DeferredReply(context, _refuse)
 
-    def done(answers: list[Any]) -> None:
+    def finish(answers: list[Any]) -> None:
         if version >= MANY_GROUPS_SINCE:
             reply(OffsetFetchResponse(groups=answers))
         else:
-            reply(_before_many_groups(answers[0], groups[0], version))
+            reply(_build_single_group_response(answers[0], groups[0], version))
 
-    gathering = Gathering(len(groups), done)
-    for i, group in enumerate(groups):
-        _fetch(services, version, group, request.require_stable, gathering.place(i))
+    gathering = Gathering(len(groups), finish)
+    for position, group in enumerate(groups):
+        _fetch(services, version, group, request.require_stable, gathering.place(position))
         yield 1
     return ANSWERED
+
+
+def _refuse(code: ErrorCode) -> OffsetFetchResponse:
+    return OffsetFetchResponse(error_code=code)
 
 
 def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, require_stable: bool, answer: Any) -> None:
@@ -58,32 +64,31 @@ def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, req
     if group.topics is not None:
         wanted = []
         for topic in group.topics:
-            found = _wanted(image, topic, by_id=version >= TOPIC_IDS_SINCE)
-            if found is None:
-                unknown.append(_all(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            wanted_topic = _resolve_topic(image, topic, by_id=version >= TOPIC_IDS_SINCE)
+            if wanted_topic is None:
+                unknown.append(_refuse_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                wanted.append(found)
+                wanted.append(wanted_topic)
 
-    def finished(response: Any) -> None:
+    def decide(shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.fetch_offsets(
+            group.group_id, group.member_id, group.member_epoch, wanted, reply_to, require_stable=require_stable
+        )
+
+    def finish(response: Any) -> None:
         if isinstance(response, KlammError):
-            answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_told(response.code)))
+            answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_translate_code(response.code)))
             return
         response.topics += unknown
         if version >= TOPIC_IDS_SINCE:
             response.topics = [topic for topic in response.topics if _identify(image, topic)]
         answer(response)
 
-    submit_to(
-        services,
-        group.group_id,
-        lambda shard, _, reply_to: shard.fetch_offsets(
-            group.group_id, group.member_id, group.member_epoch, wanted, reply_to, require_stable=require_stable
-        ),
-        finished,
-    )
+    submit_to(services, group.group_id, decide, finish)
 
 
-def _wanted(image: MetadataImage, topic: OffsetFetchRequestTopics, *, by_id: bool) -> WantedTopic | None:
+def _resolve_topic(image: MetadataImage, topic: OffsetFetchRequestTopics, *, by_id: bool) -> WantedTopic | None:
+    """Return a topic with name and id; None for an unknown id. Offsets of a deleted topic can be fetched by name."""
     if by_id:
         known = image.topics.by_id.get(Uuid(topic.topic_id))
         return WantedTopic(known.name, known.id, topic.partition_indexes) if known is not None else None
@@ -99,7 +104,7 @@ def _identify(image: MetadataImage, topic: OffsetFetchResponseTopics) -> bool:
     return topic.topic_id != ZERO_UUID
 
 
-def _all(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+def _refuse_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -112,8 +117,8 @@ def _all(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchRespons
     )
 
 
-def _told(code: ErrorCode) -> ErrorCode:
-    """Clients of before 3.9 do not retry COORDINATOR_NOT_AVAILABLE here; NOT_COORDINATOR makes them look again."""
+def _translate_code(code: ErrorCode) -> ErrorCode:
+    """Return a code that clients retry: before 3.9 they do so for NOT_COORDINATOR, not COORDINATOR_NOT_AVAILABLE."""
     return ErrorCode.NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code
 
 
@@ -127,13 +132,14 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
-def _before_many_groups(
-    group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int
+def _build_single_group_response(
+    group: OffsetFetchResponseGroup, requested: OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponse:
-    """The answer up to v7; v1 has no error for the whole, so each partition says it."""
+    """Return the response of versions up to v7, which have one group."""
     topics = group.topics
     if group.error_code and version < 2:
-        topics = [_all(topic, ErrorCode(group.error_code)) for topic in asked.topics or ()]
+        # v1 has no error for the group, so every partition carries it.
+        topics = [_refuse_topic(topic, ErrorCode(group.error_code)) for topic in requested.topics or ()]
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
@@ -141,13 +147,13 @@ def _before_many_groups(
                 name=topic.name,
                 partitions=[
                     OffsetFetchResponsePartition(
-                        partition_index=each.partition_index,
-                        committed_offset=each.committed_offset,
-                        committed_leader_epoch=each.committed_leader_epoch,
-                        metadata=each.metadata,
-                        error_code=each.error_code,
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
                     )
-                    for each in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in topics

@@ -4,6 +4,8 @@ What is added is the partition of `__consumer_offsets` that keeps the group: it 
 v1 quota applied after the answer · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors (KIP-890)
 """
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -13,7 +15,7 @@ from klamm.server.services import Services
 
 FENCED_SINCE = 2
 GROUP = 0
-"""The kind of coordinator that looks after groups."""
+"""The coordinator type of groups in FindCoordinator."""
 
 
 async def handle(
@@ -24,17 +26,16 @@ async def handle(
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     groups = services.coordinators.groups
     producer = Producer(request.producer_id, request.producer_epoch)
+
+    def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.add_partitions(request.transactional_id, producer, partitions, 0, now, reply_to)
+
     try:
-        # A producer asks this before it looks for the group's coordinator, which is what creates the topic.
+        # A producer sends this before it looks for the group's coordinator, which is what creates the topic.
         if not groups.partitions:
             await services.coordinators.find(GROUP, request.group_id)
         partitions = frozenset({TopicPartition(groups.topic, groups.partition_for(request.group_id))})
-        await services.coordinators.transactions.ask_when_free(
-            request.transactional_id,
-            lambda shard, now, reply_to: shard.add_partitions(
-                request.transactional_id, producer, partitions, 0, now, reply_to
-            ),
-        )
+        await services.coordinators.transactions.ask_when_free(request.transactional_id, decide)
     except KlammError as error:
         code = error.code
         if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:

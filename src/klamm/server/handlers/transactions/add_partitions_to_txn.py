@@ -8,6 +8,8 @@ v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verification · v5 ab
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -33,33 +35,41 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Ask the shard of every transaction."""
     if context.version >= BATCHED_SINCE:
-        results = await asyncio.gather(*(_answer(services, txn) for txn in request.transactions))
+        results = await asyncio.gather(*(_handle_transaction(services, txn) for txn in request.transactions))
         return AddPartitionsToTxnResponse(results_by_transaction=list(results))
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     topics = request.v3_and_below_topics
-    partitions = _partitions(topics)
-    unknown = {p for p in partitions if services.image.topics.partition(*p) is None}
+    partitions = _collect_partitions(topics)
+    unknown = {partition for partition in partitions if services.image.topics.partition(*partition) is None}
     if unknown:
+        # All or none: one unknown partition keeps the others from being added.
         codes = {
-            p: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if p in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for p in partitions
+            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition in unknown
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for partition in partitions
         }
     else:
         codes = await _add(services, request.v3_and_below_transactional_id, producer, partitions, 0)
     if context.version < FENCED_SINCE:
-        old = ErrorCode.INVALID_PRODUCER_EPOCH
-        codes = {p: old if code == ErrorCode.PRODUCER_FENCED else code for p, code in codes.items()}
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(topics, codes))
+        # PRODUCER_FENCED is unknown to these clients.
+        codes = {
+            partition: ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code
+            for partition, code in codes.items()
+        }
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_build_topic_results(topics, codes))
 
 
-async def _answer(services: Services, txn: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+async def _handle_transaction(services: Services, txn: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
     producer = Producer(txn.producer_id, txn.producer_epoch)
-    partitions = _partitions(txn.topics)
+    partitions = _collect_partitions(txn.topics)
     if txn.verify_only:
         codes = await _verify(services, txn.transactional_id, producer, partitions)
     else:
         codes = await _add(services, txn.transactional_id, producer, partitions, BUMPING_VERSION)
-    return AddPartitionsToTxnResult(transactional_id=txn.transactional_id, topic_results=_by_topic(txn.topics, codes))
+    return AddPartitionsToTxnResult(
+        transactional_id=txn.transactional_id, topic_results=_build_topic_results(txn.topics, codes)
+    )
 
 
 async def _add(
@@ -71,13 +81,12 @@ async def _add(
 ) -> dict[TopicPartition, ErrorCode]:
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+
+    def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.add_partitions(transactional_id, producer, partitions, client_version, now, reply_to)
+
     try:
-        await services.coordinators.transactions.ask_when_free(
-            transactional_id,
-            lambda shard, now, reply_to: shard.add_partitions(
-                transactional_id, producer, partitions, client_version, now, reply_to
-            ),
-        )
+        await services.coordinators.transactions.ask_when_free(transactional_id, decide)
     except KlammError as error:
         return dict.fromkeys(partitions, error.code)
     return dict.fromkeys(partitions, ErrorCode.NONE)
@@ -88,21 +97,22 @@ async def _verify(
 ) -> dict[TopicPartition, ErrorCode]:
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+
+    def decide(shard: TransactionShard, _now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
+
     try:
-        found: dict[TopicPartition, ErrorCode] = await services.coordinators.transactions.ask(
-            transactional_id,
-            lambda shard, _now, reply_to: shard.verify_partitions(transactional_id, producer, partitions, reply_to),
-        )
+        codes: dict[TopicPartition, ErrorCode] = await services.coordinators.transactions.ask(transactional_id, decide)
     except KlammError as error:
         return dict.fromkeys(partitions, error.code)
-    return found
+    return codes
 
 
-def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> frozenset[TopicPartition]:
+def _collect_partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
 
 
-def _by_topic(
+def _build_topic_results(
     topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult]:
     return [

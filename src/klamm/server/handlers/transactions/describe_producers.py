@@ -16,7 +16,7 @@ from klamm.server.services import Services
 def handle(
     services: Services, _context: RequestContext, request: DescribeProducersRequest
 ) -> Steps[DescribeProducersResponse]:
-    """Tell what the logs of the named partitions remember."""
+    """Describe the producer state of the named partitions' logs."""
     topics = []
     for topic in request.topics:
         answer = TopicResponse(name=topic.name)

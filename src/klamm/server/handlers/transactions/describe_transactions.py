@@ -1,4 +1,4 @@
-"""DescribeTransactions, v0: how far the transactions of some transactional ids have come."""
+"""DescribeTransactions, v0: the transactions of some transactional ids, with state and partitions."""
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_transactions import (
@@ -25,20 +25,20 @@ def _describe(services: Services, transactional_id: str) -> TransactionState:
         return TransactionState(transactional_id=transactional_id, error_code=ErrorCode.INVALID_REQUEST)
     runtime = services.coordinators.transactions.runtime
     try:
-        found = runtime.shard(runtime.partition_for(transactional_id)).find(transactional_id)
+        metadata = runtime.shard(runtime.partition_for(transactional_id)).find(transactional_id)
     except KlammError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.code)
-    if found is None:
+    if metadata is None:
         return TransactionState(transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(found.partitions):
+    for topic, index in sorted(metadata.partitions):
         topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=transactional_id,
-        transaction_state=found.state.text,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.start_timestamp_ms,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
+        transaction_state=metadata.state.text,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_timestamp_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
         topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )

@@ -5,6 +5,8 @@ answer of the first one, or CONCURRENT_TRANSACTIONS while markers are still bein
 v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 the producer goes on with the next epoch (KIP-890)
 """
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -16,23 +18,25 @@ BUMPS_SINCE = 5
 
 
 async def handle(services: Services, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    """Decide the end."""
+    """Decide whether the transaction is committed or aborted."""
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     transactions = services.coordinators.transactions
     bumps = context.version >= BUMPS_SINCE
+    # A bumped epoch may run out, and then the producer goes on with a new id.
     ask = transactions.ask_with_ids if bumps else transactions.ask
     producer = Producer(request.producer_id, request.producer_epoch)
-    try:
-        goes_on: Producer = await ask(
-            request.transactional_id,
-            lambda shard, now, reply_to: shard.end_transaction(
-                request.transactional_id, producer, request.committed, 2 if bumps else 0, now, reply_to
-            ),
+
+    def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.end_transaction(
+            request.transactional_id, producer, request.committed, 2 if bumps else 0, now, reply_to
         )
+
+    try:
+        next_producer: Producer = await ask(request.transactional_id, decide)
     except KlammError as error:
         code = error.code
         if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return EndTxnResponse(error_code=code)
-    return EndTxnResponse(producer_id=goes_on.id, producer_epoch=goes_on.epoch)
+    return EndTxnResponse(producer_id=next_producer.id, producer_epoch=next_producer.epoch)

@@ -5,6 +5,8 @@ producers are fenced, and what the last one left open is aborted first (CONCURRE
 v2 flexible · v3 current id and epoch (KIP-360) · v4 PRODUCER_FENCED · v5 abortable errors (KIP-890)
 """
 
+from klamm.coordinator.core.shard import Decision, Now, ReplyTo
+from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,10 +35,9 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
 
 async def _take_over(services: Services, transactional_id: str, request: InitProducerIdRequest) -> Producer:
     expected = Producer(request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
-    producer: Producer = await services.coordinators.transactions.ask_with_ids(
-        transactional_id,
-        lambda shard, now, reply_to: shard.init_producer_id(
-            transactional_id, request.transaction_timeout_ms, expected, now, reply_to
-        ),
-    )
+
+    def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
+        return shard.init_producer_id(transactional_id, request.transaction_timeout_ms, expected, now, reply_to)
+
+    producer: Producer = await services.coordinators.transactions.ask_with_ids(transactional_id, decide)
     return producer

@@ -16,7 +16,7 @@ from klamm.server.services import Services
 
 
 def handle(services: Services, _context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """Go through the shards that are served here."""
+    """List the matching transactions of every shard on this node."""
     runtime = services.coordinators.transactions.runtime
     if runtime.loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -31,7 +31,7 @@ def handle(services: Services, _context: RequestContext, request: ListTransactio
     producers = frozenset(request.producer_id_filters)
     now_ms = services.clock.now_ms()
 
-    def passes(metadata: TransactionMetadata) -> bool:
+    def matches(metadata: TransactionMetadata) -> bool:
         return (
             metadata.state is not DEAD
             and (not request.state_filters or metadata.state in states)
@@ -50,6 +50,6 @@ def handle(services: Services, _context: RequestContext, request: ListTransactio
             )
             for partition in runtime.active
             for metadata in runtime.shard(partition)
-            if passes(metadata)
+            if matches(metadata)
         ],
     )

@@ -28,15 +28,15 @@ async def handle(
     services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Check that the transaction is open, then let the group decide."""
-    known, refused = _sort(services, request)
+    known, refused = _split_unknown(services, request)
     if not known:
         return TxnOffsetCommitResponse(topics=refused)
-    request.topics, everything = known, request.topics
+    request.topics, requested = known, request.topics
     try:
         response = await _commit(services, context, request)
     except KlammError as error:
-        code = _told(error.code, context.version)
-        response = TxnOffsetCommitResponse(topics=[_all(topic, code) for topic in known])
+        code = _translate_code(error.code, context.version)
+        response = TxnOffsetCommitResponse(topics=[_refuse_topic(topic, code) for topic in known])
     answers: dict[tuple[str, int], int] = {}
     for topic in (*response.topics, *refused):
         for partition in topic.partitions:
@@ -52,7 +52,7 @@ async def handle(
                     for p in topic.partitions
                 ],
             )
-            for topic in everything
+            for topic in requested
         ]
     )
 
@@ -64,7 +64,7 @@ async def _commit(
         raise KlammError(ErrorCode.INVALID_GROUP_ID)
     groups, gate = services.coordinators.groups, services.coordinators.transactions.gate
     partition = groups.partition_for(request.group_id)
-    groups.shard(partition)
+    groups.shard(partition)  # raises unless this node coordinates the group
     replica = services.replicas.find(groups.topic, partition)
     producer = Producer(request.producer_id, request.producer_epoch)
     abilities = Abilities(context.version >= ADDS_SINCE, context.version >= ABORTABLE_SINCE)
@@ -85,8 +85,8 @@ async def _commit(
     return response
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
-    """The code in words a client of offsets knows."""
+def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the code that clients of this API expect for an error of the partition's leader."""
     if code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
@@ -96,23 +96,27 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _sort(
+def _split_unknown(
     services: Services, request: TxnOffsetCommitRequest
 ) -> tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponseTopic]]:
-    """Partitions that exist, and answers for those that do not."""
+    """Return the partitions that exist, and answers for those that do not."""
     known, refused = [], []
     for topic in request.topics:
-        there = [p for p in topic.partitions if services.image.topics.partition(topic.name, p.partition_index)]
-        missing = [p for p in topic.partitions if p not in there]
-        if there:
-            known.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=there))
+        existing = [
+            partition
+            for partition in topic.partitions
+            if services.image.topics.partition(topic.name, partition.partition_index)
+        ]
+        missing = [partition for partition in topic.partitions if partition not in existing]
+        if existing:
+            known.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=existing))
         if missing:
-            gone = TxnOffsetCommitRequestTopic(name=topic.name, partitions=missing)
-            refused.append(_all(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            unknown = TxnOffsetCommitRequestTopic(name=topic.name, partitions=missing)
+            refused.append(_refuse_topic(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     return known, refused
 
 
-def _all(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
+def _refuse_topic(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
     partitions = [
         TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code) for p in topic.partitions
     ]

@@ -33,7 +33,9 @@ async def handle(
         await pace.spend()
     results = []
     for marker, topics in zip(request.markers, writes, strict=True):
-        results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=await _settle(topics, pace)))
+        results.append(
+            WritableTxnMarkerResult(producer_id=marker.producer_id, topics=await _await_results(topics, pace))
+        )
         await pace.spend()
     return WriteTxnMarkersResponse(markers=results)
 
@@ -41,9 +43,9 @@ async def handle(
 async def _start(
     services: Services, marker: WritableTxnMarker, pace: Pace
 ) -> "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]":
-    """Append a marker to its partitions; what becomes of it is known later."""
-    pending = PendingMarkers(
-        transactional_id="",
+    """Append a marker to its partitions; the futures tell later whether it was committed there."""
+    owed = OwedMarkers(
+        transactional_id="",  # the request does not name it
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         committed=marker.transaction_result,
@@ -62,7 +64,7 @@ async def _start(
     return topics
 
 
-async def _settle(
+async def _await_results(
     topics: "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]", pace: Pace
 ) -> list[WritableTxnMarkerTopicResult]:
     results = []
@@ -79,9 +81,9 @@ async def _settle(
 def _append(services: Services, partition: TopicPartition, pending: PendingMarkers) -> "asyncio.Future[ErrorCode]":
     answer: asyncio.Future[ErrorCode] = services.loop.create_future()
 
-    def settled(error: ErrorCode) -> None:
+    def set_result(error: ErrorCode) -> None:
         if not answer.done():
             answer.set_result(error)
 
-    write_marker(services, partition, pending, settled)
+    write_marker(services, partition, owed, set_result)
     return answer
