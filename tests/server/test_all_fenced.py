@@ -40,8 +40,8 @@ def test_all_brokers_are_named_when_all_are_fenced(node, version):
 
 def test_a_producer_outlives_it(node, monkeypatch):
     answered = []
-    answer = metadata._response
-    monkeypatch.setattr(metadata, "_response", lambda *args: answered.append(args) or answer(*args))
+    answer = metadata._build_response
+    monkeypatch.setattr(metadata, "_build_response", lambda *args: answered.append(args) or answer(*args))
     with Wire(node.port) as wire:
         topic = wire.create_topic()
     producer = Producer(

@@ -38,7 +38,7 @@ class BrokerWatch:
         self._looking: set[int] = set()
         runtime.add_activation_watcher(self._on_active)
 
-    def heard(self, broker_id: int, connection: "ConnectionState") -> None:
+    def on_heartbeat(self, broker_id: int, connection: "ConnectionState") -> None:
         """A broker beat over this connection."""
         if self._connections.get(broker_id) is not connection:
             self._connections[broker_id] = connection

@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs, v1-2: move replicas of this broker to other log dirs of it.
 
-The answer comes at once; the move goes on while the replica serves, and DescribeLogDirs tells how far it is. Asked for
-the log dir a replica lies in, a move elsewhere is given up. A partition that is not here yet will be made where the
-request says, and is answered with REPLICA_NOT_AVAILABLE.
+Answered when the move has begun; the replica serves meanwhile, and DescribeLogDirs tells how far the copy is. A request
+for the log dir a replica is in cancels a move elsewhere. A partition that is not here yet will be created in the
+requested log dir, and is answered with REPLICA_NOT_AVAILABLE.
 v2 flexible
 """
 
@@ -26,15 +26,18 @@ def handle(
 ) -> Steps[AlterReplicaLogDirsResponse]:
     """Begin every move that can be made."""
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    for wanted in request.dirs:
-        for topic in wanted.topics:
+    for log_dir in request.dirs:
+        for topic in log_dir.topics:
             for index in topic.partitions:
-                code = _start(services, topic.name, index, wanted.path)
+                code = _start(services, topic.name, index, log_dir.path)
                 answer = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 results.setdefault(topic.name, []).append(answer)
                 yield 1
     return AlterReplicaLogDirsResponse(
-        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()]
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in results.items()
+        ]
     )
 
 
@@ -42,6 +45,6 @@ def _start(services: Services, topic: str, index: int, path: str) -> ErrorCode:
     try:
         services.moves.start(topic, index, path)
     except KlammError as error:
-        log.warning("a replica is not moved", partition=f"{topic}-{index}", folder=path, reason=error.message)
+        log.warning("replica move refused", partition=f"{topic}-{index}", folder=path, reason=error.message)
         return error.code
     return ErrorCode.NONE

@@ -1,6 +1,6 @@
-"""ApiVersions, v0-4: what this listener serves, asked first on every connection.
+"""ApiVersions, v0-4: the APIs and features of this listener, the first request of most connections.
 
-Made from the routes, so it says what is served and nothing else. Versions before 4 leave out features that may be off
+Made from the routes, so it lists exactly what is served. Versions before 4 leave out features that may be off
 (minimum level 0), which older clients cannot read; a feature at level 0 is never listed as finalized.
 v3 flexible (the response header stays v0), features and the client's software · v4 features from level 0
 """

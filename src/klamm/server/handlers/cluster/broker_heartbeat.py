@@ -1,4 +1,4 @@
-"""BrokerHeartbeat, v0-2: keeps a broker's session, lets it in and out of service.
+"""BrokerHeartbeat, v0-2: keeps a broker's session alive, unfences it, and lets it shut down.
 
 v1 failed log directories · v2 cordoned ones
 """
@@ -12,8 +12,8 @@ from klamm.server.services import Services
 async def handle(
     services: Services, context: RequestContext, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:
-    """Answer if this node is the active controller; from then on the connection's end means something."""
+    """Answer if this node is the active controller, and watch the connection: its end may be that of the broker."""
     response: BrokerHeartbeatResponse = await answer_as_controller(services, context, request)
     if not response.error_code and not context.channel.closed:
-        services.controllers.watch.heard(request.broker_id, context.connection)
+        services.controllers.watch.on_heartbeat(request.broker_id, context.connection)
     return response

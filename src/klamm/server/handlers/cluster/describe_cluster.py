@@ -1,4 +1,4 @@
-"""DescribeCluster, v0-2: the cluster's id and who is in it.
+"""DescribeCluster, v0-2: the cluster's id and its brokers or controllers.
 
 v1 asks for brokers (1) or controllers (2); a listener answers for its own kind only. v2 can include fenced brokers.
 """
@@ -17,7 +17,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(services: Services, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """List the nodes of the kind asked for."""
+    """List the nodes of the requested kind."""
     own_kind = BROKERS if context.listener.kind == "broker" else CONTROLLERS
     if request.endpoint_type not in (BROKERS, CONTROLLERS):
         return DescribeClusterResponse(
@@ -31,8 +31,9 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
             error_message=f"this listener serves {context.listener.kind}s; ask a listener of the other kind",
             cluster_id="",
         )
-    nodes = _brokers(services, context, request) if own_kind == BROKERS else _controllers(services)
+    nodes = _list_brokers(services, context, request) if own_kind == BROKERS else _list_controllers(services)
     leader_id = services.raft.leader[0]
+    # A broker forwards admin requests wherever they arrive, so any one may be named as the controller.
     controller = leader_id if own_kind == CONTROLLERS else services.random.choice(nodes).broker_id if nodes else -1
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,
@@ -45,7 +46,7 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
     )
 
 
-def _brokers(
+def _list_brokers(
     services: Services, context: RequestContext, request: DescribeClusterRequest
 ) -> list[DescribeClusterBroker]:
     nodes = []
@@ -59,7 +60,7 @@ def _brokers(
     return nodes
 
 
-def _controllers(services: Services) -> list[DescribeClusterBroker]:
+def _list_controllers(services: Services) -> list[DescribeClusterBroker]:
     return [
         DescribeClusterBroker(broker_id=node_id, host=host, port=port)
         for node_id, (host, port) in services.controller_endpoints().items()

@@ -1,7 +1,7 @@
-"""Envelope, v0: a client's admin request, carried to the active controller by the broker that was asked.
+"""Envelope, v0: a client's admin request, forwarded by a broker to the active controller.
 
-The answer inside has the form of the inner API and version. Beside Kafka's fields it tells, in a tag that others skip,
-where in the log its changes end, so that the broker can wait until it knows of them itself.
+The embedded response has the inner API and version. Beside Kafka's fields, the envelope has a tagged field, which other
+brokers skip, with the offset of the last record of the change: the broker waits until its own image is there.
 """
 
 from typing import Any
@@ -20,16 +20,16 @@ from klamm.server.requests.context import RequestContext
 from klamm.server.requests.forwarding import FORWARDED, refusal
 from klamm.server.services import Services
 
-ABOUT_THE_QUORUM = frozenset({"AddRaftVoter", "DescribeQuorum", "RemoveRaftVoter"})
-"""What the quorum answers rather than the controller on top of it; Kafka's brokers put it into an Envelope too."""
+QUORUM_REQUESTS = frozenset({"AddRaftVoter", "DescribeQuorum", "RemoveRaftVoter"})
+"""Answered by the quorum, not by the controller on top of it; Kafka's brokers forward them in an Envelope too."""
 
 
 async def handle(services: Services, _context: RequestContext, request: EnvelopeRequest) -> ForwardedResponse:
-    """Decide about the request inside."""
+    """Decide the embedded request and embed its response."""
     try:
         header, start = decode_request_header(request.request_data)
         api = APIS.get(header.api_key)
-        if api is None or api.name not in FORWARDED | ABOUT_THE_QUORUM or not api.serves(header.api_version):
+        if api is None or api.name not in FORWARDED | QUORUM_REQUESTS or not api.serves(header.api_version):
             return ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST)
         inner, _ = decode(
             api.request, header.api_version, request.request_data, start, elements_max=elements_max(api.key)
@@ -38,12 +38,13 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
         return ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST)
     offset = -1
     try:
-        if api.name in ABOUT_THE_QUORUM:
-            response = await _ask_the_quorum(services, inner)
+        if api.name in QUORUM_REQUESTS:
+            response = await _ask_quorum(services, inner)
         else:
             outcome = await services.controllers.runtime.ask(inner, header.api_version)
             response, offset = outcome.response, outcome.offset
     except KlammError as error:
+        # An error of the envelope makes the broker look for the active controller; any other is the client's answer.
         if error.code is ErrorCode.NOT_CONTROLLER:
             return ForwardedResponse(error_code=error.code)
         response = refusal(inner, error.code, str(error) or None)
@@ -51,7 +52,7 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
     return ForwardedResponse(response_data=head + encode(response, header.api_version), offset=offset)
 
 
-async def _ask_the_quorum(services: Services, request: Any) -> Any:
+async def _ask_quorum(services: Services, request: Any) -> Any:
     if not services.raft.is_leader:
         raise KlammError(ErrorCode.NOT_CONTROLLER, f"the leader is {services.raft.leader[0]}")
     match request:

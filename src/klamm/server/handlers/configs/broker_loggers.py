@@ -1,6 +1,6 @@
-"""The loggers of this broker as settings of the kind BROKER_LOGGER: one, `root`, with the level all lines go by.
+"""The loggers of this broker as configs of type BROKER_LOGGER: one, `root`, with the level of all log lines.
 
-A level is changed here and now, by no controller, and is gone with the process, as Kafka's is.
+The broker changes a level itself, without the controller, and a restart resets it, as in Kafka.
 """
 
 from typing import Final
@@ -22,12 +22,12 @@ _LEVELS: Final = {
     "TRACE": Level.DEBUG,
     "WARN": Level.WARNING,
 }
-"""Kafka's names; the two that Klamm does not tell apart from their neighbours are taken for them."""
-_WORDS: Final = {Level.DEBUG: "DEBUG", Level.INFO: "INFO", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
+"""Kafka's names; FATAL and TRACE, which Klamm does not have, are taken for the nearest level."""
+_NAMES: Final = {Level.DEBUG: "DEBUG", Level.INFO: "INFO", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
 
 
 def check_owner(name: str, node_id: int) -> None:
-    """A broker speaks for its own loggers alone."""
+    """Raise KlammError unless the resource names this broker."""
     if name != str(node_id):
         raise KlammError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name or 'nothing'}"
@@ -35,16 +35,16 @@ def check_owner(name: str, node_id: int) -> None:
 
 
 def describe() -> list[DescribedConfig]:
-    """The logger there is, with its level."""
+    """Return the root logger with its level."""
     log = get_logger(ROOT)
-    word = next((word for level, word in _WORDS.items() if log.enabled(level)), "FATAL")
+    name = next((name for level, name in _NAMES.items() if log.enabled(level)), "FATAL")
     source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
     doc = "From which level on lines are written."
-    return [DescribedConfig(ROOT, word, source, (), ConfigType.STRING, doc, read_only=False, sensitive=False)]
+    return [DescribedConfig(ROOT, name, source, (), ConfigType.STRING, doc, read_only=False, sensitive=False)]
 
 
 def alter(resource: AlterConfigsResource, node_id: int, *, validate_only: bool) -> None:
-    """Set the level; KlammError, and nothing changed, for what cannot be."""
+    """Set the level; an invalid change raises KlammError before anything is changed."""
     check_owner(resource.resource_name, node_id)
     level: Level | None = None
     for config in resource.configs:

@@ -1,11 +1,12 @@
 """DescribeConfigs, v1-4: every setting of a topic, broker, group, ..., and where its value comes from.
 
-A broker answers for itself only. Sensitive values are never told. Synonyms come when asked for (v1), with types and
+A broker answers for itself only. Sensitive values are never returned. Synonyms come on request (v1), with types and
 documentation from v3.
 v4 flexible
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 from klamm.metadata.image import ConfigResource, ResourceType
 from klamm.model.config_describe import (
@@ -36,8 +37,9 @@ from klamm.server.services import Services
 def handle(
     services: Services, _context: RequestContext, request: DescribeConfigsRequest
 ) -> Steps[DescribeConfigsResponse]:
-    """Answer each resource by itself, once: a broker has hundreds of settings, and naming it costs three bytes."""
+    """Describe each resource on its own; an error of one does not affect the others."""
     results = []
+    # Once each: a broker has hundreds of configs, and a request could name it again for three bytes.
     resources = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     for resource in resources.values():
         result = DescribeConfigsResult(
@@ -45,7 +47,7 @@ def handle(
         )
         try:
             result.configs = [
-                _entry(config, request)
+                _build_entry(config, request)
                 for config in _describe(services, resource)
                 if not resource.configuration_keys or config.name in resource.configuration_keys
             ]
@@ -75,7 +77,7 @@ def _describe(services: Services, resource: DescribeConfigsResource) -> list[Des
                 return describe_cluster_default(everyone)
             if name != str(services.node_id):
                 raise KlammError(
-                    ErrorCode.INVALID_REQUEST, f"broker {services.node_id} cannot tell the settings of broker {name}"
+                    ErrorCode.INVALID_REQUEST, f"broker {services.node_id} cannot describe the configs of broker {name}"
                 )
             return describe_broker(own, everyone, static)
         case ResourceType.GROUP:
@@ -85,7 +87,7 @@ def _describe(services: Services, resource: DescribeConfigsResource) -> list[Des
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise KlammError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-            return _client_metrics(image.configs.get(ConfigResource(ResourceType.CLIENT_METRICS, name), {}))
+            return _describe_client_metrics(image.configs.get(ConfigResource(ResourceType.CLIENT_METRICS, name), {}))
         case ResourceType.BROKER_LOGGER:
             broker_loggers.check_owner(name, services.node_id)
             return broker_loggers.describe()
@@ -95,24 +97,26 @@ def _describe(services: Services, resource: DescribeConfigsResource) -> list[Des
             )
 
 
-def _client_metrics(texts: Mapping[str, str]) -> list[DescribedConfig]:
-    """What is asked of clients: without synonyms where it is the default, as Kafka tells it."""
+def _describe_client_metrics(texts: Mapping[str, str]) -> list[DescribedConfig]:
+    """Describe a subscription to client metrics; as in Kafka, a default has no synonyms."""
     described = []
-    for key in sorted(CLIENT_METRICS_CONFIGS, key=lambda key: key.name):
+    for key in sorted(CLIENT_METRICS_CONFIGS, key=attrgetter("name")):
         value = texts.get(key.name)
         source = ConfigSource.DEFAULT_CONFIG if value is None else ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
         synonyms = () if value is None else (ConfigSynonym(key.name, value, source),)
-        shown = key.default_text if value is None else value
+        effective = key.default_text if value is None else value
         described.append(
-            DescribedConfig(key.name, shown, source, synonyms, key.type, key.doc, read_only=False, sensitive=False)
+            DescribedConfig(key.name, effective, source, synonyms, key.type, key.doc, read_only=False, sensitive=False)
         )
     return described
 
 
-def _entry(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _build_entry(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = [
-        DescribeConfigsSynonym(name=s.name, value=None if config.sensitive else s.value, source=s.source)
-        for s in config.synonyms
+        DescribeConfigsSynonym(
+            name=synonym.name, value=None if config.sensitive else synonym.value, source=synonym.source
+        )
+        for synonym in config.synonyms
     ]
     return DescribeConfigsResourceResult(
         name=config.name,

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs, v0-1: set, delete, append to or subtract from single settings; decided by the controller.
 
-A broker's loggers are its own: it changes them itself.
+A broker changes its loggers itself; everything else goes to the controller.
 v1 flexible
 """
 
@@ -22,12 +22,12 @@ async def handle(
     services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Let the active controller decide on all but loggers."""
-    own = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
-    if not own:
+    loggers = [resource for resource in request.resources if resource.resource_type == ResourceType.BROKER_LOGGER]
+    if not loggers:
         response: IncrementalAlterConfigsResponse = await forward_to_controller(services, context, request)
         return response
-    answers = [_alter_loggers(services, each, validate_only=request.validate_only) for each in own]
-    others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
+    answers = [_alter_loggers(services, resource, validate_only=request.validate_only) for resource in loggers]
+    others = [resource for resource in request.resources if resource.resource_type != ResourceType.BROKER_LOGGER]
     if others:
         rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
         answers += (await forward_to_controller(services, context, rest)).responses
@@ -37,14 +37,14 @@ async def handle(
 def _alter_loggers(
     services: Services, resource: AlterConfigsResource, *, validate_only: bool
 ) -> AlterConfigsResourceResponse:
-    code, said = ErrorCode.NONE, None
+    code, message = ErrorCode.NONE, None
     try:
         broker_loggers.alter(resource, services.node_id, validate_only=validate_only)
     except KlammError as error:
-        code, said = error.code, error.message
+        code, message = error.code, error.message
     return AlterConfigsResourceResponse(
         error_code=code,
-        error_message=said,
+        error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -1,11 +1,12 @@
-"""ListConfigResources, v0-1: the names of what can have settings.
+"""ListConfigResources, v0-1: the names of resources that can have configs.
 
-Topics and brokers (and each broker's loggers) are all there are; groups and client metrics those that have settings of
-their own, since nobody else knows their names.
-v0 client metrics alone · v1 any kind
+Topics and brokers (and each broker's loggers) are listed all; groups and client metrics only if they have configs,
+since the metadata knows no others.
+v0 client metrics alone · v1 any resource type
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from klamm.metadata.image import MetadataImage, ResourceType
@@ -19,36 +20,42 @@ from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
 
-def _brokers(image: MetadataImage) -> Iterable[str]:
+def _list_topics(image: MetadataImage) -> Iterable[str]:
+    return sorted(image.topics.by_name)
+
+
+def _list_brokers(image: MetadataImage) -> Iterable[str]:
     return map(str, sorted(image.cluster.brokers))
 
 
-def _with_settings(kind: ResourceType) -> Callable[[MetadataImage], Iterable[str]]:
-    return lambda image: sorted(resource.name for resource in image.configs if resource.type == kind)
+def _list_configured(resource_type: ResourceType, image: MetadataImage) -> Iterable[str]:
+    return sorted(resource.name for resource in image.configs if resource.type == resource_type)
 
 
 _NAMES: Final[dict[int, Callable[[MetadataImage], Iterable[str]]]] = {
-    ResourceType.TOPIC: lambda image: sorted(image.topics.by_name),
-    ResourceType.BROKER: _brokers,
-    ResourceType.BROKER_LOGGER: _brokers,
-    ResourceType.CLIENT_METRICS: _with_settings(ResourceType.CLIENT_METRICS),
-    ResourceType.GROUP: _with_settings(ResourceType.GROUP),
+    ResourceType.TOPIC: _list_topics,
+    ResourceType.BROKER: _list_brokers,
+    ResourceType.BROKER_LOGGER: _list_brokers,
+    ResourceType.CLIENT_METRICS: partial(_list_configured, ResourceType.CLIENT_METRICS),
+    ResourceType.GROUP: partial(_list_configured, ResourceType.GROUP),
 }
 
 
 def handle(
     services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List the kinds asked for, all without any."""
+    """List the resources of the requested types; of all types when none is requested."""
     if context.version == 0:
-        kinds: list[int] = [ResourceType.CLIENT_METRICS]
+        types: list[int] = [ResourceType.CLIENT_METRICS]
     else:
-        kinds = list(dict.fromkeys(request.resource_types)) or list(_NAMES)
-    if not set(kinds) <= set(_NAMES):
+        types = list(dict.fromkeys(request.resource_types)) or list(_NAMES)
+    if not set(types) <= set(_NAMES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     image = services.image
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind) for kind in kinds for name in _NAMES[kind](image)
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in types
+            for name in _NAMES[resource_type](image)
         ]
     )

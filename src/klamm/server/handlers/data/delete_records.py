@@ -1,4 +1,4 @@
-"""DeleteRecords, v0-2: give up the records before an offset; they are never served again.
+"""DeleteRecords, v0-2: delete the records before an offset by moving the log start offset.
 
 -1 means up to the high watermark. An offset beyond it, or before the log's start, is OFFSET_OUT_OF_RANGE for the one
 and already done for the other. A compacted topic that does not also delete refuses: POLICY_VIOLATION.
@@ -25,19 +25,19 @@ PAUSE_S = 0.005
 
 
 def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> Steps[object]:
-    """Move the start of each log, and note it on disk before the answer, so that a crash brings nothing back.
+    """Move the log start offset of each partition; answered once every live follower has moved its own too.
 
-    Nor may another leader: the answer waits until every live follower has moved its start too.
+    Otherwise the records would come back with the next leader.
     """
     moved = False
     topics = []
     waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
         answers = []
-        for asked in topic.partitions:
-            answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
+        for partition in topic.partitions:
+            answer = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
             try:
-                replica, target = _check(services, topic.name, asked.partition_index, asked.offset)
+                replica, target = _find_target(services, topic.name, partition.partition_index, partition.offset)
                 log = replica.log
                 if target > log.log_start_offset:
                     log.delete_records(target)
@@ -53,6 +53,7 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
         yield 1
     if moved:
+        # On disk before the answer: a crash must not bring the records back.
         services.logs.checkpoint()
     response = DeleteRecordsResponse(topics=topics)
     return _wait(services, request.timeout_ms, waiting, response) if waiting else response
@@ -64,7 +65,7 @@ async def _wait(
     waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]],
     response: DeleteRecordsResponse,
 ) -> DeleteRecordsResponse:
-    """Answer once the followers have followed; whoever has not by then is said to be late."""
+    """Answer once the followers have moved their log start offsets; REQUEST_TIMED_OUT where they have not in time."""
     deadline = services.loop.time() + timeout_ms / 1000
     while waiting:
         late = []
@@ -85,12 +86,13 @@ async def _wait(
     return response
 
 
-def _check(services: Services, topic: str, index: int, offset: int) -> tuple[Replica, int]:
-    """The replica and the offset before which its records go."""
+def _find_target(services: Services, topic: str, index: int, offset: int) -> tuple[Replica, int]:
+    """Return the replica, and the offset before which its records are deleted."""
     if is_internal(topic):
         raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     replica = leading_replica(services, topic, index, -1)
     log = replica.log
+    # An empty policy keeps everything until it is deleted by request.
     policy = log.config.cleanup_policy
     if policy and "delete" not in policy:
         raise KlammError(ErrorCode.POLICY_VIOLATION)

@@ -1,4 +1,4 @@
-"""Hints for clients that asked the wrong broker (KIP-951): who leads now, and where to find it."""
+"""The current leader and its address, for clients that sent a request to another broker (KIP-951)."""
 
 from typing import Any
 
@@ -8,13 +8,14 @@ from klamm.server.services import Services
 
 
 def partition_image(services: Services, topic: str | None, topic_id: bytes, index: int) -> PartitionImage | None:
-    """What the metadata says of a partition, found by name or else by id."""
-    found = services.image.topics.by_name.get(topic) if topic else services.image.topics.by_id.get(topic_id)  # type: ignore[call-overload]
-    return found.partitions.get(index) if found is not None else None
+    """Return the image of a partition, looked up by topic name or else by topic id; None when it is unknown."""
+    topics = services.image.topics
+    image = topics.by_name.get(topic) if topic else topics.by_id.get(topic_id)  # type: ignore[call-overload]
+    return image.partitions.get(index) if image is not None else None
 
 
 def node_endpoints(services: Services, context: RequestContext, leaders: set[int], cls: type[Any]) -> list[Any]:
-    """The addresses of brokers that were named as leaders."""
+    """Return the endpoints of the live ones among `leaders`."""
     endpoints = []
     for node_id in sorted(leaders):
         broker = services.image.cluster.get(node_id)

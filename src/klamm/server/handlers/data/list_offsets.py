@@ -1,9 +1,9 @@
-"""ListOffsets, v1-11: where a partition begins, ends, or was at a point in time.
+"""ListOffsets, v1-11: the start, the end or the offset by timestamp of a partition.
 
 -1 latest (high watermark; last stable offset for read_committed) · -2 earliest · -3 largest timestamp (v7) · -4 first
-local (v8) · -5 latest tiered (v9) · -6 earliest pending upload (v11). A time gives the first record at or after
-it, or -1 when there is none; where that lies in a large packed batch, it is looked for in a thread. Nothing is tiered
-here, so local is everything and tiered is nothing.
+local (v8) · -5 latest tiered (v9) · -6 earliest pending upload (v11). A timestamp gives the first record at or
+after it, or -1 when there is none; a large compressed batch is searched in a thread. Nothing is tiered here, so the
+whole log is local.
 v4 leader epochs · v6 flexible · v10 a timeout for remote storage, which is never needed here
 """
 
@@ -32,7 +32,7 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A partition's answer that lies in a batch for a thread."""
+    """A lookup that has to decompress a large batch, which is done in a thread."""
 
     replica: Replica
     timestamp: int
@@ -44,7 +44,7 @@ class Search:
 def handle(
     services: Services, context: RequestContext, request: ListOffsetsRequest
 ) -> Steps[ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
-    """Answer each partition by itself; one named twice is refused, since two answers could differ."""
+    """Look up each partition; one named twice is INVALID_REQUEST, as in Kafka."""
     searches: list[Search] = []
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
@@ -60,7 +60,7 @@ def handle(
             try:
                 if (topic.name, partition.partition_index) in repeated:
                     raise KlammError(ErrorCode.INVALID_REQUEST)
-                _answer(services, context, request, topic.name, partition, answer, searches)
+                _look_up_partition(services, context, request, topic.name, partition, answer, searches)
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)
@@ -72,69 +72,73 @@ def handle(
 
 
 async def _search(services: Services, searches: list[Search], response: ListOffsetsResponse) -> ListOffsetsResponse:
-    """Look into large packed batches in threads, one after the other, then answer."""
+    """Search large compressed batches in threads, one after the other, then answer."""
     for search in searches:
         try:
-            await _search_one(services, search)
+            await _search_partition(services, search)
         except KlammError as error:
             search.answer.error_code = error.code
     return response
 
 
-async def _search_one(services: Services, search: Search) -> None:
+async def _search_partition(services: Services, search: Search) -> None:
     log = search.replica.log
     elsewhere = search.elsewhere
     while True:
-        found = await services.checks.run(elsewhere.search)
-        if found is None and search.timestamp >= 0:
+        match = await services.checks.run(elsewhere.search)
+        if match is None and search.timestamp >= 0:
+            # The batch's largest timestamp was late enough, none of its visible records: go on with the next batch.
             try:
-                found = log.offset_for_timestamp(search.timestamp, elsewhere.next_offset)
-            except SearchElsewhere as next_one:
-                elsewhere = next_one
+                match = log.offset_for_timestamp(search.timestamp, elsewhere.next_offset)
+            except SearchElsewhere as next_batch:
+                elsewhere = next_batch
                 continue
-        _fill(search.answer, _visible(search.replica, found, committed_only=search.committed_only))
+        _fill(search.answer, _hide_uncommitted(search.replica, match, committed_only=search.committed_only))
         return
 
 
-def _fill(answer: ListOffsetsPartitionResponse, found: tuple[int, int, int] | None) -> None:
-    if found is not None:
-        answer.timestamp, answer.offset, answer.leader_epoch = found
+def _fill(answer: ListOffsetsPartitionResponse, match: tuple[int, int, int] | None) -> None:
+    if match is not None:
+        answer.timestamp, answer.offset, answer.leader_epoch = match
 
 
-def _answer(
+def _look_up_partition(
     services: Services,
     context: RequestContext,
     request: ListOffsetsRequest,
     topic: str,
-    asked: ListOffsetsPartition,
+    partition: ListOffsetsPartition,
     answer: ListOffsetsPartitionResponse,
     searches: list[Search],
 ) -> None:
-    replica = leading_replica(services, topic, asked.partition_index, asked.current_leader_epoch)
-    if asked.timestamp < 0 and context.version < _SINCE.get(asked.timestamp, 0):
+    replica = leading_replica(services, topic, partition.partition_index, partition.current_leader_epoch)
+    if partition.timestamp < 0 and context.version < _SINCE.get(partition.timestamp, 0):
         raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
     committed_only = request.replica_id < 0 and request.isolation_level == 1
     try:
-        if request.replica_id >= 0 and asked.timestamp == LATEST:
-            # A follower asks where the log itself ends, not what is committed of it.
+        if request.replica_id >= 0 and partition.timestamp == LATEST:
+            # A follower needs the end of the log itself, not of what is committed of it.
             _fill(answer, (-1, replica.log.log_end_offset, replica.leader_epoch))
         else:
-            _fill(answer, _lookup(replica, asked.timestamp, committed_only=committed_only))
+            _fill(answer, _look_up(replica, partition.timestamp, committed_only=committed_only))
     except SearchElsewhere as elsewhere:
-        searches.append(Search(replica, asked.timestamp, committed_only, elsewhere, answer))
+        searches.append(Search(replica, partition.timestamp, committed_only, elsewhere, answer))
 
 
-def _check_settled(replica: Replica) -> None:
-    """A new leader does not know yet how far its predecessor had committed; an older end must not be told meanwhile."""
+def _check_high_watermark(replica: Replica) -> None:
+    """Raise OFFSET_NOT_AVAILABLE while a new leader does not know how far its predecessor had committed.
+
+    Its own, older high watermark would take clients back.
+    """
     if replica.log.high_watermark < replica.state.epoch_start_offset:
-        raise KlammError(ErrorCode.OFFSET_NOT_AVAILABLE, "the new leader is finding out what is committed")
+        raise KlammError(ErrorCode.OFFSET_NOT_AVAILABLE, "the new leader does not know the high watermark yet")
 
 
-def _lookup(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple[int, int, int] | None:
-    """(timestamp, offset, leader epoch), or None when there is no such record."""
+def _look_up(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple[int, int, int] | None:
+    """Return (timestamp, offset, leader epoch), or None when there is no such record."""
     log = replica.log
     if timestamp == LATEST:
-        _check_settled(replica)
+        _check_high_watermark(replica)
         end = log.last_stable_offset if committed_only else log.high_watermark
         return -1, end, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -142,21 +146,23 @@ def _lookup(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple[
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, replica.leader_epoch
     if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
+        match = log.offset_of_max_timestamp()
     elif timestamp < 0:
         raise KlammError(ErrorCode.INVALID_REQUEST)
     else:
-        found = log.offset_for_timestamp(timestamp)
-    return _visible(replica, found, committed_only=committed_only)
+        match = log.offset_for_timestamp(timestamp)
+    return _hide_uncommitted(replica, match, committed_only=committed_only)
 
 
-def _visible(replica: Replica, found: TimestampOffset | None, *, committed_only: bool) -> tuple[int, int, int] | None:
-    """What was found, if it is committed."""
+def _hide_uncommitted(
+    replica: Replica, match: TimestampOffset | None, *, committed_only: bool
+) -> tuple[int, int, int] | None:
+    """Return the record that was found if clients may see it, else None."""
     log = replica.log
-    if found is None:
+    if match is None:
         return None
     limit = log.last_stable_offset if committed_only else log.high_watermark
-    if found[1] < limit:
-        return found
-    _check_settled(replica)
+    if match[1] < limit:
+        return match
+    _check_high_watermark(replica)
     return None

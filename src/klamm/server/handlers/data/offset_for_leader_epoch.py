@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch, v2-4: where the records of a leader epoch end, so that a reader notices a log that was cut.
+"""OffsetForLeaderEpoch, v2-4: the end offset of a leader epoch, by which a reader detects truncation.
 
-The answer names the largest epoch not above the one asked for, and the offset where the next epoch begins; -1 for both
+The response has the largest epoch not above the requested one, and the offset where the next epoch begins; -1 for both
 when the log knows no such epoch.
 v3 replica id · v4 flexible
 """
@@ -25,11 +25,11 @@ def handle(
     topics = []
     for topic in request.topics:
         answers = []
-        for asked in topic.partitions:
-            answer = EpochEndOffset(partition=asked.partition)
+        for partition in topic.partitions:
+            answer = EpochEndOffset(partition=partition.partition)
             try:
-                replica = leading_replica(services, topic.topic, asked.partition, asked.current_leader_epoch)
-                answer.leader_epoch, answer.end_offset = replica.end_offset_for_epoch(asked.leader_epoch)
+                replica = leading_replica(services, topic.topic, partition.partition, partition.current_leader_epoch)
+                answer.leader_epoch, answer.end_offset = replica.end_offset_for_epoch(partition.leader_epoch)
             except KlammError as error:
                 answer.error_code = error.code
             answers.append(answer)

@@ -39,7 +39,8 @@ async def _find(services: Services, context: RequestContext, key_type: int, key:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of kind {key_type}")
         broker = await services.coordinators.find(key_type, key)
     except KlammError as error:
-        # The internal topic could not be created because the controller is changing: clients retry this code only.
+        # The internal topic could not be created because the controller is changing. Clients retry this code, not
+        # NOT_CONTROLLER.
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code is ErrorCode.NOT_CONTROLLER else error.code
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=str(error))
     host, port = services.endpoint(broker, context)

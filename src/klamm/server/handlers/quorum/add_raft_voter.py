@@ -1,4 +1,4 @@
-"""AddRaftVoter, v0-1: let a controller that follows the quorum vote in it (KIP-853).
+"""AddRaftVoter, v0-1: make an observer of the quorum a voter (KIP-853).
 
 Waits within timeout_ms until the new voter has caught up and the change is committed; REQUEST_TIMED_OUT after that.
 DUPLICATE_VOTER when its id votes already, UNSUPPORTED_VERSION where voters are fixed (kraft.version 0).
@@ -11,7 +11,7 @@ from klamm.server.services import Services
 
 
 async def handle(services: Services, context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    """Change the quorum here, or have its leader do it."""
+    """Change the voters here; a broker that is not the quorum's leader forwards the request to it."""
     if context.listener.kind == "broker" and not services.raft.is_leader:
         answer: AddRaftVoterResponse = await services.quorum.forward(request, AddRaftVoterResponse)
         return answer

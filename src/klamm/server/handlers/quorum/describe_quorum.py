@@ -1,7 +1,7 @@
-"""DescribeQuorum, v0-2: who votes on the cluster's metadata and how far each has come.
+"""DescribeQuorum, v0-2: the voters and observers of the metadata quorum and their positions in its log.
 
 Only `__cluster_metadata` partition 0 has a quorum; anything else is UNKNOWN_TOPIC_OR_PARTITION.
-Only the leader knows how far the others are: brokers forward, another controller answers NOT_LEADER_OR_FOLLOWER.
+Only the leader knows the positions of the others: brokers forward, another controller answers NOT_LEADER_OR_FOLLOWER.
 v1 fetch and caught-up times · v2 directory ids, error texts and the controllers' addresses
 """
 
@@ -16,7 +16,7 @@ from klamm.server.services import Services
 async def handle(
     services: Services, context: RequestContext, request: m.DescribeQuorumRequest
 ) -> m.DescribeQuorumResponse:
-    """Report what the quorum's leader knows; a broker asks it, a controller that does not lead says so."""
+    """Describe the quorum; a broker forwards to its leader, any other controller refuses."""
     if context.listener.kind == "broker" and not services.raft.is_leader:
         answer: m.DescribeQuorumResponse = await services.quorum.forward(request, m.DescribeQuorumResponse)
         return answer
@@ -24,9 +24,9 @@ async def handle(
 
 
 def describe(services: Services, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
-    """What this member can say of the quorum."""
-    asked = [(t.topic_name, p.partition_index) for t in request.topics for p in t.partitions]
-    if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
+    """Describe the quorum as its leader; a member that does not lead refuses."""
+    requested = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    if requested != [(CLUSTER_METADATA_TOPIC, 0)]:
         return _refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not services.raft.is_leader:
         return _refuse(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -37,8 +37,8 @@ def describe(services: Services, request: m.DescribeQuorumRequest) -> m.Describe
         leader_id=-1 if report.leader_id is None else report.leader_id,
         leader_epoch=report.leader_epoch,
         high_watermark=report.high_watermark,
-        current_voters=[_replica(r) for r in report.voters],
-        observers=[_replica(r) for r in report.observers],
+        current_voters=[_describe_replica(replica) for replica in report.voters],
+        observers=[_describe_replica(replica) for replica in report.observers],
     )
     name = services.config.controller_listener_names[0]
     nodes = [
@@ -55,8 +55,10 @@ def _refuse(request: m.DescribeQuorumRequest, code: ErrorCode) -> m.DescribeQuor
             m.TopicDataResponse(
                 topic_name=topic.topic_name,
                 partitions=[
-                    m.PartitionDataResponse(partition_index=p.partition_index, error_code=code, error_message=code.name)
-                    for p in topic.partitions
+                    m.PartitionDataResponse(
+                        partition_index=partition.partition_index, error_code=code, error_message=code.name
+                    )
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -65,7 +67,7 @@ def _refuse(request: m.DescribeQuorumRequest, code: ErrorCode) -> m.DescribeQuor
     )
 
 
-def _replica(report: ReplicaReport) -> m.ReplicaState:
+def _describe_replica(report: ReplicaReport) -> m.ReplicaState:
     return m.ReplicaState(
         replica_id=report.replica.id,
         replica_directory_id=report.replica.directory_id,

@@ -1,6 +1,6 @@
-"""UpdateRaftVoter, v0: a voter tells the quorum's leader where it listens now (KIP-853).
+"""UpdateRaftVoter, v0: the address and feature levels of a voter, sent by itself to the leader (KIP-853).
 
-Sent by voters themselves, for the leader's present epoch; FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another.
+FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless it names the leader's current epoch.
 """
 
 from klamm.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
@@ -11,5 +11,5 @@ from klamm.server.services import Services
 async def handle(
     services: Services, _context: RequestContext, request: UpdateRaftVoterRequest
 ) -> UpdateRaftVoterResponse:
-    """Write the voter's address into the log when it is another than before."""
+    """Write the voter's address into the log if it has changed."""
     return await services.membership.update(request)

@@ -1,6 +1,7 @@
-"""DescribeTopicPartitions, v0: partitions page by page, with the replicas that may lead without loss (KIP-966).
+"""DescribeTopicPartitions, v0: partitions page by page, with the eligible leader replicas (KIP-966).
 
-Topics come in order of name, at most response_partition_limit partitions; a cursor says where to go on.
+Topics come in order of name, at most response_partition_limit partitions; a cursor names the next
+partition.
 """
 
 from klamm.metadata.image import MetadataImage, TopicImage
@@ -19,19 +20,22 @@ from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
 PARTITIONS_MAX = 2000
-"""What max.request.partition.size.limit allows by default."""
+"""The default of max.request.partition.size.limit."""
 
 
 def handle(
     services: Services, _context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """One page."""
+    """Describe one page of partitions."""
     image = services.image
-    names = sorted({t.name for t in request.topics} if request.topics else set(image.topics.by_name))
+    names = sorted({topic.name for topic in request.topics} if request.topics else set(image.topics.by_name))
     first_index = 0
     if request.cursor is not None:
         if request.cursor.partition_index < 0:
-            return DescribeTopicPartitionsResponse(topics=[_unknown(name, ErrorCode.INVALID_REQUEST) for name in names])
+            return DescribeTopicPartitionsResponse(
+                topics=[_refuse_topic(name, ErrorCode.INVALID_REQUEST) for name in names]
+            )
+        # The topic of the cursor may have been deleted since: the page then begins with the next one.
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_index = request.cursor.partition_index
@@ -40,9 +44,9 @@ def handle(
     for name in names:
         topic = image.topics.by_name.get(name)
         if topic is None:
-            bad = bool(name_complaint(name))
-            error = ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(_unknown(name, error))
+            invalid = bool(name_complaint(name))
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(_refuse_topic(name, error))
             continue
         if not budget:
             return DescribeTopicPartitionsResponse(
@@ -59,7 +63,7 @@ def handle(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _unknown(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _refuse_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, topic_id=ZERO_UUID)
 
 

@@ -1,10 +1,10 @@
-"""Metadata, v0-13: brokers, topics, partitions and their leaders; the map every client steers by.
+"""Metadata, v0-13: brokers, topics, partitions and their leaders.
 
 v0 takes an empty list as all topics; from v1 null means all and empty means none. A named topic that does not exist is
-created when both the broker (auto.create.topics.enable) and the request (v4) allow it; the answer to that request says
-UNKNOWN_TOPIC_OR_PARTITION or, once created, LEADER_NOT_AVAILABLE, and the client asks again.
-v10 and v11 carry ids but cannot be asked by them: a null name or an id is INVALID_REQUEST.
-v9 flexible · v10 topic ids in answers · v12 questions by topic id · v13 top-level error
+created when both the broker (auto.create.topics.enable) and the request (v4) allow it; that request is answered
+with UNKNOWN_TOPIC_OR_PARTITION or, once created, LEADER_NOT_AVAILABLE, and the client retries.
+v10 and v11 return ids but do not accept them: a null name or an id is INVALID_REQUEST.
+v9 flexible · v10 topic ids in responses · v12 topics by id · v13 top-level error
 """
 
 from klamm.metadata.image import MetadataImage, TopicImage
@@ -30,63 +30,71 @@ IDS_SINCE = 12
 def handle(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[object]:
     """Answer from the image; only a topic that must be created takes longer."""
     if request.topics is None or (context.version == 0 and not request.topics):
-        return (yield from _all(services, context, request))
-    if context.version < IDS_SINCE and any(t.name is None or t.topic_id != ZERO_UUID for t in request.topics):
-        return _refused(request, ErrorCode.INVALID_REQUEST)
-    missing = [t.name for t in request.topics if t.name is not None and t.name not in services.image.topics.by_name]
+        return (yield from _describe_all(services, context, request))
+    if context.version < IDS_SINCE and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics
+    ):
+        return _refuse(request, ErrorCode.INVALID_REQUEST)
+    known = services.image.topics.by_name
+    missing = [topic.name for topic in request.topics if topic.name is not None and topic.name not in known]
     if missing and services.config.auto_create_topics_enable and request.allow_auto_topic_creation:
         return _create_and_answer(services, context, request, missing)
-    return (yield from _named(services, context, request))
+    return (yield from _describe_named(services, context, request))
 
 
 async def _create_and_answer(
     services: Services, context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     await auto_create(services, [name for name in missing if not name_complaint(name)])
-    return await run_in_slices(_named(services, context, request))
+    return await run_in_slices(_describe_named(services, context, request))
 
 
-def _all(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[MetadataResponse]:
+def _describe_all(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[MetadataResponse]:
     image = services.image
     topics = []
     for topic in image.topics.by_name.values():
-        topics.append(_topic(image, topic, request))
+        topics.append(_describe_topic(image, topic, request))
         yield 1 + len(topic.partitions)
-    return _response(services, context, request, topics)
+    return _build_response(services, context, request, topics)
 
 
-def _named(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[MetadataResponse]:
-    """Each topic is told once: one of a thousand partitions can be named in three bytes, again and again."""
+def _describe_named(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[MetadataResponse]:
     image = services.image
     topics = []
-    for asked in {(topic.name, topic.topic_id): topic for topic in request.topics or ()}.values():
-        topic = _find(image, asked, request)
+    # Once each: a request could name a topic of a thousand partitions again and again, for three bytes each time.
+    requested = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}
+    for requested_topic in requested.values():
+        topic = _find_topic(image, requested_topic, request)
         topics.append(topic)
         yield 1 + len(topic.partitions)
-    return _response(services, context, request, topics)
+    return _build_response(services, context, request, topics)
 
 
-def _find(image: MetadataImage, asked: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
-    if asked.name is None or (not asked.name and asked.topic_id != ZERO_UUID):
-        # A Java consumer with a pattern asks for the ids it was assigned, with an empty name beside them.
-        by_id = image.topics.by_id.get(Uuid(asked.topic_id))
+def _find_topic(
+    image: MetadataImage, requested: MetadataRequestTopic, request: MetadataRequest
+) -> MetadataResponseTopic:
+    if requested.name is None or (not requested.name and requested.topic_id != ZERO_UUID):
+        # A Java consumer with a pattern requests the ids it was assigned, with empty names beside them.
+        by_id = image.topics.by_id.get(Uuid(requested.topic_id))
         if by_id is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-        return _topic(image, by_id, request)
-    topic = image.topics.by_name.get(asked.name)
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=requested.topic_id)
+        return _describe_topic(image, by_id, request)
+    topic = image.topics.by_name.get(requested.name)
     if topic is not None:
-        return _topic(image, topic, request)
-    error = ErrorCode.INVALID_TOPIC_EXCEPTION if name_complaint(asked.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _describe_topic(image, topic, request)
+    error = (
+        ErrorCode.INVALID_TOPIC_EXCEPTION if name_complaint(requested.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
     return MetadataResponseTopic(
         error_code=error,
-        name=asked.name,
+        name=requested.name,
         topic_id=ZERO_UUID,
         topic_authorized_operations=_topic_operations(request),
     )
 
 
-def _refused(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
-    """The answer to a request that is refused as a whole: its topics with the error, and nothing of the cluster."""
+def _refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    """Refuse a request: every topic gets the error, and neither brokers nor the cluster id are returned."""
     topics = [
         MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
         for topic in request.topics or ()
@@ -94,12 +102,12 @@ def _refused(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
     return MetadataResponse(topics=topics)
 
 
-def _topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _describe_topic(image: MetadataImage, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     partitions = []
     for index, partition in topic.partitions.items():
         # A broker that is stopping leads until another does.
-        known = image.cluster.get(partition.leader)
-        leader = partition.leader if known is not None and not known.fenced else -1
+        broker = image.cluster.get(partition.leader)
+        leader = partition.leader if broker is not None and not broker.fenced else -1
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE,
@@ -124,7 +132,7 @@ def _topic_operations(request: MetadataRequest) -> int:
     return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
-def _response(
+def _build_response(
     services: Services, context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     brokers = []
@@ -134,8 +142,8 @@ def _response(
         brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
     # Clients send admin requests to the "controller"; any broker forwards them, so any live one may be named.
     live = [broker.node_id for broker in brokers if not cluster.brokers[broker.node_id].fenced]
-    named = live or [broker.node_id for broker in brokers]
-    controller = services.random.choice(named) if named else -1
+    candidates = live or [broker.node_id for broker in brokers]
+    controller = services.random.choice(candidates) if candidates else -1
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     return MetadataResponse(
         brokers=brokers,
