@@ -319,7 +319,7 @@ def _overtake() -> Patches:
     async def at_once(_self: Any, _producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
         await work()
 
-    return [(transaction_gate.TransactionGate, "in_turn", at_once)]
+    return [(transaction_gate.TransactionGate, "run_in_order", at_once)]
 
 
 @_bug("an EndTxn overtakes its AddPartitionsToTxn", in_situation="transactions without a pause")

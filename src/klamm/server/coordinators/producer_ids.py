@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers: a block from the controller at a time, given out without asking again."""
+"""Producer ids, in blocks from the controller, so that most are allocated without a request."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from klamm.server.controller.channel import ControllerChannel
 
 
 class ProducerIds:
-    """Gives out each id once; a block lost in a crash is simply never used."""
+    """Allocates each id once; the rest of a block that a crash loses is never used."""
 
     def __init__(self, node_id: int, controller: ControllerChannel, broker_epoch: Callable[[], int]) -> None:
         self._node_id = node_id
@@ -20,21 +20,22 @@ class ProducerIds:
         self._broker_epoch = broker_epoch
 
     async def allocate(self) -> int:
-        """An id no producer has had before."""
+        """Return an id that no producer has had before."""
         await self.ensure()
         return self.take()
 
     async def ensure(self) -> None:
-        """Have at least one id at hand."""
+        """Fetch a block if no id is left."""
         if self._next >= self._end:
             async with self._lock:
+                # Another task may have fetched a block while this one waited for the lock.
                 if self._next >= self._end:
                     await self._fetch_block()
 
     def take(self) -> int:
-        """An id no producer has had before, if one is at hand."""
+        """Return an id that no producer has had before, from the current block; call `ensure` first."""
         if self._next >= self._end:
-            raise KlammError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
+            raise KlammError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is left in the block")
         allocated = self._next
         self._next += 1
         return allocated

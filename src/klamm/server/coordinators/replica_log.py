@@ -1,4 +1,4 @@
-"""The log behind a coordinator's shard: a replica this node leads, appended to in the turn like any producer's."""
+"""The log of a coordinator's shard: a replica that this node leads, appended to like a producer's partition."""
 
 from collections.abc import Callable
 
@@ -10,22 +10,22 @@ READ_BYTES = 4 << 20
 
 
 class CommitCallback:
-    """A pending reply to this node itself: `settled` gets NONE once the records are committed, else the error."""
+    """A pending acknowledgement within this node: `callback` gets NONE once records are committed, else the error."""
 
-    __slots__ = ("_settled", "deadline_ms", "required_offset")
+    __slots__ = ("_callback", "deadline_ms", "required_offset")
 
-    def __init__(self, end_offset: int, settled: Callable[[ErrorCode], None], deadline_ms: int = NEVER_MS) -> None:
+    def __init__(self, end_offset: int, callback: Callable[[ErrorCode], None], deadline_ms: int = NEVER_MS) -> None:
         self.required_offset = end_offset
         self.deadline_ms = deadline_ms
-        self._settled = settled
+        self._callback = callback
 
     def succeed(self) -> None:
-        """The records are committed."""
-        self._settled(ErrorCode.NONE)
+        """Report that the records are committed."""
+        self._callback(ErrorCode.NONE)
 
     def fail(self, error: ErrorCode, message: str | None = None) -> None:  # noqa: ARG002 - callers know the partition
-        """They are not."""
-        self._settled(error)
+        """Report why they are not."""
+        self._callback(error)
 
 
 class ReplicaLog:
@@ -52,7 +52,7 @@ class ReplicaLog:
 
     @property
     def under_min_isr(self) -> bool:
-        """Whether too few are in sync for the topic's min.insync.replicas."""
+        """Whether the ISR is smaller than the topic's min.insync.replicas."""
         return self._replica.state.under_min_isr
 
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
@@ -73,13 +73,14 @@ class ReplicaLog:
         if self.under_min_isr:
             raise KlammError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
-    def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
-        """Tell when every in-sync replica has everything before `end_offset`, or that it never will."""
-        self._replicas.acknowledge(self._replica, CommitCallback(end_offset, settled), acks_all=True)
+    def when_committed(self, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call `callback` once the ISR has everything before `end_offset`, or with the error that prevents it."""
+        self._replicas.acknowledge(self._replica, CommitCallback(end_offset, callback), acks_all=True)
 
     def read(self, offset: int) -> bytes:
-        """Whole batches from `offset` on; empty at the end."""
+        """Return complete batches from `offset` on; empty at the end."""
         log = self._replica.log
         start = max(offset, log.log_start_offset)
+        # Up to the end, not the high watermark: what a leader has appended counts for the shard that it loads.
         region = log.read(start, READ_BYTES, log.log_end_offset) if start < log.log_end_offset else None
         return region.read() if region is not None else b""

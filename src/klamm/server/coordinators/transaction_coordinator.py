@@ -1,4 +1,4 @@
-"""The transaction coordinator of this node: its shards, who writes their markers, who guards the partitions."""
+"""The transaction coordinator of this node: its shards, the writer of their markers, the gate of the partitions."""
 
 import asyncio
 import functools
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 BRIEF_PAUSES_MS = (1, 2, 4, 8)
+"""How a request waits for the markers of the previous transaction, which usually take a few milliseconds."""
 TRANSACTION = 1
-"""What FindCoordinator calls the coordinator of a transactional id."""
+"""The coordinator type of transactional ids in FindCoordinator."""
 
 Decide = Callable[[TransactionShard, Now, ReplyTo], Decision]
 
 
 class TransactionCoordinator:
-    """Everything about transactions on this node."""
+    """Decides the requests of transactional producers whose ids this node coordinates."""
 
     def __init__(self, services: "Services", open_log: Callable[[int], PartitionLog | None]) -> None:
         config = _transaction_config(services.config)
@@ -46,7 +47,7 @@ class TransactionCoordinator:
         self.markers = MarkerWriter(services, self.runtime)
 
     async def ask(self, transactional_id: str, decide: Decide) -> Any:
-        """Let the shard of a transactional id decide; KlammError is its refusal, or that it is not served here.
+        """Let the shard of a transactional id decide; KlammError when it refuses or is not led here.
 
         While requests of the same id wait for its last transaction to be completed, this one waits behind them: Kafka
         handles the requests of a connection one by one, and an EndTxn that overtook its AddPartitionsToTxn would be
@@ -54,13 +55,14 @@ class TransactionCoordinator:
         """
         completion = self._completions.get(transactional_id)
         if completion is not None:
+            # Shielded: others wait for it too, and one that gives up must not end it for them.
             await asyncio.shield(completion)
         return await self.runtime.ask(self.runtime.partition_for(transactional_id), decide)
 
     async def ask_when_free(self, transactional_id: str, decide: Decide) -> Any:
-        """`ask`, but not while the last transaction is being completed, unless that takes long.
+        """`ask`, after waiting briefly for the previous transaction to be completed.
 
-        A client that begins its next transaction at once would otherwise sleep for much longer than the markers take.
+        The refusal CONCURRENT_TRANSACTIONS would make the client sleep for much longer than the markers take.
         """
         if transactional_id not in self._completions and self._is_completing(transactional_id):
             task = self._services.loop.create_task(self._await_completion(transactional_id))
@@ -83,12 +85,12 @@ class TransactionCoordinator:
             del self._completions[transactional_id]
 
     async def ask_with_ids(self, transactional_id: str, decide: Decide) -> Any:
-        """`ask` for decisions that may need a new producer id: one is at hand before they are made."""
+        """`ask` for decisions that may need a new producer id, which is fetched first."""
         await self._services.producer_ids.ensure()
         return await self.ask(transactional_id, decide)
 
     def stop(self) -> None:
-        """Let go of the connections to other brokers."""
+        """Close the connections to other brokers and cancel what waits."""
         self.gate.stop()
         self.markers.stop()
         for completion in list(self._completions.values()):
@@ -96,7 +98,7 @@ class TransactionCoordinator:
 
 
 def transaction_topic(config: NodeConfig) -> CreatableTopic:
-    """The topic that keeps transactions: compacted, never compressed, never led by a replica that lags."""
+    """Return the internal topic: compacted, uncompressed, without unclean leader election."""
     settings = {
         "unclean.leader.election.enable": "false",
         "compression.type": "uncompressed",

@@ -1,12 +1,12 @@
 """Lets transactional batches into a partition only while its transaction is open, and keeps them in order.
 
-The first batch of a transaction in a partition asks the coordinator: has this partition been added (older clients), or
-please add it (KIP-890, Produce v12 on). Once the transaction is open in the log no question is needed. An answer counts
-only if the guard it was asked under still stands (see `transaction_guards`): where the transaction has ended meanwhile,
-the batch is refused instead of opening a transaction that nothing will ever end.
+Before the first batch of a transaction in a partition, its leader asks the coordinator to verify that the partition was
+added (older clients) or to add it (KIP-890, Produce v12 on). No request is needed once the transaction is open in the
+log. An answer counts only if the guard that was taken before the request still holds (see `transaction_guards`): if the
+transaction has ended meanwhile, the batch is refused instead of opening a transaction that nothing ends.
 
-While the transaction before is being completed the coordinator says CONCURRENT_TRANSACTIONS, and a partition that is to
-be added is asked about again, each time under the guard of that moment.
+While the previous transaction is being completed the coordinator answers CONCURRENT_TRANSACTIONS. The request to add a
+partition is then repeated, each time under the guard of that moment.
 """
 
 import asyncio
@@ -43,15 +43,15 @@ _UNVERIFIED = frozenset(
     }
 )
 
-_ASK_AGAIN = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE})
-"""The transaction before is being completed, or its end could not be told from the end of this one.
+_RETRIED = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE})
+"""The previous transaction is being completed, or its end cannot be distinguished from the end of this one.
 
-For a partition that is to be added; one that was added by its client is refused, as Kafka does: the transaction it was
-added to is over, and asking again might let the batch into the next one."""
+Retried for a partition that is to be added. One that its client added is refused, as in Kafka: the transaction it was
+added to is over, and a retry might let the batch into the next one."""
 
 
-class UnverifiedBatch(NamedTuple):
-    """A batch whose transaction the coordinator has to confirm."""
+class GatedBatch(NamedTuple):
+    """A batch that may be written only after an answer of the coordinator."""
 
     replica: Replica
     producer: Producer
@@ -59,26 +59,26 @@ class UnverifiedBatch(NamedTuple):
 
     @property
     def partition(self) -> TopicPartition:
-        """Where it goes."""
+        """The partition it is to be written to."""
         return TopicPartition(self.replica.topic, self.replica.index)
 
     @property
     def guard_key(self) -> GuardKey:
-        """Under which its guard is kept."""
+        """The key of its guard."""
         return GuardKey(self.replica.topic_id, self.replica.index, self.producer.id)
 
 
 class Abilities(NamedTuple):
-    """What the version of a request says of its client."""
+    """What the client supports, as far as the version of its request tells."""
 
     adds: bool
-    """The broker adds the partition to the transaction by itself."""
+    """The broker adds the partition to the transaction, not the client."""
     knows_abortable: bool
     """The client understands TRANSACTION_ABORTABLE."""
 
 
 class TransactionGate:
-    """The way into all partitions led here."""
+    """Admits transactional batches to the partitions that this node leads."""
 
     def __init__(self, services: "Services", runtime: CoordinatorRuntime[TransactionShard]) -> None:
         self._services = services
@@ -88,12 +88,12 @@ class TransactionGate:
         self._tasks: set[asyncio.Task[None]] = set()
         self._peers = BrokerPeers(services, "transaction-verification")
         self.verifies = services.config.flag("transaction.partition.verification.enable")
-        """Whether batches of older clients are checked; may change at work."""
+        """Whether batches of older clients are verified; a dynamic config."""
         self._retry_ms = services.config.integer("add.partitions.to.txn.retry.backoff.ms")
         self._retry_max_ms = services.config.integer("add.partitions.to.txn.retry.backoff.max.ms")
 
     def is_busy(self, producer_id: int) -> bool:
-        """Whether an earlier request of the producer still waits; the next one has to wait behind it."""
+        """Whether an earlier request of the producer waits for the coordinator; later ones have to wait behind it."""
         return producer_id in self._tails
 
     def must_ask(self, replica: Replica, producer: Producer, abilities: Abilities) -> bool:
@@ -104,18 +104,18 @@ class TransactionGate:
         return self.verifies or abilities.adds
 
     def spawn(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
-        """Begin `in_turn` now and let it go on by itself."""
-        task = self._services.loop.create_task(self.in_turn(producer_id, work))
+        """Start `run_in_order` as a task."""
+        task = self._services.loop.create_task(self.run_in_order(producer_id, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def in_turn(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
-        """Do `work` after everything that the same producer began to ask before."""
-        before = self._tails.get(producer_id)
+    async def run_in_order(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` after all earlier work of the same producer."""
+        previous = self._tails.get(producer_id)
         done = self._tails[producer_id] = self._services.loop.create_future()
         try:
-            if before is not None:
-                await before
+            if previous is not None:
+                await previous
             await work()
         finally:
             if self._tails.get(producer_id) is done:
@@ -123,65 +123,66 @@ class TransactionGate:
             done.set_result(None)
 
     async def admit(
-        self, transactional_id: str, batches: list[UnverifiedBatch], abilities: Abilities
+        self, transactional_id: str, batches: list[GatedBatch], abilities: Abilities
     ) -> dict[TopicPartition, KlammError]:
-        """Ask about batches of one producer; returns those that must not be written, with the reason."""
+        """Ask the coordinator about batches of one producer; return those that must not be written, with reasons."""
         refused: dict[TopicPartition, KlammError] = {}
         waited_ms, pause_ms = 0, 1
         while True:
-            refused |= {batch.partition: _outdated(batch) for batch in batches if _is_outdated(batch)}
+            refused |= {batch.partition: _refuse_epoch(batch) for batch in batches if _has_old_epoch(batch)}
             batches = [batch for batch in batches if batch.partition not in refused]
             if not batches:
                 return refused
             guards = {batch.partition: self._take_guard(batch) for batch in batches}
             answers = await self._ask(transactional_id, batches[0].producer, frozenset(guards), abilities)
-            unsettled: dict[TopicPartition, KlammError] = {}
+            retried: dict[TopicPartition, KlammError] = {}
             for batch in batches:
-                refusal = self._judge(batch, guards[batch.partition], answers.get(batch.partition), abilities)
-                if refusal is not None and refusal.code in _ASK_AGAIN and abilities.adds:
-                    unsettled[batch.partition] = refusal
+                refusal = self._check_answer(batch, guards[batch.partition], answers.get(batch.partition), abilities)
+                if refusal is not None and refusal.code in _RETRIED and abilities.adds:
+                    retried[batch.partition] = refusal
                 elif refusal is not None:
                     refused[batch.partition] = refusal
-            if not unsettled or waited_ms >= self._retry_max_ms:
-                return refused | unsettled
+            if not retried or waited_ms >= self._retry_max_ms:
+                return refused | retried
             # Adding a partition twice changes nothing, so those that were added may be named again.
-            batches = [batch for batch in batches if batch.partition in unsettled]
+            batches = [batch for batch in batches if batch.partition in retried]
             # The markers of the last transaction are usually written within a millisecond or two.
             await asyncio.sleep(pause_ms / 1000)
             waited_ms += pause_ms
             pause_ms = min(pause_ms * 2, self._retry_ms)
 
-    def _take_guard(self, batch: UnverifiedBatch) -> Guard:
+    def _take_guard(self, batch: GatedBatch) -> Guard:
         return self.guards.take(batch.guard_key, batch.producer, batch.sequence, batch.replica.leader_epoch)
 
-    def _judge(
-        self, batch: UnverifiedBatch, guard: Guard, error: ErrorCode | None, abilities: Abilities
+    def _check_answer(
+        self, batch: GatedBatch, guard: Guard, error: ErrorCode | None, abilities: Abilities
     ) -> KlammError | None:
-        """Why a batch must not be written, after the coordinator's answer; None when it may."""
+        """Return why a batch must not be written, after the coordinator's answer; None when it may."""
         if error:
-            return _producer_error(error, abilities)
+            return _translate_error(error, abilities)
         if not self.must_ask(batch.replica, batch.producer, abilities):
-            return None  # another request of the producer has opened the transaction meanwhile
-        if _is_outdated(batch):
-            return _outdated(batch)
+            return None  # another request of the producer has opened the transaction in the log meanwhile
+        if _has_old_epoch(batch):
+            return _refuse_epoch(batch)
         if guard.leader_epoch != batch.replica.leader_epoch:
             # Markers that another leader wrote did not pass by the guard; a code that every producer retries.
             return KlammError(ErrorCode.NOT_ENOUGH_REPLICAS, "the leader changed while the transaction was verified")
         if not self.guards.holds(batch.guard_key, guard):
             return KlammError(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction")
         entry = batch.replica.log.producers.entries.get(batch.producer.id)
+        # Nothing of this producer is in the log, so its transaction has to begin with sequence 0.
         unknown = abilities.adds and entry is None and batch.sequence > 0
         if unknown or batch.sequence > guard.lowest_sequence:
             return KlammError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {batch.sequence} of producer {batch.producer.id} came before its first",
+                f"sequence {batch.sequence} of producer {batch.producer.id} arrived before a lower one",
             )
         return None
 
     async def _ask(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """The coordinator's answer for every partition that is not in order."""
+        """Return the coordinator's error for every partition that it refuses."""
         try:
             return await self._ask_once(transactional_id, producer, partitions, abilities)
         except KlammError as error:
@@ -190,14 +191,14 @@ class TransactionGate:
     async def _ask_once(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Ask the coordinator once, here or on the broker that leads its partition."""
+        """Send one request to the coordinator, on this node or on the broker that leads its partition."""
         shard_index = self._runtime.partition_for(transactional_id)
         image = self._services.image.topics.partition(self._runtime.topic, shard_index)
         leader = image.leader if image is not None else -1
         if leader < 0:
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if leader != self._services.node_id:
-            return await self._ask_elsewhere(leader, transactional_id, producer, partitions, abilities)
+            return await self._ask_broker(leader, transactional_id, producer, partitions, abilities)
 
         def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
             if abilities.adds:
@@ -207,7 +208,7 @@ class TransactionGate:
         answer: Any = await self._runtime.ask(shard_index, decide)
         return answer or {}
 
-    async def _ask_elsewhere(
+    async def _ask_broker(
         self,
         broker: int,
         transactional_id: str,
@@ -231,44 +232,44 @@ class TransactionGate:
         if response.error_code or not response.results_by_transaction:
             raise KlammError(ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
         codes = {
-            TopicPartition(topic.name, result.partition_index): ErrorCode(result.partition_error_code)
+            TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
             for topic in response.results_by_transaction[0].topic_results
-            for result in topic.results_by_partition
+            for partition in topic.results_by_partition
         }
-        return {name: code for name, code in codes.items() if code}
+        return {partition: code for partition, code in codes.items() if code}
 
     def stop(self) -> None:
-        """Cancel running requests and close connections."""
+        """Cancel what waits and close the connections to other brokers."""
         for task in self._tasks:
             task.cancel()
         self._peers.close()
 
     def on_written(self, replica: Replica, producer_id: int) -> None:
-        """The transaction is open in the log: no question is needed any more."""
+        """Drop the guard: the transaction is open in the log, and later batches need no request."""
         self.guards.release(GuardKey(replica.topic_id, replica.index, producer_id))
 
     def on_marker(self, replica: Replica, producer: Producer, transaction_version: int) -> None:
-        """A transaction ends here, under the epoch of its marker."""
+        """Drop the guard of the transaction that a marker ends."""
         self.guards.on_marker(
             GuardKey(replica.topic_id, replica.index, producer.id), producer.epoch, transaction_version
         )
 
 
-def _is_outdated(batch: UnverifiedBatch) -> bool:
-    """Return whether the log has a newer epoch of the producer, so that no request to the coordinator is needed."""
+def _has_old_epoch(batch: GatedBatch) -> bool:
+    """Whether the log has a newer epoch of the producer: the batch is refused without a request."""
     entry = batch.replica.log.producers.entries.get(batch.producer.id)
     return entry is not None and entry.epoch > batch.producer.epoch
 
 
-def _outdated(batch: UnverifiedBatch) -> KlammError:
+def _refuse_epoch(batch: GatedBatch) -> KlammError:
     return KlammError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"epoch {batch.producer.epoch} of producer {batch.producer.id} is over in {batch.partition}",
+        f"epoch {batch.producer.epoch} of producer {batch.producer.id} is older than the last one in {batch.partition}",
     )
 
 
-def _producer_error(error: ErrorCode, abilities: Abilities) -> KlammError:
-    """Translate an error of the coordinator into one that producers know from Produce."""
+def _translate_error(error: ErrorCode, abilities: Abilities) -> KlammError:
+    """Return the error that producers expect from Produce for one of the coordinator."""
     if error == ErrorCode.PRODUCER_FENCED:
         return KlammError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has the transactional id")
     if error == ErrorCode.TRANSACTION_ABORTABLE and not abilities.knows_abortable:
