@@ -1,8 +1,8 @@
-"""A broker's way to the active controller, wherever that is: in this process, or behind another node's listener.
+"""A broker's channel to the active controller, in this process or on another node.
 
-Requests of brokers go as they are, those made for a client inside an Envelope. A controller that is gone or no longer
-active is asked for anew within the request's deadline; a request may therefore be made twice, and each is harmless
-then. One channel per purpose: an answer that takes long must not hold up the heartbeats behind it.
+Requests of brokers are sent as they are, those of clients inside an Envelope. When the controller fails or is no longer
+active, the request is sent to the next one within its deadline. It may therefore be carried out twice, which all of
+these requests allow. There is one channel per purpose, so that a slow answer does not delay the heartbeats behind it.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from klamm.server.controller.runtime import ControllerRuntime, Outcome
 ENVELOPE = 58
 DEFAULT_TIMEOUT_MS = 30_000
 RETRY_MS = 50
-"""How long nobody is asked after a refusal, unless the quorum says before that it has a leader."""
+"""The pause after a failed attempt; a new leader of the quorum ends it early."""
 CONNECT_MS = 1_000
-"""A controller that cannot be connected to for so long is not waited for: another may lead by now."""
+"""How long a connection attempt may take: another controller may be active by then."""
 ATTEMPT_MS = 10_000
-"""How long one attempt may take: a controller that hangs is given up before the whole deadline is over."""
+"""How long one attempt may take, so that a controller that hangs does not use up the deadline."""
 _RETRIED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 _DIRECT = frozenset(api.name for api in BY_NAME.values() if api.listeners == ("controller",))
 
 
 @message(api_key=ENVELOPE, versions=(0, 0), flexible=0)
 class ForwardedResponse:
-    """An EnvelopeResponse that also tells, to those who read it, where in the log the answer's changes end."""
+    """An EnvelopeResponse with the offset of the change's last record in a tagged field that other brokers skip."""
 
     response_data: bytes | None = wire(blob, nullable=0, default=None)
     error_code: int = wire(int16)
@@ -42,7 +42,7 @@ class ForwardedResponse:
 
 
 class ControllerChannel:
-    """Asks the active controller; lives on the node's loop."""
+    """Sends requests to the active controller; lives on the node's loop."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ControllerChannel:
         self._loop = loop
         self._raft = raft
         self._address = address
-        """Where a member of the quorum is reached, whether or not our log or file names it as a voter."""
+        """Returns the address of a member of the quorum, which need not be a voter in this node's log or file."""
         self._runtime = runtime
         self._purpose = purpose
         self._peer: Peer | None = None
@@ -68,11 +68,11 @@ class ControllerChannel:
         """Called when the connection to the controller ends."""
 
     def on_leader_change(self) -> None:
-        """The quorum has another leader: whoever waits for one asks at once."""
+        """End the pauses of waiting requests: the quorum has another leader."""
         self._changed.set()
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the connection."""
         if self._peer is not None:
             self._peer.close()
 
@@ -84,7 +84,7 @@ class ControllerChannel:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         client: "ForwardedClient | None" = None,
     ) -> Any:
-        """The active controller's answer; KlammError REQUEST_TIMED_OUT when there was none in time."""
+        """Return the active controller's response; KlammError REQUEST_TIMED_OUT when there was none in time."""
         if version is None:
             version = BY_NAME[_name(request)].versions[1]
         deadline = self._loop.time() + timeout_ms / 1000
@@ -108,10 +108,10 @@ class ControllerChannel:
     async def _attempt(
         self, request: Any, version: int, client: "ForwardedClient | None", timeout_ms: int
     ) -> Outcome | None:
-        """One question to whom we take for the active controller; None when nobody is known or it is not it."""
+        """Send the request once; None when no active controller is known or the node asked is not it."""
         if self._runtime is not None and self._runtime.active is not None:
-            return await self._ask_own(self._runtime, request, version, timeout_ms)
-        peer = self._find()
+            return await self._ask_local(self._runtime, request, version, timeout_ms)
+        peer = self._find_peer()
         if peer is None:
             return None
         timeout_ms = min(timeout_ms, ATTEMPT_MS)
@@ -120,12 +120,12 @@ class ControllerChannel:
             return None if response.error_code == ErrorCode.NOT_CONTROLLER else Outcome(response)
         return await self._forward(peer, request, version, client or ForwardedClient(), timeout_ms)
 
-    async def _ask_own(self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int) -> Outcome:
+    async def _ask_local(self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int) -> Outcome:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await runtime.ask(request, version)
         except TimeoutError:
-            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "the quorum did not take the change in time") from None
+            raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time") from None
 
     async def _forward(
         self, peer: Peer, request: Any, version: int, client: "ForwardedClient", timeout_ms: int
@@ -139,27 +139,27 @@ class ControllerChannel:
         )
         answer = await peer.ask_raw(ENVELOPE, 0, [encode(envelope, 0)], timeout_ms=timeout_ms)
         try:
-            told, _ = decode(ForwardedResponse, 0, answer)
-            if told.error_code == ErrorCode.NOT_CONTROLLER:
+            envelope_response, _ = decode(ForwardedResponse, 0, answer)
+            if envelope_response.error_code == ErrorCode.NOT_CONTROLLER:
                 return None
-            if told.error_code or told.response_data is None:
-                raise KlammError(ErrorCode(told.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
-            _, start = decode_response_header(told.response_data, api.key, version)
-            response, _ = decode(api.response, version, told.response_data, start)
+            if envelope_response.error_code or envelope_response.response_data is None:
+                raise KlammError(ErrorCode(envelope_response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+            _, start = decode_response_header(envelope_response.response_data, api.key, version)
+            response, _ = decode(api.response, version, envelope_response.response_data, start)
         except ProtocolError as error:
-            raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer is none: {error}") from error
-        return Outcome(response, told.offset)
+            raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"invalid response of the controller: {error}") from error
+        return Outcome(response, envelope_response.offset)
 
-    def _find(self) -> Peer | None:
-        """The connection to the active controller's listener; None while nobody, or only this node itself, is known."""
+    def _find_peer(self) -> Peer | None:
+        """Return the connection to the active controller; None while none is known or it is this node itself."""
         leader = self._raft.leader[0]
         if leader is None or leader == self._raft.config.node_id or not len(self._raft.core.voters):
-            return None  # who knows no voters yet has to read the log first, whatever it wants to ask
-        found = self._address(leader)
-        if found is None:
+            return None  # a node that knows no voters has not read the log yet, and cannot know who leads
+        address = self._address(leader)
+        if address is None:
             return None
-        host, port = found
-        if self._peer is None or (self._peer.host, self._peer.port) != found:
+        host, port = address
+        if self._peer is None or (self._peer.host, self._peer.port) != address:
             self.close()
             client_id = f"broker-{self._raft.config.node_id}-{self._purpose}"
             self._peer = Peer(
@@ -179,7 +179,7 @@ class ControllerChannel:
             await self._wait_applied(offset)
 
     async def _take_effect(self, offset: int, deadline: float) -> None:
-        """Wait until this broker knows what was decided; what is decided stays so, however long that takes."""
+        """Wait until this broker has applied the change; after the deadline the response is sent all the same."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self.wait_applied(offset)
@@ -196,7 +196,7 @@ class ControllerChannel:
 
 
 class ForwardedClient:
-    """For whom a request is forwarded: what the controller is told about the client."""
+    """The client of a forwarded request, as the envelope describes it."""
 
     __slots__ = ("client_id", "host_address", "principal")
 
@@ -213,4 +213,4 @@ def _name(request: Any) -> str:
 
 
 _ANONYMOUS = b"\0\0" + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
-"""A principal travels behind an int16 with its version."""
+"""A serialized principal begins with its version as an int16."""

@@ -20,7 +20,7 @@ REGISTER_AGAIN_S = 1.0
 
 
 class ControllerLink:
-    """Made once per node; told of every leader of the quorum."""
+    """This node's own controller and its channels to the active one."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class ControllerLink:
     ) -> None:
         connect = functools.partial(ControllerChannel, loop, raft, runtime, address=transport.address)
         self.runtime = runtime
-        """This node's own controller; never active on a node that is none."""
+        """This node's own controller; never active on a node without the controller role."""
         self.watch = BrokerWatch(loop, runtime, raft.config.node_id)
         self.admin = connect(purpose="forwarding", wait_applied=wait_applied)
         """For requests of clients."""
         self.heartbeat = connect(purpose="heartbeat", on_lost=on_heartbeat_lost)
-        """For registration and heartbeats alone: this connection's end means something."""
+        """For registration and heartbeats alone: its end tells the controller that this process may be dead."""
         self.isr = connect(purpose="alter-partition")
-        """For what brokers have to say about partitions, and for producer ids."""
+        """For AlterPartition, AssignReplicasToDirs and AllocateProducerIds."""
 
     def register_controller(
         self,
@@ -50,17 +50,22 @@ class ControllerLink:
         endpoints: Mapping[str, Endpoint],
         features: Mapping[str, FeatureRange],
     ) -> None:
-        """Let the active controller know, as soon as there is one, where this one listens and what it can run."""
+        """Register endpoints and feature levels of this node's controller, as soon as there is an active one."""
         request = ControllerRegistrationRequest(
             controller_id=node_id,
             incarnation_id=incarnation_id,
             listeners=[
-                Listener(name=name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for name, e in endpoints.items()
+                Listener(
+                    name=name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=endpoint.security_protocol,
+                )
+                for name, endpoint in endpoints.items()
             ],
             features=[
-                Feature(name=name, min_supported_version=f.min_level, max_supported_version=f.max_level)
-                for name, f in features.items()
+                Feature(name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level)
+                for name, levels in features.items()
             ],
         )
         self.runtime.spawn(self._register(request), "controller registration")
@@ -76,17 +81,17 @@ class ControllerLink:
                 reason = code.name
             except KlammError as error:
                 reason = str(error)
-            log.warning("the active controller did not register this one", reason=reason)
+            log.warning("controller registration failed", reason=reason)
             await asyncio.sleep(REGISTER_AGAIN_S)
 
     def on_leader_change(self, _leader_id: int | None, _epoch: int) -> None:
-        """Take over or step back; whoever waits for a controller asks the new one."""
+        """Activate or deactivate this node's controller; waiting requests go to the new one."""
         self.runtime.on_leader_change()
         for channel in (self.admin, self.heartbeat, self.isr):
             channel.on_leader_change()
 
     async def stop(self) -> None:
-        """Decide and ask nothing more."""
+        """Stop the controller and close the channels."""
         await self.runtime.stop()
         for channel in (self.admin, self.heartbeat, self.isr):
             channel.close()

@@ -1,13 +1,14 @@
-"""Who votes, as requests change it (KIP-853): adding, removing and moving voters, a controller that joins by itself.
+"""Changes of the voter set (KIP-853): requests to add, remove and update voters, and a controller that joins by itself.
 
-The rules are the core's (`raft/core/voter_changes`). Here a request waits, within its time, for what the core cannot
-have yet: a new voter that has still to catch up, a change before it that is not committed. The other half is this
-node's own share: a voter that has moved tells the leader its address, and with controller.quorum.auto.join.enable an
-observing controller asks to be a voter. A fixed voter tells every leader once who it is, so that kraft.version can be
-raised.
+The rules are in `raft/core/voter_changes`. Here a request waits, within its timeout, until the core can accept it: a
+new voter has to catch up first, and an earlier change has to be committed. The other half is this node's own
+membership: a voter whose address has changed sends it to the leader, and with controller.quorum.auto.join.enable an
+observing controller asks to become a voter. A fixed voter sends its details to every leader once, so that
+kraft.version can be raised.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -34,10 +35,10 @@ log = get_logger("raft")
 TRY_AGAIN_SECONDS = 0.02
 DEFAULT_TIMEOUT_MS = 30_000
 LOOK_SECONDS = 1.0
-"""How often a controller looks whether the quorum knows it as it is."""
+"""How often a controller compares its voter record with its own address."""
 INTRODUCTION_SECONDS = 5.0
-"""How long a leader waits to hear who its fixed voters are: those that run tell it within LOOK_SECONDS."""
-_ASK_AGAIN = frozenset(
+"""How long a leader waits for the details of its fixed voters, which running ones send within LOOK_SECONDS."""
+_RETRIED = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -45,7 +46,7 @@ _ASK_AGAIN = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""What a leader answers that is still, or no longer, busy with its election or with a change."""
+"""Errors of a leader that is being elected, has resigned or is busy with another change."""
 
 
 class _Listener(Protocol):
@@ -55,7 +56,7 @@ class _Listener(Protocol):
 
 
 class QuorumMembership:
-    """Changes of the quorum on its leader, and this node's own place in it."""
+    """Carries out voter changes on the leader, and keeps this node's own voter record up to date."""
 
     def __init__(
         self,
@@ -75,12 +76,12 @@ class QuorumMembership:
         self._auto_join = auto_join
         self._task: asyncio.Task[None] | None = None
         self._introduced_to: tuple[int | None, int] = (None, -1)
-        """The leader, with its epoch, that knows who this fixed voter is."""
+        """The leader and its epoch that this fixed voter has sent its details to."""
 
-    # requests
+    # Requests
 
     async def add(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-        """Let a controller vote."""
+        """Make an observer a voter."""
 
         def change() -> "asyncio.Future[int]":
             return self._driver.add_voter(self._voter(request.voter_id, request.voter_directory_id, request.listeners))
@@ -88,33 +89,34 @@ class QuorumMembership:
         timeout_ms = request.timeout_ms if request.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
         error = await self._carry_out(request.cluster_id, change, timeout_ms, wait=request.ack_when_committed)
         if error is None:
-            log.info("a controller votes now", node=request.voter_id)
+            log.info("voter added to the quorum", node=request.voter_id)
             return AddRaftVoterResponse(error_message=None)
         return AddRaftVoterResponse(error_code=error.code, error_message=str(error))
 
     async def remove(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-        """Let a controller vote no more."""
+        """Make a voter an observer."""
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
-        error = await self._carry_out(request.cluster_id, lambda: self._driver.remove_voter(key), DEFAULT_TIMEOUT_MS)
+        change = functools.partial(self._driver.remove_voter, key)
+        error = await self._carry_out(request.cluster_id, change, DEFAULT_TIMEOUT_MS)
         if error is None:
-            log.info("a controller votes no more", node=request.voter_id)
+            log.info("voter removed from the quorum", node=request.voter_id)
             return RemoveRaftVoterResponse(error_message=None)
         return RemoveRaftVoterResponse(error_code=error.code, error_message=str(error))
 
     async def update(self, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
-        """Note where a voter listens now."""
+        """Write the new address of a voter."""
         leader_id, epoch = self._driver.leader
         current = CurrentLeader(leader_id=-1 if leader_id is None else leader_id, leader_epoch=epoch)
-        if leader_id is not None and (found := self._transport.endpoints().get(leader_id)) is not None:
-            current.host, current.port = found
+        if leader_id is not None and (address := self._transport.endpoints().get(leader_id)) is not None:
+            current.host, current.port = address
         if request.current_leader_epoch != epoch:
             older = request.current_leader_epoch < epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
             return UpdateRaftVoterResponse(error_code=code, current_leader=current)
 
         def change() -> "asyncio.Future[int] | None":
-            told = request.kraft_version_feature
-            versions = (told.min_supported_version, told.max_supported_version)
+            feature = request.kraft_version_feature
+            versions = (feature.min_supported_version, feature.max_supported_version)
             voter = self._voter(request.voter_id, request.voter_directory_id, request.listeners, versions)
             return self._driver.update_voter(voter)
 
@@ -123,7 +125,7 @@ class QuorumMembership:
         return UpdateRaftVoterResponse(error_code=code, current_leader=current)
 
     async def raise_kraft_version(self, level: int, timeout_ms: int, *, validate_only: bool = False) -> None:
-        """Let voters change from now on, as this quorum's leader; KlammError says what stands against it."""
+        """Raise kraft.version, which makes the voter set dynamic; KlammError says why the leader cannot."""
         config = self._driver.config
         host, port = self._endpoint or ("", 0)
         own = Voter(config.local, host, port, config.controller_listener)
@@ -136,7 +138,7 @@ class QuorumMembership:
         if error is not None:
             raise error
         if before < level and not validate_only:
-            log.info("voters are part of the log now", kraft_version=level)
+            log.info("kraft.version raised, the voter set is dynamic", kraft_version=level)
 
     async def _carry_out(
         self,
@@ -146,7 +148,7 @@ class QuorumMembership:
         *,
         wait: bool = True,
     ) -> KlammError | None:
-        """Make a change as soon as it can be made; what stands against it, when time is over or it never can."""
+        """Make a change as soon as the core accepts it; return why not after the timeout or when it never will."""
         if cluster_id is not None and cluster_id != self._cluster_id:
             return KlammError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {self._cluster_id}")
         began = self._loop.time()
@@ -164,7 +166,7 @@ class QuorumMembership:
             await asyncio.sleep(TRY_AGAIN_SECONDS)
         if done is None or not wait:
             if done is not None:
-                done.add_done_callback(lambda finished: finished.cancelled() or finished.exception())
+                done.add_done_callback(_retrieve_exception)
             return None
         try:
             async with asyncio.timeout_at(deadline):
@@ -183,43 +185,45 @@ class QuorumMembership:
         kraft_versions: tuple[int, int] = KRAFT_VERSIONS,
     ) -> Voter:
         name = self._driver.config.controller_listener
-        found = next((each for each in listeners if each.name == name), None)
-        if found is None:
+        listener = next((listener for listener in listeners if listener.name == name), None)
+        if listener is None:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"the voter has no listener {name}")
-        return Voter(ReplicaKey(node_id, directory_id), found.host, found.port, found.name, kraft_versions)
+        return Voter(ReplicaKey(node_id, directory_id), listener.host, listener.port, listener.name, kraft_versions)
 
-    # this node's own place
+    # This node's own membership
 
     def start(self) -> None:
-        """Begin to look after this controller's place in the quorum."""
-        self._task = self._loop.create_task(self._look_after(), name="quorum membership")
+        """Begin to keep this controller's voter record up to date."""
+        self._task = self._loop.create_task(self._keep_current(), name="quorum membership")
 
     async def stop(self) -> None:
-        """Let things be."""
+        """Stop the updates."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _look_after(self) -> None:
+    async def _keep_current(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             leader = self._driver.leader
-            request = self._wanted()
+            request = self._next_request()
             if request is None:
                 continue
             try:
                 answer = await self._transport.ask_leader(request, timeout_ms=int(LOOK_SECONDS * 5000))
             except (KlammError, ProtocolError, PeerGone) as error:
-                log.debug("the quorum was not asked", request=type(request).__name__, reason=error)
+                log.debug("voter request failed", request=type(request).__name__, reason=error)
                 continue
-            if isinstance(request, UpdateRaftVoterRequest) and answer.error_code not in _ASK_AGAIN:
+            if isinstance(request, UpdateRaftVoterRequest) and answer.error_code not in _RETRIED:
                 self._introduced_to = leader
-            if answer.error_code not in (*_ASK_AGAIN, ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
+            if answer.error_code not in (*_RETRIED, ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
                 code = ErrorCode(answer.error_code)
-                log.warning("the quorum refused", request=type(request).__name__, reason=code.name)
+                log.warning(
+                    "voter request refused by the quorum leader", request=type(request).__name__, reason=code.name
+                )
 
-    def _wanted(self) -> Any:
-        """What this controller has to ask of the leader, if anything."""
+    def _next_request(self) -> Any:
+        """Return the request this controller has to send to the leader; None when its voter record is right."""
         driver = self._driver
         leader_id, epoch = driver.leader
         core, local, name = driver.core, driver.config.local, driver.config.controller_listener
@@ -231,7 +235,7 @@ class QuorumMembership:
             if dynamic and core.voters.get(local.id) == Voter(local, host, port, name):
                 return None
             if not dynamic and (leader_id == local.id or self._introduced_to == driver.leader):
-                return None  # fixed voters tell each leader once
+                return None  # a fixed voter sends its details to each leader once
             return UpdateRaftVoterRequest(
                 cluster_id=self._cluster_id,
                 current_leader_epoch=epoch,
@@ -246,7 +250,7 @@ class QuorumMembership:
             return None
         former = core.voters.get(local.id)
         if former is not None:
-            # Our node id votes with a directory that is gone: it has to leave before we can come.
+            # A voter with our node id and a lost directory is still listed: it has to be removed before we can join.
             return RemoveRaftVoterRequest(
                 cluster_id=self._cluster_id, voter_id=local.id, voter_directory_id=former.key.directory_id
             )
@@ -258,3 +262,9 @@ class QuorumMembership:
             listeners=[AddListener(name=name, host=host, port=port)],
             ack_when_committed=False,
         )
+
+
+def _retrieve_exception(future: "asyncio.Future[int]") -> None:
+    """Keep asyncio from logging the exception of a change that no caller waits for."""
+    if not future.cancelled():
+        future.exception()

@@ -1,8 +1,8 @@
-"""Carries the quorum's words between nodes: raft's messages out over peers, other members' requests in from handlers.
+"""Carries Raft's messages between nodes: outbound over peers, inbound from the handlers of other members' requests.
 
-A request that cannot be delivered is told to the driver, with the one fact that matters: whether the other process is
-dead. Addresses are those of the voters, of leaders that answers have named, and of the bootstrap servers, which have
-the ids -2, -3 and so on, as in Kafka.
+The driver is told of requests that cannot be delivered, and whether the connection was refused: then the other process
+is dead. Addresses are those of the voters, of leaders named in responses, and of the bootstrap servers, which have the
+ids -2, -3 and so on, as in Kafka.
 """
 
 import asyncio
@@ -45,29 +45,29 @@ ASK_AGAIN_SECONDS = 0.05
 LOOK_AGAIN_SECONDS = 0.25
 FORWARD_MS = 30_000
 ADDRESSES_MAX = 10_000
-"""Members whose addresses are remembered beside those of the voters."""
+"""Limit of the addresses that are kept beside those of the voters."""
 PENDING_MAX = 10_000
-"""Requests of others that wait for the driver's answer."""
+"""Limit of the requests of other members that wait for the driver."""
 
 _REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
-_LEADS_NO_MORE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
-"""The answers of one that did not do what was asked of a leader, or cannot know whether that still counts."""
+_NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
+"""Errors of a node that is not, or no longer, the leader; the change may still have been committed."""
 
 
-def _as_asked(request: Any, answer: Any) -> Any:
-    """An answer to a request that a former leader may have carried out: a voter that is gone is what was wanted."""
+def _accept_repeated(request: Any, answer: Any) -> Any:
+    """Return the answer to a repeated request: that a voter is already removed is then a success."""
     if isinstance(request, RemoveRaftVoterRequest) and answer.error_code == ErrorCode.VOTER_NOT_FOUND:
         return RemoveRaftVoterResponse(error_message=None)
     return answer
 
 
 def bootstrap_ids(count: int) -> tuple[int, ...]:
-    """The ids bootstrap servers go by, whoever they turn out to be."""
+    """Return the placeholder ids of bootstrap servers, whose node ids are not known yet."""
     return tuple(range(FIRST_BOOTSTRAP_ID, FIRST_BOOTSTRAP_ID - count, -1))
 
 
 class RaftTransport:
-    """Raft's way to other nodes and theirs to it; lives on one event loop."""
+    """Sends Raft's messages to other nodes and receives theirs; lives on one event loop."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class RaftTransport:
         self._cluster_id = cluster_id
         self._listener = listener
         self._endpoint = endpoint
-        """Where our own controller listener is reached; a node without one leads nothing."""
+        """The address of our own controller listener; a node without one cannot lead."""
         self._bootstrap = dict(zip(bootstrap_ids(len(bootstrap)), bootstrap, strict=True))
         self._learned: dict[int, tuple[str, int]] = {}
-        self._told: dict[int, tuple[tuple[str, int], Voter | None]] = {}
-        """Where a leader said itself that it is, and how it stood among the voters then: it may have moved."""
+        self._announced: dict[int, tuple[tuple[str, int], Voter | None]] = {}
+        """The address a leader announced itself, and its voter record at that time: it may have moved since."""
         self._timeout_ms = request_timeout_ms
         self._peers = Peers(
             loop,
@@ -99,61 +99,64 @@ class RaftTransport:
             reconnect_backoff_ms=RECONNECT_BACKOFF_MS,
             reconnect_backoff_max_ms=RECONNECT_BACKOFF_MAX_MS,
         )
-        self._asking: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Task[None]] = set()
         self._pending: dict[int, asyncio.Future[Response]] = {}
         self._numbers = itertools.count(1)
-        self._complained: set[tuple[int, ErrorCode]] = set()
+        self._reported: set[tuple[int, ErrorCode]] = set()
         self._closed = False
 
     def attach(self, driver: RaftDriver) -> None:
         """Deliver to `driver` what other members send; called once, before anything is served."""
         self.driver = driver
 
-    # addresses
+    # Addresses
 
     def endpoints(self) -> Mapping[int, tuple[str, int]]:
-        """Where members of the quorum are reached, as far as known."""
-        found = dict(self._learned)
+        """Return the known addresses of members of the quorum, by node id."""
+        addresses = dict(self._learned)
         for voter in self.driver.core.voters:
-            known = self.address(voter.id)
-            if known is not None:
-                found[voter.id] = known
+            address = self.address(voter.id)
+            if address is not None:
+                addresses[voter.id] = address
         if self._endpoint is not None:
-            found[self.driver.config.node_id] = self._endpoint
-        return found
+            addresses[self.driver.config.node_id] = self._endpoint
+        return addresses
 
     def address(self, node_id: int) -> tuple[str, int] | None:
-        """Where a member is reached."""
+        """Return the address of a member; None when it is unknown."""
         voter = self.driver.core.voters.get(node_id)
-        told = self._told.get(node_id)
-        if told is not None and told[1] == voter and self.driver.core.voter_history.latest.dynamic:
-            return told[0]
+        announced = self._announced.get(node_id)
+        # An announcement is newer than the voter record it was made with; a changed record is newer than it.
+        if announced is not None and announced[1] == voter and self.driver.core.voter_history.latest.dynamic:
+            return announced[0]
         if voter is not None and voter.port:
             return voter.host, voter.port
         return self._learned.get(node_id) or self._bootstrap.get(node_id)
 
     def peer(self, node_id: int) -> Peer | None:
-        """The connection to a member; None when nobody knows its address."""
-        found = self.address(node_id)
-        return None if found is None else self._peers.get(node_id, *found)
+        """Return the connection to a member; None when its address is unknown."""
+        address = self.address(node_id)
+        return None if address is None else self._peers.get(node_id, *address)
 
     def reachable(self) -> dict[str, str]:
-        """Which members are wanted and which of them cannot be reached, for a log line."""
-        wanted = {voter.id: f"{voter.id}@{voter.host}:{voter.port}" for voter in self.driver.core.voters}
-        wanted |= {each: f"{host}:{port}" for each, (host, port) in self._bootstrap.items() if not wanted}
-        wanted.pop(self.driver.config.node_id, None)
-        missing = [text for each, text in wanted.items() if (peer := self.peer(each)) is None or not peer.connected]
-        return {"members": ",".join(wanted.values()), "unreachable": ",".join(missing)}
+        """Return the members and those that are not connected, as fields of a log line."""
+        members = {voter.id: f"{voter.id}@{voter.host}:{voter.port}" for voter in self.driver.core.voters}
+        members |= {node_id: f"{host}:{port}" for node_id, (host, port) in self._bootstrap.items() if not members}
+        members.pop(self.driver.config.node_id, None)
+        unreachable = [
+            text for node_id, text in members.items() if (peer := self.peer(node_id)) is None or not peer.connected
+        ]
+        return {"members": ",".join(members.values()), "unreachable": ",".join(unreachable)}
 
-    # outbound
+    # Outbound
 
     def send(self, message: Message) -> None:
-        """Send without waiting: a request to its peer, a response to who asked."""
+        """Send without waiting: a request to its peer, a response to the handler that waits for it."""
         if isinstance(message.body, _REQUESTS):
             if not self._closed:
                 task = self._loop.create_task(self._ask(message), name=f"raft request to {message.destination}")
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
             return
         waiting = self._pending.pop(message.correlation_id, None)
         if waiting is not None and not waiting.done():
@@ -180,71 +183,71 @@ class RaftTransport:
             self.driver.report_lost(message, refused=gone.refused)
             return
         except TopLevelError as refused:
-            self._complain(node_id, refused.code)
+            self._report_refusal(node_id, refused.code)
             self.driver.report_lost(message)
             return
         except (KlammError, ProtocolError, OSError) as error:
-            log.debug("a request of the quorum failed", peer=node_id, reason=error)
+            log.debug("raft request failed", peer=node_id, reason=error)
             self.driver.report_lost(message)
             return
         if len(self._learned) < ADDRESSES_MAX:
-            self._learned.update({each: found for each, found in endpoints.items() if each >= 0})
+            self._learned.update({node_id: address for node_id, address in endpoints.items() if node_id >= 0})
         self.driver.receive(Message(node_id, message.source, message.correlation_id, body))
 
-    def _complain(self, node_id: int, code: ErrorCode) -> None:
-        """Once per peer and reason: a node of another cluster would fill the log."""
-        if (node_id, code) not in self._complained:
-            self._complained.add((node_id, code))
-            log.warning("a member of the quorum refuses this node", peer=node_id, reason=code.name)
+    def _report_refusal(self, node_id: int, code: ErrorCode) -> None:
+        """Log a refusal once per peer and reason: one of another cluster would fill the log."""
+        if (node_id, code) not in self._reported:
+            self._reported.add((node_id, code))
+            log.warning("raft request refused by a quorum member", peer=node_id, reason=code.name)
 
     async def ask_leader(self, request: Any, *, timeout_ms: int) -> Any:
-        """The leader's answer to a request about the quorum, this node's own included; asks again until it is found.
+        """Return the leader's response to a request about the quorum; retries until the timeout.
 
-        Goes over a connection of its own: what may take long must not hold up the replication behind it.
+        Uses a connection of its own, so that a slow response does not delay the replication behind it.
         """
         deadline = self._loop.time() + timeout_ms / 1000
         reason: object = "the quorum has no leader"
-        asked = False
+        repeated = False
         while (left := deadline - self._loop.time()) > 0:
             leader_id = self.driver.leader[0]
-            found = None if leader_id is None else self.address(leader_id)
+            address = None if leader_id is None else self.address(leader_id)
             if leader_id == self.driver.config.node_id:
-                found = self._endpoint
-            if leader_id is not None and found is not None:
-                peer = self._peers.get(leader_id, *found, "admin")
-                asking = self._loop.create_task(peer.ask(request, timeout_ms=int(left * 1000) + 1))
+                address = self._endpoint
+            if leader_id is not None and address is not None:
+                peer = self._peers.get(leader_id, *address, "admin")
+                attempt = self._loop.create_task(peer.ask(request, timeout_ms=int(left * 1000) + 1))
                 try:
-                    await self._wait_while_leading(asking, leader_id)
-                    if asking.done():
-                        answer = await asking
-                        if getattr(answer, "error_code", 0) not in _LEADS_NO_MORE:
-                            return _as_asked(request, answer) if asked else answer
-                    asked = True
+                    await self._wait_while_leading(attempt, leader_id)
+                    if attempt.done():
+                        answer = await attempt
+                        if getattr(answer, "error_code", 0) not in _NOT_LEADER:
+                            return _accept_repeated(request, answer) if repeated else answer
+                    repeated = True
                     reason = f"{leader_id} no longer leads"
                 except (PeerGone, KlammError) as error:
-                    asked = True
+                    repeated = True
                     reason = error
                 finally:
-                    asking.cancel()
+                    attempt.cancel()
             await asyncio.sleep(ASK_AGAIN_SECONDS)
         raise KlammError(ErrorCode.REQUEST_TIMED_OUT, f"no leader of the quorum answered in {timeout_ms} ms: {reason}")
 
-    async def _wait_while_leading(self, asking: "asyncio.Task[Any]", leader_id: int) -> None:
-        """Until there is an answer, or somebody else leads: one that hangs is not waited for then."""
+    async def _wait_while_leading(self, attempt: "asyncio.Task[Any]", leader_id: int) -> None:
+        """Return once there is an answer or another node leads, since the former leader may hang."""
         while self.driver.leader[0] in (None, leader_id):
-            done, _ = await asyncio.wait((asking,), timeout=LOOK_AGAIN_SECONDS)
+            done, _ = await asyncio.wait((attempt,), timeout=LOOK_AGAIN_SECONDS)
             if done:
                 return
 
     async def forward(self, request: Any, response: Callable[..., Any]) -> Any:
-        """The leader's answer for a client, or a `response` that says why there is none."""
+        """Return the leader's response for a client, or a `response` with the error."""
         try:
             return await self.ask_leader(request, timeout_ms=FORWARD_MS)
         except (KlammError, ProtocolError) as error:
             code = error.code if isinstance(error, KlammError) else ErrorCode.UNKNOWN_SERVER_ERROR
             return response(error_code=code, error_message=str(error))
 
-    # inbound
+    # Inbound
 
     async def serve(self, request: Any) -> Any:
         """Answer a request of another member."""
@@ -252,14 +255,15 @@ class RaftTransport:
             incoming = decode_request(request)
         except TopLevelError as refused:
             return refuse(request, refused.code)
-        code = self._objection(incoming)
+        code = self._check_request(incoming)
         if code is not ErrorCode.NONE:
             return refuse(request, code)
         if incoming.voter is not None and not incoming.voter.same_replica(self.driver.config.local):
             leader = self.driver.core.leadership
             return encode_response(reject_wrong_voter(incoming.body, leader.epoch, leader.leader_id), self.endpoints())
-        if incoming.endpoint is not None and len(self._told) < ADDRESSES_MAX:
-            self._told[incoming.source] = (incoming.endpoint, self.driver.core.voters.get(incoming.source))
+        if incoming.endpoint is not None and len(self._announced) < ADDRESSES_MAX:
+            self._announced[incoming.source] = (incoming.endpoint, self.driver.core.voters.get(incoming.source))
+        # Correlation ids of connections are not unique among members, so the driver gets one of our own.
         number = next(self._numbers)
         waiting: asyncio.Future[Response] = self._loop.create_future()
         self._pending[number] = waiting
@@ -270,7 +274,7 @@ class RaftTransport:
             self._pending.pop(number, None)
         return encode_response(body, self.endpoints())
 
-    def _objection(self, incoming: IncomingRequest) -> ErrorCode:
+    def _check_request(self, incoming: IncomingRequest) -> ErrorCode:
         if self._closed or not self.driver.running:
             return ErrorCode.BROKER_NOT_AVAILABLE
         if incoming.cluster_id is not None and incoming.cluster_id != self._cluster_id:
@@ -280,12 +284,12 @@ class RaftTransport:
         return ErrorCode.NONE
 
     async def close(self) -> None:
-        """Neither ask nor answer any more."""
+        """Cancel requests in both directions and close the connections."""
         self._closed = True
         waiting, self._pending = self._pending, {}
-        for each in waiting.values():
-            each.cancel()
-        tasks = list(self._asking)
+        for future in waiting.values():
+            future.cancel()
+        tasks = list(self._requests)
         for task in tasks:
             task.cancel()
         if tasks:

@@ -1,8 +1,8 @@
-"""The controller's shell: one decision at a time becomes records, the records go through the quorum, then the answer.
+"""Runs the controller: decides requests one at a time, appends the records to the metadata log, then answers.
 
-A decision is replayed as soon as its records are proposed, so the next one sees it and many can wait for one fsync. The
-answer waits until the records are committed. A controller that loses leadership forgets what was not committed and
-starts again from the committed image; one that wins it gives every broker a session before it fences anybody.
+A decision is replayed as soon as its records are appended, so that the next one builds on it and many share one fsync.
+The response waits until the records are committed. A controller that loses leadership drops what was not committed;
+one that wins it starts from the committed image and gives every broker a session before it fences any.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ log = get_logger("controller")
 R = TypeVar("R")
 
 TICK_MS = 1_000
-"""How often, at the latest, sessions of brokers are looked at."""
+"""The longest interval between checks of broker sessions."""
 LATE_MS = 500
-"""A tick that comes so much later than planned means that the process stood still: stopped, swapped or starved."""
+"""A tick later than this means that the process was paused: stopped, swapped out or starved."""
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An answer, and the offset of the last record behind it; -1 when nothing had to be written."""
+    """A response, and the offset of its last record; -1 when nothing was written."""
 
     response: Any
     offset: int = -1
@@ -42,7 +42,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """What an active controller does unasked, and how often."""
+    """The periodic work of an active controller."""
 
     balance_leaders: bool = True
     """auto.leader.rebalance.enable"""
@@ -60,7 +60,7 @@ class RaiseKraftVersion(Protocol):
 
 
 class ControllerRuntime:
-    """Runs the active controller of a quorum; on another node every call is refused with NOT_CONTROLLER."""
+    """The controller of this node; unless it is the active one, every request is refused with NOT_CONTROLLER."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ControllerRuntime:
         self._clock = clock
         self._duties = duties or Duties()
         self._pending: asyncio.Future[int] | None = None
-        """The last proposal; what is read meanwhile counts when it does."""
+        """The last append that may not be committed; responses that read its state wait for it."""
         self._controller: Controller | None = None
         self._epoch = -1
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -94,12 +94,12 @@ class ControllerRuntime:
         self._activation_watchers.append(watcher)
 
     async def start(self) -> None:
-        """Begin to decide where this node leads."""
+        """Begin to serve as the active controller whenever this node leads the quorum."""
         self._ticker = asyncio.get_running_loop().create_task(self._keep_ticking(), name="controller tick")
         self.on_leader_change()
 
     async def stop(self) -> None:
-        """Decide nothing more."""
+        """Stop the periodic work and refuse all requests."""
         tasks = [task for task in (self._ticker, *self._tasks) if task is not None]
         for task in tasks:
             task.cancel()
@@ -117,9 +117,9 @@ class ControllerRuntime:
         return self._controller
 
     def on_leader_change(self) -> None:
-        """The quorum has another leader, perhaps this node."""
-        was = self._controller
-        if self.active is None and was is not None:
+        """Activate or deactivate the controller."""
+        previous = self._controller
+        if self.active is None and previous is not None:
             log.info("no longer the active controller", epoch=self._epoch)
 
     def _take_over(self, epoch: int) -> None:
@@ -131,51 +131,53 @@ class ControllerRuntime:
         self._next_unclean_ms = now_ms
         log.info("active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
         if first.records:
-            self.spawn(self._committed(controller, self._append(controller, first)), "first records")
+            self.spawn(self._wait_committed(controller, self._append(controller, first)), "first records")
         for watcher in self._activation_watchers:
             watcher(controller)
 
     def spawn(self, work: Any, name: str) -> None:
-        """Run work of the controller beside everything else; it ends with the controller."""
+        """Run a task that is cancelled when the controller stops."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
+    def _on_task_done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("the controller could not finish its work", work=task.get_name(), reason=error)
+            log.warning("controller task failed", task=task.get_name(), reason=error)
 
     # Deciding
 
     async def ask(self, request: Any, version: int) -> Outcome:
-        """Decide about a request; KlammError NOT_CONTROLLER when another node has to, or had to before it counted."""
+        """Decide a request; KlammError NOT_CONTROLLER when this node is not active, or not until the commit."""
         if isinstance(request, UpdateFeaturesRequest):
             return await self._update_features(request, version)
-        return await self.submit(
-            lambda controller: controller.decide(
+
+        def decide(controller: Controller) -> Decision[Any]:
+            return controller.decide(
                 request, version, next_offset=self._raft.log_end_offset, now_ms=self._clock.monotonic_ms()
             )
-        )
+
+        return await self.submit(decide)
 
     async def submit(self, decide: Callable[[Controller], Decision[Any]]) -> Outcome:
-        """Take a decision and wait until it counts."""
+        """Take a decision, append its records and return once they are committed."""
         controller = self.active
         if controller is None:
             raise KlammError(ErrorCode.NOT_CONTROLLER, f"the active controller is {self._raft.leader[0]}")
         decision = decide(controller)
         if not decision.records:
-            # It was read from a state whose last records may not be committed yet, nor ever.
+            # The state it was read from may contain records that are not committed yet, and may never be.
             if self._pending is not None and not self._pending.done():
-                await self._committed(controller, self._pending)
+                await self._wait_committed(controller, self._pending)
             return Outcome(decision.response)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION for record in decision.records):
             self._next_unclean_ms = 0
         appended = self._append(controller, decision)
-        return Outcome(decision.response, await self._committed(controller, appended))
+        return Outcome(decision.response, await self._wait_committed(controller, appended))
 
     async def _update_features(self, request: UpdateFeaturesRequest, version: int) -> Outcome:
-        """Decide about features; kraft.version is raised in the quorum first, once nothing stands against the rest."""
+        """Decide feature levels; kraft.version is raised in the quorum first, if the other changes are valid."""
 
         def decide(controller: Controller) -> Decision[UpdateFeaturesResponse]:
             return controller.update_features(request, version, self._raft.kraft_version)
@@ -194,26 +196,26 @@ class ControllerRuntime:
         return await self.submit(decide)
 
     def _append(self, controller: Controller, decision: Decision[Any]) -> "asyncio.Future[int]":
-        """Propose a decision's records; the future is that of the last batch, which counts after all others."""
+        """Append a decision's records; the future is that of the last batch, which is committed after all others."""
         values = [encode_record(record) for record in decision.records]
         limit = self._raft.config.batch_bytes_max if decision.divisible else 0
-        for batch in _batches(values, limit):
+        for batch in _split_batches(values, limit):
             future = self._raft.append(batch)
         controller.replay(decision.records)
         self._pending = future
-        future.add_done_callback(_heard)
+        future.add_done_callback(_retrieve_exception)
         return future
 
-    async def _committed(self, controller: Controller, future: "asyncio.Future[int]") -> int:
+    async def _wait_committed(self, controller: Controller, future: "asyncio.Future[int]") -> int:
         try:
-            # Whoever gives up waiting does not take the proposal back: it may still be committed.
+            # A caller that is cancelled does not take the append back: it may still be committed.
             return await asyncio.shield(future)
         except KlammError:
             if self._controller is controller:
                 self._controller, self._epoch = None, -1
             raise
 
-    # What is done unasked
+    # Periodic work
 
     async def _keep_ticking(self) -> None:
         while True:
@@ -235,22 +237,26 @@ class ControllerRuntime:
         due = self._controller.next_tick_ms() if self._controller is not None else None
         return TICK_MS if due is None else min(max(due - self._clock.monotonic_ms(), 10), TICK_MS)
 
+    def _tick_controller(self, controller: Controller) -> Decision[Any]:
+        return controller.tick(self._clock.monotonic_ms())
+
     async def _tick(self) -> None:
-        while (await self.submit(lambda c: c.tick(self._clock.monotonic_ms()))).response:
+        # A step changes a bounded number of partitions; its response tells whether there are more.
+        while (await self.submit(self._tick_controller)).response:
             pass
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_unclean_ms:
             self._next_unclean_ms = now_ms + self._duties.unclean_interval_ms
-            while (await self.submit(lambda c: c.elect_unclean_leaders())).response:
+            while (await self.submit(Controller.elect_unclean_leaders)).response:
                 pass
         if self._duties.balance_leaders and now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self._duties.balance_interval_ms
-            while (await self.submit(lambda c: c.balance_leaders())).response:
+            while (await self.submit(Controller.balance_leaders)).response:
                 pass
 
 
-def _batches(values: list[bytes], bytes_max: int) -> Iterator[list[bytes]]:
-    """The values as batches of at most so many bytes; all in one without a limit."""
+def _split_batches(values: list[bytes], bytes_max: int) -> Iterator[list[bytes]]:
+    """Split values into batches of at most `bytes_max` bytes; 0 means one batch."""
     batch: list[bytes] = []
     size = 0
     for value in values:
@@ -262,7 +268,7 @@ def _batches(values: list[bytes], bytes_max: int) -> Iterator[list[bytes]]:
     yield batch
 
 
-def _heard(future: "asyncio.Future[int]") -> None:
-    """Nobody may be waiting any more for what became of a proposal."""
+def _retrieve_exception(future: "asyncio.Future[int]") -> None:
+    """Keep asyncio from logging the exception of an append that no caller waits for any more."""
     if not future.cancelled():
         future.exception()

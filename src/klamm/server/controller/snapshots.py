@@ -1,4 +1,4 @@
-"""When the metadata log is summed up: after so many bytes of records, or after so long with any."""
+"""Writes snapshots of the metadata: after a number of bytes of records, or some time after the first of them."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ log = get_logger("metadata")
 
 
 class Snapshotter:
-    """A raft listener in front of the loader that counts bytes and has snapshots written."""
+    """A raft listener in front of the metadata loader that counts bytes and writes snapshots."""
 
     def __init__(self, loader: MetadataLoader, clock: Clock, *, bytes_max: int, interval_ms: int) -> None:
         self._loader = loader
@@ -31,18 +31,18 @@ class Snapshotter:
         self._leader_watchers.append(watcher)
 
     def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
-        """Count, and pass on."""
+        """Count the bytes and pass the records on."""
         if not self._bytes:
             self._since_ms = self._clock.monotonic_ms()
         self._bytes += sum(map(len, values))
         self._loader.on_commit(first_offset, epoch, values, append_time_ms)
 
     def on_snapshot(self, offset: int, epoch: int, values: list[bytes]) -> None:
-        """Pass on."""
+        """Pass a snapshot from the leader on."""
         self._loader.on_snapshot(offset, epoch, values)
 
     def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
-        """Say who leads."""
+        """Log the new leader and call the watchers."""
         if leader_id is not None:
             log.info("metadata quorum has a leader", leader=leader_id, epoch=epoch)
         elif self._leader_id is not None:

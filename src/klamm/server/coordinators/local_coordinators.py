@@ -1,12 +1,13 @@
-"""The node's coordinators: which internal topics exist, which of their partitions are served here.
+"""The group and transaction coordinators of this node, and the internal topics that hold their state.
 
-Leadership of a partition of an internal topic is leadership of the groups or transactions it keeps. The metadata log
-says who leads; replicas follow it first, then shards are loaded and unloaded here.
+The leader of a partition of an internal topic coordinates the groups or transactional ids that hash to it. When the
+metadata changes a leader, replicas follow first, then shards are loaded and unloaded here.
 """
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
@@ -34,18 +35,16 @@ log = get_logger("coordinator")
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 BATCH_OVERHEAD = 512
-"""What a batch adds to the records in it, generously."""
+"""An upper bound of what a batch adds to the records in it."""
 GROUP = 0
-"""What FindCoordinator calls the coordinator of a group."""
-
-
+"""The coordinator type of groups in FindCoordinator."""
 RETRY_CREATION_MS = 1000
-"""How long a refused creation of an internal topic is not tried again, unless a broker comes or goes."""
+"""How long the creation of an internal topic is not retried after a refusal, unless the brokers change."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """An internal topic cannot be created: most often because too few brokers are there for its replicas."""
+    """Why an internal topic was not created: most often there are too few brokers for its replication factor."""
 
     reason: str
     brokers: Mapping[int, BrokerImage]
@@ -57,7 +56,7 @@ class _Refusal:
 
 
 class LocalCoordinators:
-    """Every coordinator of this node, and the internal topics they live in."""
+    """Loads and unloads the shards of this node, and creates the internal topics."""
 
     def __init__(self, services: "Services") -> None:
         self._services = services
@@ -66,16 +65,14 @@ class LocalCoordinators:
         self._layers: tuple[Mapping[str, Value], ...] = ()
         self.groups: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
-            lambda _partition, _epoch: GroupShard(self._group_config, lambda: str(services.new_uuid())),
-            lambda partition: self._open_log(GROUP_METADATA_TOPIC, partition),
+            self._make_group_shard,
+            partial(self._open_log, GROUP_METADATA_TOPIC),
             loop=services.loop,
             clock=services.clock,
             write_timeout_ms=config.integer("offsets.commit.timeout.ms"),
             codec=config.integer("offsets.topic.compression.codec"),
         )
-        self.transactions = TransactionCoordinator(
-            services, lambda partition: self._open_log(TRANSACTION_STATE_TOPIC, partition)
-        )
+        self.transactions = TransactionCoordinator(services, partial(self._open_log, TRANSACTION_STATE_TOPIC))
         self._topics: dict[str, CreatableTopic] = {
             GROUP_METADATA_TOPIC: _group_topic(config),
             TRANSACTION_STATE_TOPIC: transaction_topic(config),
@@ -86,38 +83,44 @@ class LocalCoordinators:
         }
         self._creating: dict[str, asyncio.Task[None]] = {}
         self._refusals: dict[str, _Refusal] = {}
-        """Why an internal topic could not be created when it was last tried."""
+        """Why an internal topic could not be created at the last attempt, by topic."""
 
     def runtime_of(self, key_type: int) -> CoordinatorRuntime[Any] | None:
-        """The runtime behind one of FindCoordinator's kinds; None when this node has no such coordinator."""
+        """Return the runtime of a coordinator type of FindCoordinator; None for an unknown type."""
         return self._runtimes.get(key_type)
 
     async def find(self, key_type: int, key: str) -> BrokerImage:
-        """The broker that looks after a key; the internal topic is created when this is the first question."""
+        """Return the broker that coordinates a key; the first request creates the internal topic."""
         runtime = self._runtimes[key_type]
         if not runtime.partitions:
             await self._create(runtime.topic)
         partition = self._services.image.topics.partition(runtime.topic, runtime.partition_for(key))
         leader = self._services.image.cluster.get(partition.leader) if partition is not None else None
         if leader is None or leader.fenced:
-            raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of the coordinator has no leader")
+            raise KlammError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{runtime.topic} has no leader for the partition of {key!r}"
+            )
         return leader
 
     async def _create(self, topic: str) -> None:
-        """Create an internal topic once, however many ask for it at the same time."""
+        """Create an internal topic; concurrent callers share one request to the controller."""
         refusal = self._refusals.get(topic)
         if refusal is not None and not refusal.is_over(self._services):
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refusal.reason)
         task = self._creating.get(topic)
         if task is None:
             task = self._creating[topic] = self._services.loop.create_task(self._create_now(topic))
-            task.add_done_callback(lambda _: self._creating.pop(topic, None))
+            task.add_done_callback(partial(self._on_creation_done, topic))
+        # Shielded: other callers wait for the same task.
         await asyncio.shield(task)
+
+    def _on_creation_done(self, topic: str, _task: "asyncio.Task[None]") -> None:
+        self._creating.pop(topic, None)
 
     async def _create_now(self, topic: str) -> None:
         response = await self._services.controller.ask(CreateTopicsRequest(topics=[self._topics[topic]]))
         result = response.topics[0]
-        before = self._refusals.pop(topic, None)
+        previous = self._refusals.pop(topic, None)
         if result.error_code == ErrorCode.NONE:
             log.info("internal topic created", topic=topic, partitions=self._topics[topic].num_partitions)
         elif result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -127,9 +130,16 @@ class LocalCoordinators:
                 self._services.clock.monotonic_ms() + RETRY_CREATION_MS,
             )
             self._refusals[topic] = refusal
-            if before is None or before.reason != refusal.reason:
+            # Clients retry all the time: the same reason is logged once.
+            if previous is None or previous.reason != refusal.reason:
                 log.warning("internal topic not created", topic=topic, reason=result.error_message)
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refusal.reason)
+
+    def _make_group_shard(self, _partition: int, _epoch: int) -> GroupShard:
+        return GroupShard(self._group_config, self._new_member_id)
+
+    def _new_member_id(self) -> str:
+        return str(self._services.new_uuid())
 
     def _open_log(self, topic: str, partition: int) -> ReplicaLog | None:
         replica = self._services.replicas.find(topic, partition)
@@ -138,18 +148,18 @@ class LocalCoordinators:
     # Following the metadata log
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The image has moved: shards decide by it at once, though replicas may take a while to follow."""
+        """Let shards decide by the new image at once, though replicas may take a while to follow it."""
         for runtime in self._runtimes.values():
             runtime.on_metadata(delta, image)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The image has moved and the replicas have followed."""
-        self._obey(image)
+        """Apply configs and leadership; called once the replicas have followed the image."""
+        self._apply_configs(image)
         for runtime in self._runtimes.values():
-            self._follow(runtime, delta, image)
+            self._load_shards(runtime, delta, image)
 
-    def _obey(self, image: MetadataImage) -> None:
-        """Settings may change at work: those of brokers that Kafka calls dynamic, and those of the offsets topic."""
+    def _apply_configs(self, image: MetadataImage) -> None:
+        """Apply the dynamic configs of this broker and those of the offsets topic, if one of them has changed."""
         settings = self._services.settings
         layers = (image.topic_values(GROUP_METADATA_TOPIC), settings.values(image))
         if layers == self._layers:
@@ -166,7 +176,7 @@ class LocalCoordinators:
         expiration_ms = settings.integer(image, "producer.id.expiration.ms")
         logs.config = replace(logs.config, producer_id_expiration_ms=expiration_ms)
 
-    def _follow(self, runtime: CoordinatorRuntime[Any], delta: MetadataDelta, image: MetadataImage) -> None:
+    def _load_shards(self, runtime: CoordinatorRuntime[Any], delta: MetadataDelta, image: MetadataImage) -> None:
         if any(topic.name == runtime.topic for topic in delta.topics_deleted.values()):
             runtime.stop()
         topic = image.topics.by_name.get(runtime.topic)
@@ -180,14 +190,14 @@ class LocalCoordinators:
                         runtime.unload(index)
 
     def stop(self) -> None:
-        """Stop all shards; waiting requests are answered with NOT_COORDINATOR."""
+        """Unload all shards; waiting requests get NOT_COORDINATOR."""
         for runtime in self._runtimes.values():
             runtime.stop()
         self.transactions.stop()
 
 
 def group_config_of(config: NodeConfig) -> GroupConfig:
-    """The settings of groups."""
+    """Return the configs of group coordinators."""
     return GroupConfig(
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
@@ -211,7 +221,7 @@ def _group_topic(config: NodeConfig) -> CreatableTopic:
 
 
 def internal_topic(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> CreatableTopic:
-    """A compacted topic that keeps batches as they are written, like all internal ones."""
+    """Return a compacted internal topic that stores batches as they are written."""
     settings = {"cleanup.policy": "compact", "compression.type": "producer", **configs}
     return CreatableTopic(
         name=name,
